@@ -1,0 +1,128 @@
+//! What helm printed: which of it is an object of the release, a hook, or a test.
+
+use std::sync::Arc;
+
+use billhook_objects::{Manifest, ObjectKey, yaml};
+
+use crate::{ErrorKind, Rendered, objects};
+
+/// What a document is to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Object,
+    /// A hook of install or upgrade.
+    Hook,
+    /// A hook of anything else.
+    OtherHook,
+    Test,
+}
+
+/// Sorts helm's output into objects, hooks and tests.
+pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorKind> {
+    let mut sources = sources(output).into_iter().peekable();
+    let mut file: Arc<str> = reference.into();
+    let (mut roles, mut documents) = (Vec::new(), Vec::new());
+    for document in yaml::parse(output).map_err(ErrorKind::Yaml)? {
+        while let Some((_, source)) = sources.next_if(|(line, _)| *line < document.line) {
+            file = source.into();
+        }
+        // The hook annotation of the document counts, as it does for helm: not those of the items of a List.
+        let annotation = document.value.pointer("/metadata/annotations/helm.sh~1hook").and_then(|hook| hook.as_str());
+        roles.push(role(annotation));
+        documents.push((document, Arc::clone(&file)));
+    }
+    let objects = objects(documents).map_err(ErrorKind::Manifests)?;
+    let mut rendered = Rendered::default();
+    for (role, manifests) in roles.into_iter().zip(objects) {
+        let keys = |manifests: &[Manifest]| -> Vec<ObjectKey> { manifests.iter().map(|m| m.key.clone()).collect() };
+        match role {
+            Role::Object => rendered.manifests.extend(manifests),
+            Role::Hook => {
+                rendered.hooks_deployed.extend(keys(&manifests));
+                rendered.manifests.extend(manifests);
+            }
+            Role::OtherHook => rendered.hooks_left_out.extend(keys(&manifests)),
+            Role::Test => rendered.tests_left_out.extend(keys(&manifests)),
+        }
+    }
+    Ok(rendered)
+}
+
+/// What the annotation `helm.sh/hook`, a list of events, makes of a document.
+fn role(annotation: Option<&str>) -> Role {
+    let Some(annotation) = annotation else { return Role::Object };
+    let events: Vec<_> = annotation.split(',').map(|event| event.trim().to_lowercase()).collect();
+    let any = |names: &[&str]| events.iter().any(|event| names.contains(&event.as_str()));
+    if any(&["pre-install", "post-install", "pre-upgrade", "post-upgrade", "crd-install"]) {
+        Role::Hook
+    } else if any(&["test", "test-success", "test-failure"]) {
+        Role::Test
+    } else {
+        Role::OtherHook
+    }
+}
+
+/// The templates that helm names in a comment after each `---`, each with the line of its comment.
+fn sources(output: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut separated = false;
+    for (index, line) in output.lines().enumerate() {
+        if let Some(source) = line.strip_prefix("# Source: ").filter(|_| separated) {
+            found.push((index + 1, source.trim()));
+        }
+        separated = line.starts_with("---");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(annotation: Option<&str>, expected: Role) {
+        assert_eq!(role(annotation), expected, "{annotation:?}");
+    }
+
+    #[test]
+    fn the_annotation_says_what_a_hook_is() {
+        check(None, Role::Object);
+        for event in ["pre-install", "post-install", "pre-upgrade", "post-upgrade", "crd-install"] {
+            check(Some(event), Role::Hook);
+        }
+        for event in ["pre-delete", "post-delete", "pre-rollback", "post-rollback", "pre-delete,post-rollback", "", "x"]
+        {
+            check(Some(event), Role::OtherHook);
+        }
+        for event in ["test", "test-success", "test-failure", "test, pre-delete"] {
+            check(Some(event), Role::Test);
+        }
+        check(Some("post-delete, Pre-Install"), Role::Hook);
+        check(Some("test,post-install"), Role::Hook);
+    }
+
+    #[test]
+    fn documents_have_the_template_they_come_from() {
+        let output = "---\n# Source: c/templates/a.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: |\n    ---\n    # Source: none\n\
+                      # Source: none\n---\n# Source: c/templates/b.yaml\n# nothing\n---\n# Source: c/templates/c.yaml\n\n\
+                      apiVersion: v1\nkind: ConfigMapList\nitems: [{metadata: {name: c}}, {metadata: {name: d}}]\n";
+        let rendered = sort_out(output, "c").unwrap();
+        let sources: Vec<_> = rendered.manifests.iter().map(|m| format!("{} {}", m.source, m.key)).collect();
+        assert_eq!(
+            sources,
+            [
+                "c/templates/a.yaml:3 ConfigMap/a",
+                "c/templates/c.yaml:17 ConfigMap/c",
+                "c/templates/c.yaml:17 ConfigMap/d"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_hook_may_be_a_list() {
+        let output = "apiVersion: v1\nkind: List\nmetadata: {annotations: {helm.sh/hook: test}}\n\
+                      items: [{apiVersion: v1, kind: Pod, metadata: {name: a}}]\n";
+        let rendered = sort_out(output, "c").unwrap();
+        assert_eq!(rendered.tests_left_out.len(), 1);
+        assert!(rendered.manifests.is_empty());
+    }
+}

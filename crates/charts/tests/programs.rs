@@ -1,0 +1,213 @@
+//! Charts and kustomizations through the real programs.
+//!
+//! They are named by `BILLHOOK_HELM` and `BILLHOOK_KUBECTL`, which `cargo xtask test` sets, or are on the PATH.
+
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, and says what it skipped")]
+
+use std::{
+    error::Error as _,
+    path::{Path, PathBuf},
+};
+
+use billhook_charts::{Capabilities, Chart, Error, ErrorKind, ProgramError, kustomize, template};
+use billhook_objects::ObjectKey;
+
+/// The program to test with; `None`, with a sentence, where there is none. In CI that is a failure.
+fn program(variable: &str, name: &str) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Some(path.into());
+    }
+    assert!(std::env::var_os("CI").is_none(), "{variable} has to be set in CI: cargo xtask test does so");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: there is no {name} on the PATH, and {variable} is not set");
+    }
+    found
+}
+
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+const CRD: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.a.example
+";
+
+const CONFIG_MAPS: &str = r#"{{- range list "a" "b" }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $.Release.Name }}-{{ . }}
+  namespace: {{ $.Release.Namespace }}
+data:
+  color: {{ $.Values.color | quote }}
+  size: {{ $.Values.size | quote }}
+  kubernetes: {{ $.Capabilities.KubeVersion.Version | quote }}
+  widgets: {{ $.Capabilities.APIVersions.Has "a.example/v1" | quote }}
+{{- end }}
+"#;
+
+const HOOKS: &str = r#"{{- range $name, $events := dict "first" "pre-install,pre-upgrade" "last" "post-delete" "mixed" "post-upgrade, pre-delete" "back" "pre-rollback" "probe" "test" "old-probe" "test-success" }}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ $name }}
+  annotations:
+    "helm.sh/hook": {{ $events | quote }}
+{{- end }}
+"#;
+
+fn chart(folder: &Path) -> Chart {
+    write(
+        folder,
+        &[
+            ("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.2.3\n"),
+            ("values.yaml", "color: red\nsize: small\n"),
+            ("crds/widgets.yaml", CRD),
+            ("templates/config.yaml", CONFIG_MAPS),
+            ("templates/hooks.yaml", HOOKS),
+            ("templates/empty.yaml", "{{- if false }}\nkind: Nothing\n{{- end }}\n"),
+            ("templates/NOTES.txt", "Thank you for installing {{ .Chart.Name }}.\n"),
+        ],
+    );
+    Chart { reference: folder.display().to_string(), ..Chart::default() }
+}
+
+fn names(keys: &[ObjectKey]) -> Vec<&str> {
+    let mut names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// An error with all its causes.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_chart_is_its_crds_objects_and_hooks_without_its_tests() {
+    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let rendered = template(&chart(folder.path()), "shop", "store", None, &helm).await.unwrap();
+    let keys: Vec<_> = rendered.manifests.iter().map(|m| m.key.to_string()).collect();
+    assert_eq!(
+        keys,
+        [
+            "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example",
+            "ConfigMap/store/shop-a",
+            "ConfigMap/store/shop-b",
+            "Pod/first",
+            "Pod/mixed",
+        ]
+    );
+    assert_eq!(names(&rendered.hooks_deployed), ["first", "mixed"]);
+    assert_eq!(names(&rendered.hooks_left_out), ["back", "last"]);
+    assert_eq!(names(&rendered.tests_left_out), ["old-probe", "probe"]);
+    let files: Vec<_> = rendered.manifests.iter().map(|m| m.source.file.as_ref()).collect();
+    assert_eq!(files[..2], ["demo/crds/widgets.yaml", "demo/templates/config.yaml"]);
+    assert_eq!(files[4], "demo/templates/hooks.yaml");
+}
+
+#[tokio::test]
+async fn values_and_capabilities_reach_the_templates() {
+    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut chart = chart(&folder.path().join("demo"));
+    write(folder.path(), &[("one.yaml", "color: green\nsize: large\n"), ("two.yaml", "color: blue\n")]);
+    chart.values_files = ["one.yaml", "two.yaml"].map(|file| folder.path().join(file)).to_vec();
+    chart.set = vec!["size=huge".to_owned()];
+    let capabilities =
+        Capabilities { kube_version: "v1.31.7".to_owned(), api_versions: vec!["a.example/v1".to_owned()] };
+    let rendered = template(&chart, "shop", "store", Some(&capabilities), &helm).await.unwrap();
+    let data = &rendered.manifests[1].value["data"];
+    let expected = serde_json::json!({"color": "blue", "size": "huge", "kubernetes": "v1.31.7", "widgets": "true"});
+    assert_eq!(data, &expected);
+}
+
+#[tokio::test]
+async fn what_helm_says_is_in_the_error() {
+    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let chart = chart(folder.path());
+    write(folder.path(), &[("templates/broken.yaml", "a: {{ required \"color of the moon\" .Values.moon }}\n")]);
+    let error = template(&chart, "shop", "store", None, &helm).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
+    assert!(told(&error).starts_with(&format!("render chart {}: ", chart.reference)), "{}", told(&error));
+    assert!(told(&error).contains("color of the moon"), "{}", told(&error));
+}
+
+#[tokio::test]
+async fn a_chart_cannot_be_taken_for_a_flag() {
+    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let chart = Chart { reference: "--help".to_owned(), ..Chart::default() };
+    assert!(template(&chart, "shop", "store", None, &helm).await.is_err());
+}
+
+#[tokio::test]
+async fn what_is_no_object_is_told_with_its_template() {
+    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        &[
+            ("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.2.3\n"),
+            ("templates/a.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n"),
+            ("templates/b.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {}\n"),
+        ],
+    );
+    let chart = Chart { reference: folder.path().display().to_string(), ..Chart::default() };
+    let error = template(&chart, "shop", "store", None, &helm).await.unwrap_err();
+    let ErrorKind::Manifests(errors) = &error.kind else { panic!("{error:?}") };
+    let mut files: Vec<_> = errors.iter().map(|error| error.source_line.file.as_ref()).collect();
+    files.sort_unstable();
+    assert_eq!(files, ["demo/templates/a.yaml", "demo/templates/b.yaml"]);
+}
+
+#[tokio::test]
+async fn a_missing_program_is_one_sentence() {
+    let nowhere = Path::new("/nowhere/helm");
+    let chart = Chart { reference: "demo".to_owned(), ..Chart::default() };
+    let error = template(&chart, "shop", "store", None, nowhere).await.unwrap_err();
+    assert_eq!(told(&error), "render chart demo: there is no program /nowhere/helm: install helm 3.8 or newer");
+    let error = kustomize(Path::new("base"), Path::new("/nowhere/kubectl")).await.unwrap_err();
+    assert_eq!(told(&error), "render kustomization base: there is no program /nowhere/kubectl: install kubectl");
+}
+
+#[tokio::test]
+async fn a_kustomization_is_built() {
+    let Some(kubectl) = program("BILLHOOK_KUBECTL", "kubectl") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    write(
+        folder.path(),
+        &[
+            ("base/kustomization.yaml", "resources: [config.yaml]\n"),
+            ("base/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {port: \"0644\"}\n"),
+            ("live/kustomization.yaml", "resources: [../base]\nnamePrefix: live-\nnamespace: store\n"),
+        ],
+    );
+    let live = folder.path().join("live");
+    let manifests = kustomize(&live, &kubectl).await.unwrap();
+    let [manifest] = manifests.as_slice() else { panic!("{manifests:?}") };
+    assert_eq!(manifest.key.to_string(), "ConfigMap/store/live-a");
+    assert_eq!(manifest.value["data"]["port"], "0644");
+    assert_eq!(manifest.source.to_string(), format!("{}:1", live.display()));
+
+    let error = kustomize(&folder.path().join("nothing"), &kubectl).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
+    assert!(told(&error).contains("nothing"), "{}", told(&error));
+}

@@ -1,0 +1,13 @@
+//! Identities, manifests and kinds of Kubernetes objects, and YAML read the way kubectl reads it.
+//!
+//! Everything here is pure: no clock, no I/O, no client. The same text gives the same values.
+
+mod catalog;
+mod identity;
+mod manifest;
+pub mod wellknown;
+pub mod yaml;
+
+pub use catalog::{Catalog, KindName, ResolveError, ResourceType, Scope};
+pub use identity::{ApiVersion, GroupKind, IdentityError, ObjectKey, ReleaseName, Uid};
+pub use manifest::{Digest, Manifest, ManifestError, Source};

@@ -1,0 +1,274 @@
+//! Builds a document from the events of the parser: aliases, merge keys, keys that are not texts.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::{
+    Error, ErrorKind, Key, Place,
+    scalar::{self, Scalar, Tag},
+};
+
+/// What a document is built into: a JSON value, or nodes that know their places.
+pub(super) trait Tree: Clone {
+    /// The entries of a mapping while it is being built.
+    type Entries: Default;
+    fn scalar(scalar: Scalar, place: Place) -> Self;
+    fn sequence(items: Vec<Self>, place: Place) -> Self;
+    fn mapping(entries: Self::Entries, place: Place) -> Self;
+    /// Adds an entry; a later one of the same key takes its place.
+    fn insert(entries: &mut Self::Entries, key: Key, value: Self);
+    /// Adds all entries of a mapping; gives back what is not a mapping.
+    fn merge(entries: &mut Self::Entries, from: Self) -> Result<(), Self>;
+    /// The items of a sequence.
+    fn items(self) -> Option<Vec<Self>>;
+}
+
+/// Reads the one document in `text`, which begins after `lines` lines of its file; `None` where it is empty.
+pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<(Place, T)>, Error> {
+    let mut options = granit_parser::options! {};
+    options.set_emit_comments(false);
+    let mut builder = Builder::<T> { open: Vec::new(), anchors: HashMap::new(), done: None, nodes: 1, aliased: 0 };
+    let place = |span: &Span| Place { line: span.start.line() + lines, column: span.start.col() + 1 };
+    let mut documents = 0;
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(|error| {
+            let at = error.marker();
+            let place = Place { line: at.line() + lines, column: at.col() + 1 };
+            Error { place, kind: ErrorKind::Syntax(error.info()) }
+        })?;
+        let place = place(&span);
+        if matches!(event, Event::DocumentStart(..)) {
+            documents += 1;
+            if documents > 1 {
+                return Err(Error { place, kind: ErrorKind::AfterEnd });
+            }
+        }
+        builder.event(event, place).map_err(|kind| Error { place, kind })?;
+    }
+    Ok(builder.done)
+}
+
+/// A collection whose end has not come yet.
+struct Open<T: Tree> {
+    place: Place,
+    anchor: usize,
+    extent: Extent,
+    content: Content<T>,
+}
+
+/// How much a node is, with what aliases stand for in it.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// How many nodes, itself included.
+    size: usize,
+    /// How many levels.
+    height: usize,
+}
+
+/// A scalar, or a collection that is still empty.
+const ONE: Extent = Extent { size: 1, height: 1 };
+
+/// How deep aliases may nest a document: the parser bounds what is written, not what aliases put into each other.
+const MAX_HEIGHT: usize = 1000;
+
+enum Content<T: Tree> {
+    Sequence(Vec<T>),
+    Mapping(T::Entries, Slot),
+}
+
+/// What the next node of a mapping is.
+enum Slot {
+    Key,
+    Value(Key),
+    Merge,
+}
+
+/// What an anchor names.
+struct Anchor<T> {
+    tree: T,
+    /// The scalar, where it is one and so may be a key.
+    scalar: Option<Scalar>,
+    place: Place,
+    extent: Extent,
+    empty: bool,
+}
+
+struct Builder<T: Tree> {
+    open: Vec<Open<T>>,
+    /// The nodes with an anchor that are complete.
+    anchors: HashMap<usize, Anchor<T>>,
+    done: Option<(Place, T)>,
+    /// The nodes so far, and how many of them came through aliases.
+    nodes: usize,
+    aliased: usize,
+}
+
+impl<T: Tree> Builder<T> {
+    fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), ErrorKind> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag, place),
+            Event::SequenceStart(_, anchor, _) => self.start(anchor, place, Content::Sequence(Vec::new())),
+            Event::MappingStart(_, anchor, _) => {
+                self.start(anchor, place, Content::Mapping(T::Entries::default(), Slot::Key))
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => self.alias(anchor, place),
+            _ => Ok(()),
+        }
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<Cow<'_, granit_parser::Tag>>,
+        place: Place,
+    ) -> Result<(), ErrorKind> {
+        self.nodes += 1;
+        let tag = tag.as_deref().map_or(Tag::None, tag_of);
+        let implicit = tag == Tag::None && style == ScalarStyle::Plain;
+        let slot = self.slot();
+        if matches!(slot, Some(Slot::Key)) && text == "<<" && (implicit || tag == Tag::Merge) {
+            *self.slot_mut()? = Slot::Merge;
+            self.count(ONE);
+            return Ok(());
+        }
+        let scalar = scalar::resolve(tag, implicit, text)?;
+        if anchor > 0 {
+            let (tree, empty) = (T::scalar(scalar.clone(), place), scalar == Scalar::Null);
+            self.anchors.insert(anchor, Anchor { tree, scalar: Some(scalar.clone()), place, extent: ONE, empty });
+        }
+        self.add_scalar(scalar, place, ONE)
+    }
+
+    /// Puts a scalar where the document stands: it may be a key.
+    fn add_scalar(&mut self, scalar: Scalar, place: Place, extent: Extent) -> Result<(), ErrorKind> {
+        if matches!(self.slot(), Some(Slot::Key)) {
+            let text = scalar::key(scalar)?;
+            *self.slot_mut()? = Slot::Value(Key { text, line: place.line, column: place.column });
+            self.count(extent);
+            return Ok(());
+        }
+        if matches!(scalar, Scalar::Float(float) if !float.is_finite()) {
+            return Err(ErrorKind::NotFinite);
+        }
+        let empty = scalar == Scalar::Null;
+        self.add(T::scalar(scalar, place), place, extent, false, empty)
+    }
+
+    fn start(&mut self, anchor: usize, place: Place, content: Content<T>) -> Result<(), ErrorKind> {
+        self.nodes += 1;
+        if matches!(self.slot(), Some(Slot::Key)) {
+            return Err(ErrorKind::Key("a mapping or sequence"));
+        }
+        self.open.push(Open { place, anchor, extent: ONE, content });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), ErrorKind> {
+        let Some(Open { place, anchor, extent, content }) = self.open.pop() else { return Ok(()) };
+        let tree = match content {
+            Content::Sequence(items) => T::sequence(items, place),
+            Content::Mapping(entries, _) => T::mapping(entries, place),
+        };
+        if anchor > 0 {
+            self.anchors.insert(anchor, Anchor { tree: tree.clone(), scalar: None, place, extent, empty: false });
+        }
+        self.add(tree, place, extent, false, false)
+    }
+
+    fn alias(&mut self, anchor: usize, place: Place) -> Result<(), ErrorKind> {
+        let target = self.anchors.get(&anchor).ok_or(ErrorKind::SelfReference)?;
+        let (Extent { size, height }, target_place, empty) = (target.extent, target.place, target.empty);
+        self.nodes = self.nodes.saturating_add(size).saturating_add(1);
+        self.aliased = self.aliased.saturating_add(size);
+        // The alias itself counts as well.
+        let extent = Extent { size: size.saturating_add(1), height };
+        let share = self.aliased as f64 / self.nodes as f64;
+        let too_much = self.aliased > 100 && self.nodes > 1000 && share > alias_share(self.nodes);
+        if too_much || self.open.len() + height > MAX_HEIGHT {
+            return Err(ErrorKind::Aliases);
+        }
+        if let Some(scalar) = target.scalar.clone() {
+            return self.add_scalar(scalar, place, extent);
+        }
+        if matches!(self.slot(), Some(Slot::Key)) {
+            return Err(ErrorKind::Key("a mapping or sequence"));
+        }
+        let Some(target) = self.anchors.get(&anchor) else { return Ok(()) };
+        let tree = target.tree.clone();
+        self.add(tree, target_place, extent, true, empty)
+    }
+
+    /// Puts a complete node, which is not a key, where the document stands.
+    fn add(&mut self, tree: T, place: Place, extent: Extent, alias: bool, empty: bool) -> Result<(), ErrorKind> {
+        self.count(extent);
+        let Some(open) = self.open.last_mut() else {
+            self.done = (!empty).then_some((place, tree));
+            return Ok(());
+        };
+        match &mut open.content {
+            Content::Sequence(items) => items.push(tree),
+            Content::Mapping(entries, slot) => match std::mem::replace(slot, Slot::Key) {
+                Slot::Value(key) => T::insert(entries, key, tree),
+                Slot::Merge => merge(entries, tree, alias)?,
+                Slot::Key => return Err(ErrorKind::Key("a mapping or sequence")),
+            },
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, extent: Extent) {
+        if let Some(open) = self.open.last_mut() {
+            open.extent.size = open.extent.size.saturating_add(extent.size);
+            open.extent.height = open.extent.height.max(extent.height + 1);
+        }
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        match self.open.last()?.content {
+            Content::Mapping(_, ref slot) => Some(slot),
+            Content::Sequence(_) => None,
+        }
+    }
+
+    fn slot_mut(&mut self) -> Result<&mut Slot, ErrorKind> {
+        match self.open.last_mut().map(|open| &mut open.content) {
+            Some(Content::Mapping(_, slot)) => Ok(slot),
+            _ => Err(ErrorKind::Key("what is outside a mapping")),
+        }
+    }
+}
+
+/// Merges what stands at `<<`: a mapping, or a sequence of mappings of which the earlier ones win.
+///
+/// What is merged replaces the keys written above it and is replaced by those below, as in kubectl.
+fn merge<T: Tree>(entries: &mut T::Entries, from: T, alias: bool) -> Result<(), ErrorKind> {
+    let Err(other) = T::merge(entries, from) else { return Ok(()) };
+    let items = other.items().filter(|_| !alias).ok_or(ErrorKind::Merge)?;
+    items.into_iter().rev().try_for_each(|item| T::merge(entries, item).map_err(|_| ErrorKind::Merge))
+}
+
+/// How much of a document of so many nodes may come through aliases: nearly all of a small one, a tenth of a huge one.
+fn alias_share(nodes: usize) -> f64 {
+    const LOW: f64 = 400_000.0;
+    const HIGH: f64 = 4_000_000.0;
+    0.99 - 0.89 * ((nodes as f64).clamp(LOW, HIGH) - LOW) / (HIGH - LOW)
+}
+
+/// What a tag means to a scalar.
+fn tag_of(tag: &granit_parser::Tag) -> Tag {
+    match tag.suffix_in_namespace("tag:yaml.org,2002:").as_deref() {
+        Some("str") => Tag::Str,
+        Some("bool") => Tag::Bool,
+        Some("int") => Tag::Int,
+        Some("float") => Tag::Float,
+        Some("null") => Tag::Null,
+        Some("timestamp") => Tag::Timestamp,
+        Some("binary") => Tag::Binary,
+        Some("merge") => Tag::Merge,
+        _ => Tag::Other,
+    }
+}

@@ -1,0 +1,71 @@
+//! What holds for every value.
+
+use billhook_objects::yaml;
+use proptest::prelude::*;
+use serde_json::{Map, Value};
+
+/// JSON values as kubectl keeps them: a float without a fraction would come back as an integer.
+fn json() -> impl Strategy<Value = Value> {
+    let float = any::<f64>().prop_filter_map("finite, with a fraction", |float| {
+        (float.is_finite() && float.fract() != 0.0).then(|| Value::from(float))
+    });
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        float,
+        any::<String>().prop_map(Value::from),
+        "(yes|no|on|~|null|0x1f|0644|1_000|1e3|<<|=|-|: |#|---|\\.inf)".prop_map(Value::from),
+    ];
+    scalar.prop_recursive(6, 64, 8, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+            prop::collection::vec((".{0,12}", inner), 0..8)
+                .prop_map(|entries| entries.into_iter().collect::<Map<_, _>>().into()),
+        ]
+    })
+}
+
+/// Where the YAML reader, which has to take an array or scalar, differs from JSON: characters that it refuses.
+fn printable(text: &str) -> bool {
+    text.chars()
+        .all(|c| !c.is_control() && !matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}' | '\u{2028}' | '\u{2029}'))
+}
+
+proptest! {
+    #[test]
+    fn a_json_object_is_read_as_it_is(value in json()) {
+        let object = serde_json::json!({ "value": value });
+        let documents = yaml::parse(&object.to_string()).unwrap();
+        prop_assert_eq!(&documents[0].value, &object);
+        prop_assert_eq!(documents.len(), 1);
+        let pretty = serde_json::to_string_pretty(&object).unwrap();
+        prop_assert_eq!(&yaml::parse(&pretty).unwrap()[0].value, &object);
+    }
+
+    #[test]
+    fn json_is_yaml(value in json()) {
+        let text = Value::from(vec![value.clone()]).to_string();
+        prop_assume!(printable(&text));
+        let documents = yaml::parse(&text).unwrap();
+        prop_assert_eq!(&documents[0].value, &Value::from(vec![value]));
+        let nodes = yaml::parse_nodes(&text).unwrap();
+        prop_assert_eq!(&nodes[0].to_value(), &documents[0].value);
+    }
+
+    #[test]
+    fn an_integral_float_is_an_integer(int in -(1_i64 << 53)..(1_i64 << 53)) {
+        let documents = yaml::parse(&format!("a: {int}.0")).unwrap();
+        prop_assert_eq!(&documents[0].value["a"], &Value::from(int));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>(), lines in "([-a-z:{}\\[\\] \t\n\r\"'&*!|>#?,<0-9._]|--- ?\n){0,60}") {
+        for text in [text, lines] {
+            let values = yaml::parse(&text);
+            let nodes = yaml::parse_nodes(&text);
+            prop_assert_eq!(values.is_ok(), nodes.is_ok());
+        }
+    }
+}
