@@ -1,0 +1,235 @@
+//! What is wrong with a policy, said with its path and the line of the source.
+
+use std::{fmt, sync::Arc};
+
+/// How grave a [`Diagnostic`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The document is not valid: nothing may be done with it.
+    Error,
+    /// The document is valid, but does not do all that its author may think.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// One mistake, or one remark, about a place in a source file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// The file as the user named it.
+    pub file: Arc<str>,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column, counted from 1.
+    pub column: usize,
+    /// Where in the document, such as `deletionGroups[1].customResourceGroup`; empty for the document itself.
+    pub path: String,
+    /// What is wrong, as a lower-case fragment.
+    pub problem: String,
+    /// How to mend it.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// Whether it makes the document invalid.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// Renders the diagnostic with the line of the source and a mark below the place, as compilers do.
+    pub fn render(&self, source: &str) -> String {
+        let number = self.line.to_string();
+        let margin = " ".repeat(number.len());
+        let mut out =
+            format!("{}: {}\n{margin}--> {}:{}:{}\n", self.severity, self.problem, self.file, self.line, self.column);
+        if let Some(text) = source.lines().nth(self.line.saturating_sub(1)) {
+            out += &format!("{margin} |\n{number} | {text}\n{margin} | {}\n", mark(text, self.column));
+        }
+        if !self.path.is_empty() {
+            out += &format!("{margin} = at: {}\n", self.path);
+        }
+        if let Some(hint) = &self.hint {
+            out += &format!("{margin} = help: {hint}\n");
+        }
+        out
+    }
+}
+
+/// The `^^^` below the word that begins at `column`.
+fn mark(text: &str, column: usize) -> String {
+    let start = column.saturating_sub(1);
+    // Tabs stay tabs, so that the mark stands below its word however wide a tab is shown.
+    let indent: String = text.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let word = text.chars().skip(start).take_while(|c| !c.is_whitespace() && !matches!(c, ':' | ',' | ']' | '}'));
+    indent + &"^".repeat(word.count().max(1))
+}
+
+/// Prints `FILE:LINE:COL: PATH: problem (hint)`, with `warning: ` before the problem of a warning.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        f.write_str(&self.problem)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All diagnostics of a document, in the order of its lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Takes diagnostics in any order.
+    pub fn new(mut found: Vec<Diagnostic>) -> Self {
+        found.sort_by_key(|found| (found.line, found.column, found.severity));
+        Self(found)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether one of them is an error.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(Diagnostic::is_error)
+    }
+
+    /// All of them, in the order of the lines.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
+    }
+
+    /// All of them with the lines of the source, separated by empty lines.
+    pub fn render(&self, source: &str) -> String {
+        self.0.iter().map(|diagnostic| diagnostic.render(source)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// All of them, as a list.
+    pub fn into_vec(self) -> Vec<Diagnostic> {
+        self.0
+    }
+}
+
+/// Prints one diagnostic a line.
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            diagnostic.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// The name among `known` that `written` most likely stands for.
+pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Case and separators are what people get wrong most: `force-delete` and `forcedelete` are `forceDelete`.
+    let plain = |text: &str| text.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_lowercase();
+    let written = plain(written);
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&written, &plain(name)), name))
+        .filter(|(distance, name)| *distance <= (name.len() / 3).clamp(1, 4))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnostic(severity: Severity, hint: Option<&str>) -> Diagnostic {
+        Diagnostic {
+            severity,
+            file: "p.yaml".into(),
+            line: 2,
+            column: 5,
+            path: "deletionGroups[0]".to_owned(),
+            problem: "unknown field \"typ\"".to_owned(),
+            hint: hint.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn display_is_one_line() {
+        assert_eq!(
+            diagnostic(Severity::Error, Some("known: type")).to_string(),
+            "p.yaml:2:5: deletionGroups[0]: unknown field \"typ\" (known: type)"
+        );
+        assert_eq!(
+            diagnostic(Severity::Warning, None).to_string(),
+            "p.yaml:2:5: deletionGroups[0]: warning: unknown field \"typ\""
+        );
+    }
+
+    #[test]
+    fn render_marks_the_word() {
+        let source = "deletionGroups:\n  - typ: crds\n";
+        assert_eq!(
+            diagnostic(Severity::Error, Some("known: type")).render(source),
+            "error: unknown field \"typ\"\n --> p.yaml:2:5\n  |\n2 |   - typ: crds\n  |     ^^^\n  = at: deletionGroups[0]\n  = help: known: type\n"
+        );
+        // A place outside the source is rendered without an excerpt.
+        assert!(!diagnostic(Severity::Error, None).render("").contains('^'));
+    }
+
+    #[test]
+    fn nearest_forgives_case_separators_and_slips() {
+        let known = ["forceDelete", "forceAfter", "finalizers", "timeout", "type", "kind"];
+        for (written, expected) in [
+            ("forcedelete", Some("forceDelete")),
+            ("force-delete", Some("forceDelete")),
+            ("forceDelte", Some("forceDelete")),
+            ("finaliser", Some("finalizers")),
+            ("time_out", Some("timeout")),
+            ("kinds", Some("kind")),
+            ("somethingElse", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(written, known), expected, "{written}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The entries of `resources`, `types` and `excludedResources`.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::ApiVersion;
+
+use crate::{
+    LabelOperator, LabelRequirement, LabelSelector, ResourceSelector,
+    reader::{Cursor, Fields},
+};
+
+/// How an entry names its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entries {
+    /// `apiVersion` and `kind`, as released.
+    ApiVersion,
+    /// `group`, `version` and `kind`, and perhaps `selector: {all: true}`, as proposed.
+    GroupVersion,
+    /// As proposed, but of a deployment, which cannot reach beyond the release.
+    GroupVersionOwn,
+    /// Either; for `excludedResources`, which is an addition of ours to both.
+    Either,
+}
+
+/// Reads a list of entries that must not be empty.
+pub(super) fn read(list: &Cursor<'_>, entries: Entries) -> Vec<ResourceSelector> {
+    let items = list.items_not_empty("name at least one kind of object");
+    items.unwrap_or_default().iter().filter_map(|item| entry(item, entries)).collect()
+}
+
+fn entry(item: &Cursor<'_>, entries: Entries) -> Option<ResourceSelector> {
+    let mut fields = item.fields()?;
+    let proposed = match entries {
+        Entries::ApiVersion => false,
+        Entries::GroupVersion | Entries::GroupVersionOwn => true,
+        Entries::Either => fields.has("group") || fields.has("version"),
+    };
+    let api_version = if proposed { group_version(&mut fields) } else { api_version(&mut fields) };
+    let kind = fields.required("kind").and_then(|cursor| kind(&cursor));
+    let all = match entries {
+        Entries::GroupVersion => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
+        Entries::ApiVersion => {
+            fields.elsewhere(&["selector"], "write deleteAllResources: true beside resources");
+            false
+        }
+        Entries::GroupVersionOwn => {
+            fields.elsewhere(&["selector"], "a deployment has no other objects than those of the release");
+            false
+        }
+        Entries::Either => {
+            fields.elsewhere(&["selector"], "narrow an exclusion by names, namespaces or labelSelector");
+            false
+        }
+    };
+    let names = fields.get("names").map(|cursor| cursor.texts()).unwrap_or_default();
+    let namespaces = namespaces(&mut fields);
+    let label_selector = fields.get("labelSelector").map(|cursor| label_selector(&cursor)).unwrap_or_default();
+    fields.finish();
+    Some(ResourceSelector { api_version: api_version?, kind: kind?, names, namespaces, label_selector, all })
+}
+
+fn api_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
+    let spelt_apart = fields.has("group") || fields.has("version");
+    fields.elsewhere(&["group", "version"], "write both as apiVersion: GROUP/VERSION");
+    let cursor = if spelt_apart { fields.get("apiVersion") } else { fields.required("apiVersion") }?;
+    ApiVersion::parse(cursor.text()?)
+        .map_err(|_| cursor.error("expected VERSION or GROUP/VERSION, such as v1 or apps/v1"))
+        .ok()
+}
+
+fn group_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
+    fields.elsewhere(&["apiVersion"], "write it as group and version");
+    if fields.has("apiVersion") {
+        ["group", "version"].iter().for_each(|name| fields.ignore(name));
+        return None;
+    }
+    let group = group(fields);
+    let cursor = fields.required("version")?;
+    let version = cursor.text()?;
+    if version.contains('/') {
+        cursor.error_with(format!("{version:?} is not a version"), "write the part before the slash as group");
+        return None;
+    }
+    Some(ApiVersion::new(group?, version))
+}
+
+/// The group must be there, but `""` and `null` are the core group: the proposal's own examples have both.
+fn group(fields: &mut Fields<'_>) -> Option<String> {
+    let Some(cursor) = fields.raw("group") else {
+        fields.here().error_with("missing field \"group\"", "write group: \"\" for the core group");
+        return None;
+    };
+    if cursor.is_null() || cursor.node().as_str() == Some("") {
+        return Some(String::new());
+    }
+    let group = cursor.text()?;
+    if group.contains('/') {
+        cursor.error_with(format!("{group:?} is not a group"), "write the part after the slash as version");
+        return None;
+    }
+    Some(group.to_owned())
+}
+
+fn kind(cursor: &Cursor<'_>) -> Option<String> {
+    let kind = cursor.text()?;
+    if kind.contains(['.', '/']) || kind.contains(char::is_whitespace) {
+        cursor.error_with(
+            format!("{kind:?} is not the name of a kind"),
+            "write the kind, its plural, singular or short name; the group stands in a field of its own",
+        );
+        return None;
+    }
+    Some(kind.to_owned())
+}
+
+fn selects_all(cursor: &Cursor<'_>) -> bool {
+    let Some(mut fields) = cursor.fields() else { return false };
+    let all = fields.required("all").and_then(|all| all.boolean());
+    fields.finish();
+    all.unwrap_or_default()
+}
+
+/// The document's general syntax says `namespace`, its reference `namespaces`; both are lists.
+fn namespaces(fields: &mut Fields<'_>) -> Vec<String> {
+    let plural = fields.get("namespaces");
+    // Not among the known fields that a message proposes.
+    let singular = if fields.has("namespace") { fields.get("namespace") } else { None };
+    if let (Some(_), Some(singular)) = (&plural, &singular) {
+        singular.error_with("namespaces is there too", "write all of them as namespaces");
+    }
+    plural.or(singular).map(|cursor| cursor.texts()).unwrap_or_default()
+}
+
+fn label_selector(cursor: &Cursor<'_>) -> LabelSelector {
+    let Some(mut fields) = cursor.fields() else { return LabelSelector::default() };
+    let match_labels = fields.get("matchLabels").map(|labels| match_labels(&labels)).unwrap_or_default();
+    let expressions = fields.get("matchExpressions").and_then(|list| list.items()).unwrap_or_default();
+    let match_expressions = expressions.iter().filter_map(requirement).collect();
+    fields.finish();
+    LabelSelector { match_labels, match_expressions }
+}
+
+fn match_labels(cursor: &Cursor<'_>) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    for (key, value) in cursor.entries() {
+        if !is_label_key(key) {
+            value.error(format!("{key:?} is not a label key"));
+        }
+        if let Some(text) = label_value(&value) {
+            labels.insert(key.to_owned(), text);
+        }
+    }
+    labels
+}
+
+fn requirement(item: &Cursor<'_>) -> Option<LabelRequirement> {
+    const OPERATORS: [(&str, LabelOperator); 4] = [
+        ("In", LabelOperator::In),
+        ("NotIn", LabelOperator::NotIn),
+        ("Exists", LabelOperator::Exists),
+        ("DoesNotExist", LabelOperator::DoesNotExist),
+    ];
+    let mut fields = item.fields()?;
+    let key = fields.required("key").and_then(|cursor| label_key(&cursor));
+    let operator = fields.required("operator").and_then(|cursor| cursor.one_of(&OPERATORS));
+    let list = fields.get("values");
+    let items = list.as_ref().and_then(|cursor| cursor.items()).unwrap_or_default();
+    match (operator, list) {
+        (Some(LabelOperator::In | LabelOperator::NotIn), _) if items.is_empty() => {
+            item.error("the operators In and NotIn need values");
+        }
+        (Some(LabelOperator::Exists | LabelOperator::DoesNotExist), Some(list)) if !items.is_empty() => {
+            list.error("the operators Exists and DoesNotExist take no values");
+        }
+        _ => {}
+    }
+    fields.finish();
+    let values = items.iter().filter_map(label_value).collect();
+    Some(LabelRequirement { key: key?, operator: operator?, values })
+}
+
+fn label_key(cursor: &Cursor<'_>) -> Option<String> {
+    let key = cursor.text()?;
+    if !is_label_key(key) {
+        cursor.error(format!("{key:?} is not a label key"));
+    }
+    Some(key.to_owned())
+}
+
+/// A label's value; it may be empty, unlike all other strings of a policy.
+fn label_value(cursor: &Cursor<'_>) -> Option<String> {
+    if cursor.node().as_str() == Some("") {
+        return Some(String::new());
+    }
+    let text = cursor.text()?;
+    if !is_label_name(text) {
+        cursor.error(format!("{text:?} is not a label value"));
+    }
+    Some(text.to_owned())
+}
+
+/// `NAME` or `PREFIX/NAME`, as the API server checks it.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => !prefix.is_empty() && prefix.len() <= 253 && is_label_name(name),
+        None => is_label_name(key),
+    }
+}
+
+fn is_label_name(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.starts_with(edge)
+        && text.ends_with(edge)
+        && text.chars().all(|c| edge(c) || matches!(c, '-' | '_' | '.'))
+}

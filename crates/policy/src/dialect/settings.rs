@@ -1,0 +1,109 @@
+//! The settings of a group that all dialects have in common.
+
+use super::resources::{self, Entries};
+use crate::{
+    DeletionGroup, Force, GoDuration, Propagation, ResourceSelector,
+    reader::{Cursor, Fields},
+};
+
+/// The names of all settings of a deletion group.
+pub(super) const NAMES: [&str; 6] =
+    ["forceDelete", "forceAfter", "finalizers", "propagationPolicy", "timeout", "excludedResources"];
+
+/// How a dialect spells the force stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ForceSpelling {
+    /// `forceDelete` alone.
+    Camel,
+    /// `force-delete`, as proposed, or `forceDelete`.
+    Either,
+}
+
+/// The settings of a deletion group.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    force: Option<Force>,
+    propagation: Option<Propagation>,
+    timeout: Option<GoDuration>,
+    excluded: Vec<ResourceSelector>,
+}
+
+impl Settings {
+    /// Reads the settings among the fields of a group.
+    pub(super) fn read(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Self {
+        const POLICIES: [(&str, Propagation); 3] = [
+            ("Background", Propagation::Background),
+            ("Foreground", Propagation::Foreground),
+            ("Orphan", Propagation::Orphan),
+        ];
+        Self {
+            force: force(fields, spelling),
+            propagation: fields.get("propagationPolicy").and_then(|cursor| cursor.one_of(&POLICIES)),
+            timeout: timeout(fields),
+            excluded: excluded(fields),
+        }
+    }
+
+    /// Gives a group these settings.
+    pub(super) fn apply(self, group: &mut DeletionGroup) {
+        group.force = self.force;
+        group.propagation = self.propagation;
+        group.timeout = self.timeout;
+        group.excluded.extend(self.excluded);
+    }
+}
+
+/// The group's own time limit.
+pub(super) fn timeout(fields: &mut Fields<'_>) -> Option<GoDuration> {
+    fields.get("timeout")?.duration_above_zero()
+}
+
+/// The objects that a group leaves out.
+pub(super) fn excluded(fields: &mut Fields<'_>) -> Vec<ResourceSelector> {
+    fields.get("excludedResources").map(|list| resources::read(&list, Entries::Either)).unwrap_or_default()
+}
+
+fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
+    let mut given = fields.get("forceDelete");
+    if spelling == ForceSpelling::Either
+        && let Some(hyphenated) = fields.get("force-delete")
+    {
+        if given.is_some() {
+            hyphenated.error_with("forceDelete is there too", "write one of the two");
+        }
+        given = given.or(Some(hyphenated));
+    }
+    // Three answers: yes, no, and a mistake that is reported already and should not draw others after it.
+    let enabled = given.map_or(Some(false), |cursor| enabled(&cursor));
+    let after = fields.get("forceAfter");
+    let finalizers = fields.get("finalizers");
+    if enabled == Some(false) {
+        for (cursor, name) in [(&after, "forceAfter"), (&finalizers, "finalizers")] {
+            if let Some(cursor) = cursor {
+                cursor.error_with(format!("{name} without forceDelete"), "set forceDelete: true");
+            }
+        }
+    }
+    let force = Force {
+        after: after.and_then(|cursor| cursor.duration()).unwrap_or_default(),
+        finalizers: finalizers.map(|cursor| finalizer_names(&cursor)).unwrap_or_default(),
+    };
+    (enabled == Some(true)).then_some(force)
+}
+
+/// `true` or `{enabled: true}`.
+fn enabled(cursor: &Cursor<'_>) -> Option<bool> {
+    if !cursor.is_mapping() {
+        return cursor.boolean();
+    }
+    let mut fields = cursor.fields()?;
+    let enabled = fields.required("enabled").and_then(|enabled| enabled.boolean());
+    fields.finish();
+    enabled
+}
+
+/// An empty list would read as "remove none", but means "remove all" in the model; so it is a mistake.
+fn finalizer_names(cursor: &Cursor<'_>) -> Vec<String> {
+    let items = cursor.items_not_empty("leave the field out to remove all finalizers");
+    items.unwrap_or_default().iter().filter_map(Cursor::text).map(str::to_owned).collect()
+}

@@ -1,0 +1,206 @@
+//! Where a policy may stand: a policy file, a ProviderConfiguration, a DeployItem.
+
+mod deploy_item;
+mod provider;
+
+use std::sync::Arc;
+
+use billhook_objects::yaml::{self, Node, NodeKind};
+use serde_json::Value;
+
+use crate::{
+    Diagnostic, Diagnostics, GoDuration, Policy,
+    diagnostic::{Severity, nearest},
+    dialect::{self, POLICY_FIELDS},
+    reader::{Cursor, Report},
+};
+
+/// The API group of DeployItems.
+const LANDSCAPER: &str = "landscaper.gardener.cloud";
+
+/// What a ProviderConfiguration or a DeployItem says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyDocument {
+    /// Which deployer it is written for.
+    pub provider: Provider,
+    /// The name of the DeployItem; none for a bare ProviderConfiguration.
+    pub name: Option<String>,
+    /// The namespace of the DeployItem, where it is written.
+    pub namespace: Option<String>,
+    /// The policy, completed by the defaults.
+    pub policy: Policy,
+    /// Whether the document says anything about the policy; if not, `policy` is the default.
+    pub has_policy: bool,
+    /// The manifests, in the order of the document.
+    pub manifests: Vec<ManifestEntry>,
+    /// The time limit of the DeployItem, where it is written.
+    pub timeout: Option<ItemTimeout>,
+    /// Whether the document deploys a chart.
+    pub chart: bool,
+    /// What does not do all that its author may think.
+    pub warnings: Diagnostics,
+}
+
+/// The deployer that a ProviderConfiguration is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The manifest deployer.
+    Manifest,
+    /// The helm deployer.
+    Helm,
+}
+
+/// The time limit of a DeployItem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemTimeout {
+    /// This long.
+    After(GoDuration),
+    /// `none`: no limit at all.
+    Unlimited,
+}
+
+/// One of the manifests of a ProviderConfiguration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ManifestEntry {
+    /// What may be done with it.
+    pub policy: ManifestPolicy,
+    /// The object, or a `List` of objects.
+    pub manifest: Value,
+    /// The line of the manifest, counted from 1.
+    pub line: usize,
+}
+
+/// What may be done with a manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ManifestPolicy {
+    /// It is created, updated and deleted.
+    #[default]
+    Manage,
+    /// As `Manage`, except where the object belongs to somebody else.
+    Fallback,
+    /// Nothing is done with it.
+    Ignore,
+    /// It is created and updated, but never deleted.
+    Keep,
+    /// It is created and deleted, but never updated.
+    Immutable,
+}
+
+/// Reads a policy file: a mapping with `deletionGroups` and the like, a ProviderConfiguration or a DeployItem.
+///
+/// # Errors
+///
+/// All mistakes of the file.
+pub fn parse_policy_file(text: &str, file: &Arc<str>) -> Result<Policy, Diagnostics> {
+    read_policy_file(text, file).map(|(policy, _)| policy)
+}
+
+/// Reads a policy file as [`parse_policy_file`] does, and returns the warnings beside the policy.
+///
+/// # Errors
+///
+/// All mistakes of the file.
+pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnostics), Diagnostics> {
+    let nodes = yaml::parse_nodes(text).map_err(|error| syntax_error(&error, file))?;
+    let report = Report::new(file);
+    let policy = match &nodes[..] {
+        [] => {
+            let hint = format!("it holds one of {}", POLICY_FIELDS.join(", "));
+            report.add(Severity::Error, (1, 1), "", "the policy file is empty", Some(hint));
+            None
+        }
+        [node] => match parse_document(node, file) {
+            Some(document) => return document.map(|document| (document.policy, document.warnings)),
+            None => policy_document(&Cursor::root(&report, node)),
+        },
+        [_, second, ..] => {
+            let problem = format!("a policy file holds one document, found {}", nodes.len());
+            report.add(Severity::Error, (second.line, second.column), "", problem, None);
+            None
+        }
+    };
+    report.finish(policy)
+}
+
+/// Reads a ProviderConfiguration or a DeployItem; `None` where the document is something else.
+///
+/// # Errors
+///
+/// All mistakes of the document.
+pub fn parse_document(node: &Node, file: &Arc<str>) -> Option<Result<PolicyDocument, Diagnostics>> {
+    let read = reader_of(node)?;
+    let report = Report::new(file);
+    let document = read(&Cursor::root(&report, node));
+    Some(report.finish(document).map(|(document, warnings)| PolicyDocument { warnings, ..document }))
+}
+
+/// Checks all policies, ProviderConfigurations and DeployItems of a file. Manifests of other kinds are not looked into;
+/// a document that is nothing of the sort gets a warning.
+pub fn validate(text: &str, file: &Arc<str>) -> Vec<Diagnostic> {
+    let nodes = match yaml::parse_nodes(text) {
+        Ok(nodes) => nodes,
+        Err(error) => return syntax_error(&error, file).into_vec(),
+    };
+    let report = Report::new(file);
+    for node in &nodes {
+        let cursor = Cursor::root(&report, node);
+        if let Some(read) = reader_of(node) {
+            read(&cursor);
+        } else if looks_like_policy(node) {
+            policy_document(&cursor);
+        } else if node.get("kind").is_none() {
+            let hint = format!("a policy begins with one of {}", POLICY_FIELDS.join(", "));
+            cursor.warn("neither a policy nor a manifest, so not checked", Some(&hint));
+        }
+    }
+    report.into_diagnostics().into_vec()
+}
+
+/// Whether a document without a kind is meant as a policy, be its fields misspelt.
+fn looks_like_policy(node: &Node) -> bool {
+    let NodeKind::Mapping(entries) = &node.kind else { return false };
+    let known = || POLICY_FIELDS.into_iter().chain(["deployItems"]);
+    node.get("kind").is_none() && entries.iter().any(|(key, _)| nearest(&key.text, known()).is_some())
+}
+
+fn syntax_error(error: &yaml::Error, file: &Arc<str>) -> Diagnostics {
+    let report = Report::new(file);
+    let place = (error.place.line, error.place.column);
+    report.add(Severity::Error, place, "", format!("not valid YAML: {}", error.kind), None);
+    report.into_diagnostics()
+}
+
+type Reader = fn(&Cursor<'_>) -> Option<PolicyDocument>;
+
+/// How a document is read, by its `apiVersion` and `kind`. Other groups may have a kind of these names too.
+fn reader_of(node: &Node) -> Option<Reader> {
+    let api_version = node.get("apiVersion").and_then(Node::as_str);
+    let group = api_version.map(|text| text.split_once('/').map_or("", |(group, _)| group));
+    match (node.get("kind")?.as_str()?, group) {
+        ("ProviderConfiguration", None) => Some(provider::read),
+        ("ProviderConfiguration", Some(group)) if group.ends_with(".deployer.landscaper.gardener.cloud") => {
+            Some(provider::read)
+        }
+        ("DeployItem", None | Some(LANDSCAPER)) => Some(deploy_item::read_document),
+        _ => None,
+    }
+}
+
+/// Reads a document that holds nothing but a policy, or the `deployItems` list of the documents with one item in it.
+fn policy_document(cursor: &Cursor<'_>) -> Option<Policy> {
+    let mut fields = cursor.fields()?;
+    fields.elsewhere(&["apiVersion", "kind", "metadata"], "a policy file begins with its groups");
+    let policy = match fields.has("deployItems").then(|| fields.get("deployItems")).flatten() {
+        Some(items) => {
+            fields.elsewhere(&POLICY_FIELDS, "write it in the config of the one deployItem");
+            deploy_item::read_list(&items).map(|document| document.policy)
+        }
+        None => Some(dialect::policy(&mut fields)),
+    };
+    let written = !matches!(&cursor.node().kind, NodeKind::Mapping(entries) if entries.is_empty());
+    if !written {
+        cursor.error_with("no policy in this document", format!("it holds one of {}", POLICY_FIELDS.join(", ")));
+    }
+    fields.finish();
+    policy
+}

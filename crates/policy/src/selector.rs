@@ -1,0 +1,115 @@
+//! What an entry of `resources` selects.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::{ApiVersion, KindName};
+use serde::{Deserialize, Serialize};
+
+/// An entry of a group's `resources`, or of `excludedResources`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceSelector {
+    /// The group and version as written. Objects match by group; the version only says how to talk to them.
+    pub api_version: ApiVersion,
+    /// Kind, plural, singular or short name, in any case.
+    pub kind: String,
+    /// Only objects of these names; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// Only objects in these namespaces; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// Only objects with these labels.
+    #[serde(default, skip_serializing_if = "LabelSelector::is_empty")]
+    pub label_selector: LabelSelector,
+    /// `deleteAllResources` or `selector: {all: true}`: also objects that the release did not deploy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+}
+
+impl ResourceSelector {
+    /// The kind to look up in a catalog.
+    pub fn kind_name(&self) -> KindName {
+        KindName { group: self.api_version.group().to_owned(), name: self.kind.clone() }
+    }
+
+    /// Whether an object of the right kind is selected.
+    pub fn matches(&self, namespace: Option<&str>, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        (self.names.is_empty() || self.names.iter().any(|n| n == name))
+            && (self.namespaces.is_empty() || namespace.is_some_and(|ns| self.namespaces.iter().any(|n| n == ns)))
+            && self.label_selector.matches(labels)
+    }
+}
+
+/// A label selector, as Kubernetes' own `LabelSelector` type has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector {
+    /// Labels that must have these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements that must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// One requirement of a label selector.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelRequirement {
+    /// The label.
+    pub key: String,
+    /// How it is compared.
+    pub operator: LabelOperator,
+    /// With what; empty for `Exists` and `DoesNotExist`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// The operators of `matchExpressions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelOperator {
+    /// The value is one of those given.
+    In,
+    /// The label is missing or its value is none of those given.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is missing.
+    DoesNotExist,
+}
+
+impl LabelSelector {
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// Whether these labels are selected.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let value = labels.get(&requirement.key);
+                match requirement.operator {
+                    LabelOperator::In => value.is_some_and(|v| requirement.values.contains(v)),
+                    LabelOperator::NotIn => value.is_none_or(|v| !requirement.values.contains(v)),
+                    LabelOperator::Exists => value.is_some(),
+                    LabelOperator::DoesNotExist => value.is_none(),
+                }
+            })
+    }
+
+    /// The selector as the `labelSelector` parameter of a list or watch has it.
+    pub fn to_query(&self) -> String {
+        let equal = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let expressions = self.match_expressions.iter().map(|LabelRequirement { key, operator, values }| {
+            let values = values.join(",");
+            match operator {
+                LabelOperator::In => format!("{key} in ({values})"),
+                LabelOperator::NotIn => format!("{key} notin ({values})"),
+                LabelOperator::Exists => key.clone(),
+                LabelOperator::DoesNotExist => format!("!{key}"),
+            }
+        });
+        equal.chain(expressions).collect::<Vec<_>>().join(",")
+    }
+}

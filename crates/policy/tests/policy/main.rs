@@ -1,0 +1,11 @@
+//! What each dialect compiles to, and what is said about each mistake.
+
+mod check;
+mod deletion_groups;
+mod deployment;
+mod documents;
+mod places;
+mod properties;
+mod proposal;
+mod rank_rules;
+mod reference;
