@@ -1,0 +1,299 @@
+//! The programs of a control plane: found in the user's cache folder, or built into it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use super::process::{self, Deadline};
+
+/// The folder of the Go modules.
+const TESTBED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed");
+
+const ETCD: &str = "etcd";
+const KUBE_APISERVER: &str = "kube-apiserver";
+const KUBE_CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const KUBECTL: &str = "kubectl";
+const HELM: &str = "helm";
+
+/// The programs of a control plane, and `kubectl` and `helm`.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    etcd: PathBuf,
+    kube_apiserver: PathBuf,
+    kube_controller_manager: PathBuf,
+    kubectl: PathBuf,
+}
+
+impl Binaries {
+    /// Finds the programs, or builds them into the user's cache folder.
+    ///
+    /// Where `KUBEBUILDER_ASSETS` names a folder, its `etcd`, `kube-apiserver` and `kubectl` are taken, and its
+    /// `kube-controller-manager` if it has one. All else comes from `billhook/testbed` in the user's cache folder, in a
+    /// folder named by version, so that a second checkout does not build again; building takes about 9 minutes on two
+    /// cores. `progress` gets a line now and then while something is built or waited for.
+    ///
+    /// # Errors
+    ///
+    /// When a program is missing and cannot be built.
+    pub fn locate_or_build(mut progress: impl FnMut(&str)) -> Result<Self> {
+        match std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty()) {
+            Some(folder) => Self::from_assets(Path::new(&folder), &mut progress),
+            None => Ok(Self::all_in(&CONTROL_PLANE.locate_or_build(&mut progress)?)),
+        }
+    }
+
+    /// The path of the `helm` program, which is built on demand: about 4 minutes on two cores.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing and cannot be built.
+    pub fn helm(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
+        Ok(HELM_MODULE.locate_or_build(&mut progress)?.join(HELM))
+    }
+
+    /// The path of `etcd`.
+    #[must_use]
+    pub fn etcd(&self) -> &Path {
+        &self.etcd
+    }
+
+    /// The path of `kube-apiserver`.
+    #[must_use]
+    pub fn kube_apiserver(&self) -> &Path {
+        &self.kube_apiserver
+    }
+
+    /// The path of `kube-controller-manager`.
+    #[must_use]
+    pub fn kube_controller_manager(&self) -> &Path {
+        &self.kube_controller_manager
+    }
+
+    /// The path of `kubectl`.
+    #[must_use]
+    pub fn kubectl(&self) -> &Path {
+        &self.kubectl
+    }
+
+    fn all_in(folder: &Path) -> Self {
+        Self {
+            etcd: folder.join(ETCD),
+            kube_apiserver: folder.join(KUBE_APISERVER),
+            kube_controller_manager: folder.join(KUBE_CONTROLLER_MANAGER),
+            kubectl: folder.join(KUBECTL),
+        }
+    }
+
+    fn from_assets(folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<Self> {
+        let mut binaries = Self::all_in(folder);
+        for program in [&binaries.etcd, &binaries.kube_apiserver, &binaries.kubectl] {
+            if !program.is_file() {
+                bail!("KUBEBUILDER_ASSETS is set, but there is no {}; install it there or unset it", program.display());
+            }
+        }
+        if !binaries.kube_controller_manager.is_file() {
+            // Those assets usually lack it: https://book.kubebuilder.io/reference/envtest.html
+            binaries.kube_controller_manager = CONTROL_PLANE.locate_or_build(progress)?.join(KUBE_CONTROLLER_MANAGER);
+        }
+        Ok(binaries)
+    }
+}
+
+/// A Go module whose tools are built.
+struct Module {
+    /// The folder below `testbed/`.
+    folder: &'static str,
+    /// What the version in the cache folder's name is the version of, and how the name begins.
+    version_of: &'static str,
+    prefix: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    /// The programs that come out.
+    programs: &'static [&'static str],
+    /// The variable that tells the programs their version, if it is not told by the module itself.
+    version_variable: Option<&'static str>,
+    /// Go names a tool's program after the last part of its path; these are named differently.
+    renames: &'static [(&'static str, &'static str)],
+    /// What a first build takes on two cores.
+    usually: &'static str,
+}
+
+const CONTROL_PLANE: Module = Module {
+    folder: ".",
+    version_of: "k8s.io/kubernetes",
+    prefix: "",
+    go_mod: include_str!("../../../../testbed/go.mod"),
+    go_sum: include_str!("../../../../testbed/go.sum"),
+    programs: &[ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL],
+    // What the API server reports and kubectl compares; without it, both say v0.0.0.
+    version_variable: Some("k8s.io/component-base/version.gitVersion"),
+    renames: &[("server", ETCD)],
+    usually: "9 minutes",
+};
+
+const HELM_MODULE: Module = Module {
+    folder: "helm",
+    version_of: "helm.sh/helm/v4",
+    prefix: "helm-",
+    go_mod: include_str!("../../../../testbed/helm/go.mod"),
+    go_sum: include_str!("../../../../testbed/helm/go.sum"),
+    programs: &[HELM],
+    version_variable: None,
+    renames: &[],
+    usually: "4 minutes",
+};
+
+impl Module {
+    /// The version that `go.mod` requires.
+    fn version(&self) -> Result<&'static str> {
+        let required = |line: &'static str| {
+            line.trim().strip_prefix("require ").unwrap_or(line.trim()).strip_prefix(self.version_of)?.strip_prefix(' ')
+        };
+        let rest = self.go_mod.lines().find_map(required);
+        rest.and_then(|rest| rest.split_whitespace().next())
+            .with_context(|| format!("no version of {} in testbed/{}/go.mod", self.version_of, self.folder))
+    }
+
+    /// The name of the cache folder: a version for people, and a hash of all that goes in.
+    fn name(&self) -> Result<String> {
+        let hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum).finalize();
+        let short: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{}{}-{short}", self.prefix, self.version()?))
+    }
+
+    fn complete(&self, bin: &Path) -> bool {
+        self.programs.iter().all(|program| bin.join(program).is_file())
+    }
+
+    /// The folder of the programs, which are built if they are not there.
+    fn locate_or_build(&self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+        let cache = cache_folder()?.join("testbed");
+        let name = self.name()?;
+        let folder = cache.join(&name);
+        let bin = folder.join("bin");
+        if self.complete(&bin) {
+            return Ok(bin);
+        }
+        fs::create_dir_all(&cache).with_context(|| format!("failed to create {}", cache.display()))?;
+        let _lock = lock(&cache.join(format!("{name}.lock")), progress)?;
+        // Another process may have built it meanwhile.
+        if !self.complete(&bin) {
+            let prefix = format!("{name}.build-");
+            remove_unfinished(&cache, &prefix)?;
+            let temporary = tempfile::Builder::new()
+                .prefix(&prefix)
+                .tempdir_in(&cache)
+                .with_context(|| format!("failed to make a folder in {}", cache.display()))?;
+            self.build(&temporary.path().join("bin"), progress)?;
+            if folder.exists() {
+                // Incomplete: somebody has removed a part of it by hand.
+                fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
+            }
+            fs::rename(temporary.keep(), &folder).with_context(|| format!("failed to move to {}", folder.display()))?;
+        }
+        Ok(bin)
+    }
+
+    /// Builds the tools of the module into `bin`.
+    fn build(&self, bin: &Path, progress: &mut dyn FnMut(&str)) -> Result<()> {
+        let what = self.programs.join(", ");
+        let version = self.version()?;
+        if !go_is_there() {
+            bail!(
+                "{what} {version} must be built once, which needs Go 1.26 or newer: install it from https://go.dev/dl"
+            );
+        }
+        fs::create_dir_all(bin).with_context(|| format!("failed to create {}", bin.display()))?;
+        let set_version = self.version_variable.map(|variable| format!(" -X {variable}={version}"));
+        let flags = format!("-s -w{}", set_version.unwrap_or_default());
+        let mut command = Command::new("go");
+        command
+            .current_dir(Path::new(TESTBED).join(self.folder))
+            // A go.work file in a folder above is not ours.
+            .env("GOWORK", "off")
+            .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o"])
+            .arg(bin)
+            .arg("tool");
+
+        progress(&format!("building {what} {version}: once, usually {} on two cores", self.usually));
+        let clock = Deadline::after(Duration::MAX);
+        let mut minutes = 0;
+        let log = bin.with_file_name("build.log");
+        let status = process::run(command, &log, || {
+            let now = clock.elapsed().as_secs() / 30;
+            if now > minutes {
+                minutes = now;
+                progress(&format!("building {what} {version}: {}:{:02}", minutes / 2, minutes % 2 * 30));
+            }
+        })?;
+        if !status.success() {
+            bail!("failed to build {what} (go build: {status}):\n{}", process::tail(&log));
+        }
+        for (from, to) in self.renames {
+            fs::rename(bin.join(from), bin.join(to)).with_context(|| format!("failed to rename {from} to {to}"))?;
+        }
+        let seconds = clock.elapsed().as_secs();
+        progress(&format!("built {what} {version} in {}:{:02}", seconds / 60, seconds % 60));
+        Ok(())
+    }
+}
+
+/// Removes what builds that were killed have left; only for the one that holds the lock.
+fn remove_unfinished(cache: &Path, prefix: &str) -> Result<()> {
+    for entry in fs::read_dir(cache).with_context(|| format!("failed to list {}", cache.display()))?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let path = entry.path();
+            fs::remove_dir_all(&path).with_context(|| format!("failed to remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn go_is_there() -> bool {
+    let mut go = Command::new("go");
+    go.arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    go.status().is_ok_and(|status| status.success())
+}
+
+/// Locks a file until the result is dropped, so that two processes do not build at once.
+fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<File> {
+    let context = || format!("failed to lock {}", path.display());
+    let file = File::create(path).with_context(context)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            progress("waiting for another process that builds the same");
+            file.lock().with_context(context)?;
+        }
+        Err(TryLockError::Error(error)) => return Err(error).with_context(context),
+    }
+    Ok(file)
+}
+
+/// `billhook` in the user's cache folder.
+fn cache_folder() -> Result<PathBuf> {
+    let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+    let from = |name: &str| std::env::var_os(OsStr::new(name)).and_then(absolute);
+    let cache = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
+    Ok(cache.context("neither XDG_CACHE_HOME nor HOME names a folder for the testbed's programs")?.join("billhook"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_cached_under_its_version_and_a_hash() {
+        for (module, prefix) in [(CONTROL_PLANE, "v1."), (HELM_MODULE, "helm-v4.")] {
+            let name = module.name().unwrap();
+            let (version, hash) = name.rsplit_once('-').unwrap();
+            assert!(version.starts_with(prefix), "{name}");
+            assert_eq!(hash.len(), 8, "{name}");
+        }
+    }
+}

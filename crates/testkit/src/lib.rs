@@ -1,0 +1,3 @@
+//! What tests of billhook need: real control planes, scenarios and scripted controllers.
+
+pub mod control_plane;

@@ -1,0 +1,58 @@
+//! What people run while developing: `cargo xtask <command>`. One file per command.
+
+mod test;
+mod testbed;
+
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about, disable_version_flag = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Test(test::Args),
+    Testbed(testbed::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Task::Test(args) => test::run(args),
+        Task::Testbed(args) => testbed::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        progress(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Writes a line to standard error: standard output is for what a shell evaluates.
+#[expect(clippy::print_stderr, reason = "the one place that does it")]
+fn progress(line: &str) {
+    eprintln!("{line}");
+}
+
+/// The cargo that runs this.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    command
+}
+
+/// Runs a command to its end and passes its exit code on.
+fn run_to_end(mut command: Command) -> Result<ExitCode> {
+    let program = command.get_program().to_owned();
+    let status = command.status().with_context(|| format!("failed to run {}", program.display()))?;
+    Ok(exit_code(status))
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
