@@ -1,0 +1,182 @@
+//! The nodes of a deployment: the policy's groups, the classes of the rest, and the wait for readiness.
+
+use std::collections::{BTreeMap, HashMap};
+
+use billhook_objects::GroupKind;
+use billhook_policy::{DeploymentGroup, Members, ResourceClass, WaitFor};
+
+use crate::{
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Node, NoteCode, Plan, Resource, Work,
+    delete::{info, warning},
+    error::Problems,
+    groups::{Matcher, Verdict, place},
+};
+
+use super::{Scene, labels, own::Live};
+
+/// Kinds that are ready as soon as they exist: nothing in their status says more.
+const READY_WHEN_CREATED: [(&str, &str); 25] = [
+    ("", "ConfigMap"),
+    ("", "Endpoints"),
+    ("", "LimitRange"),
+    ("", "PodTemplate"),
+    ("", "ResourceQuota"),
+    ("", "Secret"),
+    ("", "Service"),
+    ("", "ServiceAccount"),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+    ("coordination.k8s.io", "Lease"),
+    ("discovery.k8s.io", "EndpointSlice"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "IngressClass"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("node.k8s.io", "RuntimeClass"),
+    ("rbac.authorization.k8s.io", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io", "Role"),
+    ("rbac.authorization.k8s.io", "RoleBinding"),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("storage.k8s.io", "CSIDriver"),
+    ("storage.k8s.io", "StorageClass"),
+];
+
+/// A group of a deployment, and which manifests (by index) are in it.
+pub(super) struct Stage<'a> {
+    pub(super) group: std::borrow::Cow<'a, DeploymentGroup>,
+    pub(super) members: Vec<usize>,
+}
+
+impl Stage<'_> {
+    pub(super) fn place(&self) -> &str {
+        place(&self.group.path, &self.group.title)
+    }
+}
+
+impl Scene<'_> {
+    pub(super) fn add_nodes(&self, live: &Live<'_>, plan: &mut Plan, problems: &mut Problems) {
+        let stages = self.stages(plan, problems);
+        self.check_order(&stages, live, problems);
+        let mut resources: HashMap<(&GroupKind, &str), Resource> = HashMap::new();
+        let mut awaited = Vec::new();
+        for stage in stages {
+            let ready = stage.group.wait_for == WaitFor::Ready;
+            let mut tasks = Vec::with_capacity(stage.members.len());
+            for at in stage.members {
+                let Some(task) = self.task(at, ready, live, &mut resources) else { continue };
+                if !task.wait && !is_ready_when_created(&task.object.kind) {
+                    awaited.push(ApplyTask { action: ApplyAction::Await, wait: true, ..task.clone() });
+                }
+                tasks.push(task);
+            }
+            add_node(plan, &stage.group, tasks);
+        }
+        if self.request.wait {
+            let group = DeploymentGroup { wait_for: WaitFor::Ready, ..group("ready", ResourceClass::Empty) };
+            add_node(plan, &group, awaited);
+        }
+    }
+
+    fn task<'s>(
+        &'s self,
+        at: usize,
+        ready: bool,
+        live: &Live<'_>,
+        resources: &mut HashMap<(&'s GroupKind, &'s str), Resource>,
+    ) -> Option<ApplyTask> {
+        let manifest = self.request.manifests.get(at)?;
+        let (kind, version) = (&manifest.key.kind, manifest.api_version.version());
+        let resource = match resources.get(&(kind, version)) {
+            Some(resource) => resource.clone(),
+            None => {
+                let resource = Resource::of(self.catalog.get(kind)?, Some(version));
+                resources.entry((kind, version)).or_insert(resource).clone()
+            }
+        };
+        // A CRD is always Established before anything follows it (contract, `deploymentGroups`).
+        let wait = ready || is_crd(kind);
+        Some(ApplyTask { object: manifest.key.clone(), resource, action: *live.actions.get(at)?, wait })
+    }
+
+    /// Every object into the first group that has it; the rest by class, after the last group.
+    fn stages(&self, plan: &mut Plan, problems: &mut Problems) -> Vec<Stage<'_>> {
+        let classes = [ResourceClass::Crds, ResourceClass::ClusterScoped, ResourceClass::Namespaced];
+        let groups = self.request.policy.deployment.iter().map(std::borrow::Cow::Borrowed);
+        let rest = classes.map(|class| std::borrow::Cow::Owned(group(class.as_str(), class)));
+        let mut stages: Vec<Stage<'_>> = groups.chain(rest).map(|group| Stage { group, members: Vec::new() }).collect();
+        let members = self.members(&stages, plan, problems);
+        for (stage, members) in stages.iter_mut().zip(members) {
+            stage.members = members;
+            stage.members.sort_unstable_by_key(|at| self.request.manifests.get(*at).map(|manifest| &manifest.key));
+        }
+        stages
+    }
+
+    fn members<'s>(&'s self, stages: &'s [Stage<'s>], plan: &mut Plan, problems: &mut Problems) -> Vec<Vec<usize>> {
+        let resolve = |stage: &'s Stage<'s>| {
+            let DeploymentGroup { members, excluded, .. } = stage.group.as_ref();
+            Matcher::resolve(members, excluded, self.catalog, stage.place(), problems)
+        };
+        let matchers: Vec<Matcher<'_>> = stages.iter().map(resolve).collect();
+        let not_served = matchers.iter().flat_map(|matcher| &matcher.not_served);
+        plan.notes.extend(not_served.map(|message| warning(NoteCode::NotServed, message.clone())));
+        let needs_labels = stages.iter().any(|stage| selects_labels(&stage.group));
+        let mut members = vec![Vec::new(); stages.len()];
+        for (at, manifest) in self.request.manifests.iter().enumerate() {
+            let labels = if needs_labels { labels(manifest) } else { BTreeMap::new() };
+            let first = matchers.iter().position(|matcher| matcher.judge(&manifest.key, &labels) == Verdict::Member);
+            if let Some(stage) = first.and_then(|first| members.get_mut(first)) {
+                stage.push(at);
+            }
+        }
+        for ((stage, members), matcher) in stages.iter().zip(&members).zip(&matchers) {
+            if members.is_empty() && matcher.has_entries() {
+                let message = format!("{} ({}) matches nothing", stage.place(), stage.group.title);
+                plan.notes.push(info(NoteCode::Order, message));
+            }
+        }
+        members
+    }
+}
+
+fn selects_labels(group: &DeploymentGroup) -> bool {
+    let resources = if let Members::Resources(resources) = &group.members { resources.as_slice() } else { &[] };
+    resources.iter().chain(&group.excluded).any(|selector| !selector.label_selector.is_empty())
+}
+
+fn group(title: &str, class: ResourceClass) -> DeploymentGroup {
+    DeploymentGroup {
+        title: title.to_owned(),
+        path: String::new(),
+        members: Members::Class(class),
+        excluded: Vec::new(),
+        wait_for: WaitFor::Exists,
+        timeout: None,
+    }
+}
+
+fn add_node(plan: &mut Plan, group: &DeploymentGroup, objects: Vec<ApplyTask>) {
+    if objects.is_empty() {
+        return;
+    }
+    let waits = objects.iter().any(|task| task.wait);
+    plan.nodes.push(Node {
+        title: group.title.clone(),
+        path: group.path.clone(),
+        after: plan.nodes.len().checked_sub(1).into_iter().collect(),
+        cluster: None,
+        work: Work::Apply(ApplyWork { objects }),
+        barrier: if waits { Barrier::Ready } else { Barrier::Requested },
+        timeout: group.timeout,
+    });
+}
+
+fn is_crd(kind: &GroupKind) -> bool {
+    kind.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+fn is_ready_when_created(kind: &GroupKind) -> bool {
+    READY_WHEN_CREATED.iter().any(|(group, name)| kind.is(group, name))
+}

@@ -1,0 +1,269 @@
+//! What a deletion takes along that it does not name: the contents of Namespaces, the instances of CRDs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
+
+use crate::{
+    Catalogs, Collection, INVENTORY_LABEL, Listed, Listing, Node, Note, NoteCode, Observed, Plan, Query, Resource,
+    Select, Severity, Snapshot, Work,
+    counts::{Counts, some_of},
+    delete::own_of_every_namespace,
+    queries::{QuerySet, all_of, by_crd_name, spread},
+};
+
+/// The queries that show what goes along with the Namespaces and CRDs of a plan; those of the plan itself left out.
+pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
+    let mut queries = QuerySet::default();
+    for (cluster, containers) in containers(plan) {
+        let Some(catalog) = catalogs.get(cluster) else { continue };
+        let by_name = by_crd_name(catalog);
+        for kind in containers.crds.keys().filter_map(|name| by_name.get(*name)) {
+            if !is_covered(plan, cluster, &kind.kind) {
+                queries.add(all_of(cluster, kind));
+            }
+        }
+        let namespaces: Vec<Option<&str>> = containers.namespaces.keys().map(|name| Some(*name)).collect();
+        if !namespaces.is_empty() {
+            for kind in catalog.iter().filter(|kind| holds_content(kind, catalog)) {
+                queries.extend(spread(cluster, &Resource::of(kind, None), &namespaces, || Select::All));
+            }
+        }
+    }
+    queries.into_vec().into_iter().filter(|query| !plan.queries.contains(query)).collect()
+}
+
+/// Notes what goes along that the release did not create, from the answers to [`blast_queries`].
+///
+/// Namespaces and CRDs that are being deleted already are left out: their contents go whatever this plan does.
+pub fn add_blast_notes(plan: &mut Plan, snapshot: &Snapshot, release: Option<&ReleaseName>) {
+    let mut notes = Vec::new();
+    for (cluster, containers) in containers(plan) {
+        let listings: Vec<&Listing> =
+            snapshot.listings.iter().filter(|listing| listing.query.cluster.as_deref() == cluster).collect();
+        notes.extend(unreadable(&listings, &containers));
+        notes.extend(World::look(plan, cluster, &listings, release).foreign(&containers, &listings, release.is_some()));
+    }
+    plan.notes.extend(notes);
+    plan.sort_notes();
+}
+
+/// What could not be listed, and so may go along unseen.
+fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note> {
+    let matters = |query: &Query| {
+        let inside = |namespace: &String| containers.namespaces.contains_key(namespace.as_str());
+        query.select == Select::All
+            && (containers.crds.contains_key(crd_name(&query.resource).as_str())
+                || query.namespace.iter().chain(&query.namespaces).any(inside))
+    };
+    let mut failed = Vec::new();
+    for Listing { query, found } in listings {
+        if let Listed::Failed(why) = found
+            && matters(query)
+        {
+            failed.push(format!("{} ({why})", query.describe()));
+        }
+    }
+    let message = || format!("cannot tell all that goes along: not listed were {}", some_of(&failed));
+    (!failed.is_empty()).then(|| Note::new(Severity::Warning, NoteCode::Unreadable, message()))
+}
+
+/// The name of the CRD that defines a kind, were it a custom one.
+fn crd_name(resource: &Resource) -> String {
+    format!("{}.{}", resource.plural, resource.kind.group)
+}
+
+/// Notes it as dangerous when a plan deletes more than `max` objects.
+pub fn limit_deletions(plan: &mut Plan, max: usize) {
+    let count = plan.deletions();
+    if count > max {
+        let objects = if count == 1 { "1 object".into() } else { format!("{count} objects") };
+        let message = format!("the plan deletes {objects}, and at most {max} are allowed");
+        plan.notes.push(Note::new(Severity::Dangerous, NoteCode::TooManyDeletions, message));
+        plan.sort_notes();
+    }
+}
+
+/// What takes other objects along, by name.
+#[derive(Default)]
+struct Containers<'a> {
+    namespaces: BTreeMap<&'a str, &'a ObjectKey>,
+    crds: BTreeMap<&'a str, &'a ObjectKey>,
+}
+
+fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
+    let (namespace, crd) = (wellknown::namespace(), wellknown::crd());
+    let mut found: BTreeMap<_, Containers<'_>> = BTreeMap::new();
+    for (node, work) in deletions(plan) {
+        for task in work.objects.iter().filter(|task| !task.deleting) {
+            let key = &task.object;
+            if key.kind == namespace {
+                found.entry(node.cluster.as_deref()).or_default().namespaces.insert(&key.name, key);
+            } else if key.kind == crd {
+                found.entry(node.cluster.as_deref()).or_default().crds.insert(&key.name, key);
+            }
+        }
+    }
+    found
+}
+
+fn deletions(plan: &Plan) -> impl Iterator<Item = (&Node, &crate::DeleteWork)> {
+    plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some((node, work)) } else { None })
+}
+
+/// The collections of a plan on one cluster, with their queries.
+fn collections<'a>(plan: &'a Plan, cluster: Option<&'a str>) -> impl Iterator<Item = (&'a Collection, &'a Query)> {
+    deletions(plan)
+        .filter(move |(node, _)| node.cluster.as_deref() == cluster)
+        .flat_map(|(_, work)| &work.collections)
+        .filter_map(|collection| Some((collection, plan.queries.get(collection.query)?)))
+}
+
+/// Whether the plan deletes all objects of a kind in any case.
+fn is_covered(plan: &Plan, cluster: Option<&str>, kind: &GroupKind) -> bool {
+    collections(plan, cluster).any(|(collection, query)| {
+        let Collection { names, namespaces, label_selector, excluded, .. } = collection;
+        query.resource.kind == *kind
+            && query.namespace.is_none()
+            && names.is_empty()
+            && namespaces.is_empty()
+            && label_selector.is_empty()
+            && excluded.is_empty()
+    })
+}
+
+/// Whether a kind can be in a Namespace in such a way that it goes with it. Events tell of other objects and are no
+/// loss, and what cannot be deleted (metrics, say) is not stored.
+fn holds_content(kind: &ResourceType, catalog: &Catalog) -> bool {
+    let is_event = kind.kind.kind == "Event" && matches!(kind.kind.group.as_str(), "" | "events.k8s.io");
+    kind.scope == Scope::Namespaced
+        && !is_event
+        && !kind.plural.contains('/')
+        && kind.supports("list")
+        && kind.supports("delete")
+        && !catalog.stale.contains(&kind.api_version(None).to_string())
+}
+
+/// One object that was listed.
+struct Item<'a> {
+    kind: &'a GroupKind,
+    object: &'a Observed,
+}
+
+/// All that was listed on one cluster, and what of it is not foreign.
+struct World<'a> {
+    items: BTreeMap<&'a Uid, Item<'a>>,
+    own: HashSet<&'a Uid>,
+}
+
+impl<'a> World<'a> {
+    fn look(plan: &'a Plan, cluster: Option<&'a str>, listings: &[&'a Listing], release: Option<&ReleaseName>) -> Self {
+        let mut items = BTreeMap::new();
+        for Listing { query, found } in listings {
+            let Listed::Items { items: objects, .. } = found else { continue };
+            // A kind that two groups serve shows each object twice, with one UID.
+            for object in objects {
+                items.entry(&object.uid).or_insert(Item { kind: &query.resource.kind, object });
+            }
+        }
+        let mut own: HashSet<&Uid> =
+            deletions(plan).flat_map(|(_, work)| work.objects.iter().map(|t| &t.uid)).collect();
+        let mut taken: HashMap<&GroupKind, Vec<(&Collection, &Query)>> = HashMap::new();
+        for (collection, query) in collections(plan, cluster) {
+            taken.entry(&query.resource.kind).or_default().push((collection, query));
+        }
+        let label = release.map(ReleaseName::label_value);
+        let is_own = |item: &Item<'_>| {
+            let taken = taken.get(item.kind).into_iter().flatten();
+            carries(item.object, label.as_deref())
+                || is_kubernetes_own(item)
+                || release.is_some_and(|release| is_inventory_of(release, item))
+                || taken.into_iter().any(|(collection, query)| {
+                    (query.namespace.is_none() || query.namespace == item.object.namespace)
+                        && collection.contains(item.object)
+                })
+        };
+        own.extend(items.iter().filter(|(_, item)| is_own(item)).map(|(uid, _)| *uid));
+        let mut world = Self { items, own };
+        world.add_endpoints(plan);
+        world.add_owned();
+        world
+    }
+
+    /// The Endpoints of a Service have its name and no owner.
+    fn add_endpoints(&mut self, plan: &Plan) {
+        let mut services: HashSet<(Option<&str>, &str)> = HashSet::new();
+        let tasks = deletions(plan).flat_map(|(_, work)| &work.objects);
+        let of_plan = tasks.map(|task| &task.object).filter(|key| key.kind.is("", "Service"));
+        services.extend(of_plan.map(|key| (key.namespace.as_deref(), key.name.as_str())));
+        let items = self.items.iter().filter(|(uid, item)| item.kind.is("", "Service") && self.own.contains(*uid));
+        services.extend(items.map(|(_, item)| (item.object.namespace.as_deref(), item.object.name.as_str())));
+        let endpoints = self.items.iter().filter(|(_, item)| {
+            item.kind.is("", "Endpoints")
+                && services.contains(&(item.object.namespace.as_deref(), item.object.name.as_str()))
+        });
+        let endpoints: Vec<&Uid> = endpoints.map(|(uid, _)| *uid).collect();
+        self.own.extend(endpoints);
+    }
+
+    /// What is owned by something of ours, directly or not, is not foreign: ReplicaSets, Pods, EndpointSlices.
+    fn add_owned(&mut self) {
+        let mut dependents: HashMap<&Uid, Vec<&'a Uid>> = HashMap::new();
+        for (uid, item) in &self.items {
+            for owner in &item.object.owners {
+                dependents.entry(owner).or_default().push(uid);
+            }
+        }
+        let mut open: Vec<&Uid> = self.own.iter().copied().collect();
+        while let Some(owner) = open.pop() {
+            for dependent in dependents.get(owner).into_iter().flatten() {
+                if self.own.insert(dependent) {
+                    open.push(dependent);
+                }
+            }
+        }
+    }
+
+    /// One note for each container; an instance of a deleted CRD in a deleted Namespace counts with its CRD.
+    fn foreign(&self, containers: &Containers<'_>, listings: &[&Listing], release: bool) -> Vec<Note> {
+        let resources = listings.iter().map(|listing| &listing.query.resource);
+        let crds: BTreeMap<&GroupKind, &ObjectKey> = resources
+            .filter_map(|resource| Some((&resource.kind, *containers.crds.get(crd_name(resource).as_str())?)))
+            .collect();
+        let mut counts: BTreeMap<&ObjectKey, Counts> = BTreeMap::new();
+        for (_, item) in self.items.iter().filter(|(uid, _)| !self.own.contains(*uid)) {
+            let namespace = item.object.namespace.as_deref();
+            let container =
+                crds.get(item.kind).or_else(|| namespace.and_then(|namespace| containers.namespaces.get(namespace)));
+            if let Some(container) = container {
+                counts.entry(container).or_default().add(item.kind);
+            }
+        }
+        let creator = if release { "the release did not create" } else { "the manifests do not name" };
+        let note = |(key, counts): (&ObjectKey, Counts)| {
+            let message = format!("deleting {key} takes {} along that {creator}: {counts}", counts.objects());
+            Note::new(Severity::Dangerous, NoteCode::ForeignObjects, message)
+                .about(key.clone())
+                .counting(counts.into_vec())
+        };
+        counts.into_iter().map(note).collect()
+    }
+}
+
+fn carries(object: &Observed, label: Option<&str>) -> bool {
+    label.is_some_and(|label| object.labels.get(wellknown::RELEASE_LABEL).is_some_and(|value| value == label))
+}
+
+fn is_kubernetes_own(item: &Item<'_>) -> bool {
+    own_of_every_namespace(item.kind).is_some_and(|name| name == item.object.name)
+}
+
+/// Whether a Secret holds a part of this release's own inventory: it lies in the release's namespace, and one of its
+/// labels has the release as its value.
+fn is_inventory_of(release: &ReleaseName, item: &Item<'_>) -> bool {
+    let Item { kind, object } = item;
+    let value = release.label_value();
+    kind.is("", "Secret")
+        && object.namespace.as_deref() == Some(release.namespace())
+        && object.labels.get(INVENTORY_LABEL).is_some_and(|of| *of == value || of == release.name())
+}

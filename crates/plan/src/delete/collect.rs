@@ -1,0 +1,139 @@
+//! `deleteAllResources`: what a collection holds, and what it never holds.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::{GroupKind, wellknown};
+use billhook_policy::{DeletionGroup, LabelOperator, LabelRequirement, LabelSelector};
+
+use crate::{
+    Collection, DeleteRequest, Exclusion, INVENTORY_LABEL, Listed, Observed, Operation, Query, Resource, Select,
+    find::{Answer, Index},
+    groups::{Entry, Matcher},
+    queries::spread,
+};
+
+/// A collection whose query has no number yet.
+pub(super) struct Draft {
+    pub(super) query: Query,
+    pub(super) collection: Collection,
+}
+
+impl Draft {
+    /// The objects that belong to the collection by now.
+    pub(super) fn items<'a>(&self, index: &Index<'a>) -> impl Iterator<Item = (&'a Query, &'a Observed)> {
+        let found = match index.items(&self.query) {
+            Ok(Answer::Items(query, items)) => Some((query, items)),
+            _ => None,
+        };
+        let items = found.into_iter().flat_map(|(query, items)| items.iter().map(move |item| (query, item)));
+        items.filter(|(_, item)| self.collection.contains(item))
+    }
+
+    pub(super) fn shows_all_of(&self, namespace: Option<&str>) -> bool {
+        let Query { select, namespace: within, namespaces, .. } = &self.query;
+        *select == Select::All
+            && match (within, namespace) {
+                (Some(within), namespace) => Some(within.as_str()) == namespace,
+                (None, Some(namespace)) => namespaces.is_empty() || namespaces.iter().any(|ns| ns == namespace),
+                (None, None) => true,
+            }
+    }
+
+    pub(super) fn is_served(&self, index: &Index<'_>) -> bool {
+        !matches!(index.get(&self.query).map(|listing| &listing.found), Some(Listed::NotServed))
+    }
+}
+
+/// The collections of a group: one for each query of each entry with `deleteAllResources`.
+pub(super) fn drafts(group: &DeletionGroup, matcher: &Matcher<'_>, request: &DeleteRequest<'_>) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for entry in matcher.all() {
+        let selector = entry.selector;
+        let kind = &entry.resource.kind;
+        let mut excluded: Vec<Exclusion> =
+            matcher.excluded.iter().filter(|e| e.resource.kind == *kind).map(exclusion).collect();
+        excluded.extend(always_excluded(kind, group.target.is_none(), request));
+        for query in queries(group, entry) {
+            let collection = Collection {
+                query: 0,
+                names: selector.names.clone(),
+                namespaces: selector.namespaces.clone(),
+                label_selector: selector.label_selector.clone(),
+                excluded: excluded.clone(),
+            };
+            drafts.push(Draft { query, collection });
+        }
+    }
+    drafts
+}
+
+/// Names are not asked for one by one: an object that appears meanwhile is to be seen too.
+fn queries(group: &DeletionGroup, entry: &Entry<'_>) -> Vec<Query> {
+    let selector = entry.selector;
+    let select = || match selector.label_selector.is_empty() {
+        true => Select::All,
+        false => Select::Labels(selector.label_selector.to_query()),
+    };
+    let mut namespaces: Vec<Option<&str>> = selector.namespaces.iter().map(|ns| Some(ns.as_str())).collect();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    if namespaces.is_empty() {
+        namespaces.push(None);
+    }
+    let resource = Resource::of(entry.resource, Some(selector.api_version.version()));
+    if !resource.namespaced && !selector.namespaces.is_empty() {
+        // No cluster-scoped object lies in a namespace, so this selects nothing.
+        return Vec::new();
+    }
+    spread(group.target.as_deref(), &resource, &namespaces, select)
+}
+
+fn exclusion(entry: &Entry<'_>) -> Exclusion {
+    let selector = entry.selector;
+    Exclusion {
+        names: selector.names.clone(),
+        name_prefixes: Vec::new(),
+        namespaces: selector.namespaces.clone(),
+        label_selector: selector.label_selector.clone(),
+    }
+}
+
+/// What no collection takes, whatever the policy says.
+fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<'_>) -> Vec<Exclusion> {
+    let mut excluded = Vec::new();
+    if let Some(name) = own_of_every_namespace(kind) {
+        excluded.push(named(name));
+    }
+    if kind.is("", "Secret") {
+        let requirement =
+            LabelRequirement { key: INVENTORY_LABEL.into(), operator: LabelOperator::Exists, values: Vec::new() };
+        let label_selector = LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() };
+        excluded.push(Exclusion { label_selector, ..Exclusion::default() });
+    }
+    if *kind == wellknown::namespace() {
+        // `default` and `kube-*` are never deleted (contract, guards); the prefix holds for those that appear later.
+        let (names, name_prefixes) = (vec!["default".to_owned()], vec!["kube-".to_owned()]);
+        excluded.push(Exclusion { names, name_prefixes, ..Exclusion::default() });
+        excluded.extend(request.release.filter(|_| own_cluster).map(|release| named(release.namespace())));
+    }
+    if let Some(release) = request.release.filter(|_| request.operation == Operation::Apply) {
+        // An update prunes what the new version lacks: what it has carries the label, and what it lacks is a task.
+        let match_labels = BTreeMap::from([(wellknown::RELEASE_LABEL.to_owned(), release.label_value())]);
+        let label_selector = LabelSelector { match_labels, ..LabelSelector::default() };
+        excluded.push(Exclusion { label_selector, ..Exclusion::default() });
+    }
+    excluded
+}
+
+fn named(name: &str) -> Exclusion {
+    Exclusion { names: vec![name.to_owned()], ..Exclusion::default() }
+}
+
+/// The name of the object of this kind that Kubernetes itself puts into every namespace and re-creates at once.
+pub(crate) fn own_of_every_namespace(kind: &GroupKind) -> Option<&'static str> {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "ConfigMap") => Some("kube-root-ca.crt"),
+        ("", "ServiceAccount") => Some("default"),
+        _ => None,
+    }
+}

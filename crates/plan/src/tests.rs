@@ -1,0 +1,8 @@
+//! Every rule of planning, against a cluster that is a list of lines.
+
+mod apply;
+mod blast;
+mod cluster;
+mod delete;
+mod properties;
+mod queries;

@@ -1,0 +1,365 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use billhook_objects::{Catalog, GroupKind, Manifest, ResourceType, yaml};
+use billhook_policy::{DeploymentGroup, Policy, Propagation, WaitFor};
+
+use super::cluster::*;
+use crate::*;
+
+const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
+
+/// `APIVERSION KIND/[NAMESPACE/]NAME`, a document each, a line each.
+fn manifests(lines: &[&str]) -> Vec<Manifest> {
+    let document = |line: &&str| {
+        let (version, rest) = line.split_once(' ').unwrap();
+        let parts: Vec<&str> = rest.split('/').collect();
+        let namespace = if parts.len() == 3 { format!("namespace: \"{}\", ", parts[1]) } else { String::new() };
+        let spec = if parts[0] == "CustomResourceDefinition" {
+            "spec: {group: c.example, scope: Namespaced, names: {kind: Gadget, plural: gadgets}, versions: [{name: v1, served: true, storage: true}]}\n"
+        } else {
+            ""
+        };
+        let (kind, name) = (parts[0], parts[parts.len() - 1]);
+        format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{{namespace}name: \"{name}\"}}\n{spec}")
+    };
+    let text: String = lines.iter().map(document).collect();
+    let file = Arc::from("f.yaml");
+    let documents = yaml::parse(&text).unwrap();
+    documents.into_iter().flat_map(|document| Manifest::from_document(document, &file).unwrap()).collect()
+}
+
+struct Deployment {
+    manifests: Vec<Manifest>,
+    inventory: Option<Inventory>,
+    policy: Policy,
+    catalogs: Catalogs,
+    not_served: BTreeSet<GroupKind>,
+    adopt: bool,
+    prune: bool,
+    wait: bool,
+}
+
+fn deployment(lines: &[&str]) -> Deployment {
+    let (mut catalog, mut not_served) = (catalog(), BTreeSet::new());
+    for kind in manifests(lines).iter().filter_map(|manifest| ResourceType::from_crd(&manifest.value)) {
+        not_served.insert(kind.kind.clone());
+        catalog.insert_missing(kind);
+    }
+    let manifests = prepare(manifests(lines), &release(), &catalog).unwrap();
+    let (inventory, policy, catalogs) = (None, Policy::default(), Catalogs::own(catalog));
+    Deployment { manifests, inventory, policy, catalogs, not_served, adopt: false, prune: true, wait: false }
+}
+
+impl Deployment {
+    /// Makes the inventory know these: `KEY UID`; no UID for what is merely intended.
+    fn knowing(mut self, entries: &[&str]) -> Self {
+        let mut inventory = Inventory::new(release());
+        for line in entries {
+            let mut words = line.split_whitespace();
+            let key = key(words.next().unwrap());
+            let manifest = self.manifests.iter().find(|manifest| manifest.key == key);
+            let digest = manifest.map_or_else(|| billhook_objects::Digest::of(&false.into()), Manifest::digest);
+            inventory.entries.insert(key, entry(words.next(), "1", digest));
+        }
+        self.inventory = Some(inventory);
+        self
+    }
+
+    fn request<'a>(&'a self, release: &'a billhook_objects::ReleaseName) -> ApplyRequest<'a> {
+        ApplyRequest {
+            release,
+            manifests: &self.manifests,
+            inventory: self.inventory.as_ref(),
+            policy: &self.policy,
+            catalogs: &self.catalogs,
+            not_served: &self.not_served,
+            adopt: self.adopt,
+            prune: self.prune,
+            wait: self.wait,
+            propagation: Propagation::Background,
+        }
+    }
+
+    fn plan(&self, live: &Cluster) -> Result<Plan, PlanError> {
+        let release = release();
+        let request = self.request(&release);
+        let mut snapshot = Snapshot { listings: live.answer(&apply_queries(&request)?) };
+        snapshot.listings.extend(live.answer(&missing_apply_queries(&request, &snapshot)));
+        plan_apply(&request, &snapshot)
+    }
+
+    #[track_caller]
+    fn check(&self, live: &[&str], expected: &[&str]) -> Plan {
+        let plan = self.plan(&cluster(live)).unwrap();
+        assert_eq!(nodes(&plan), expected);
+        plan
+    }
+
+    #[track_caller]
+    fn fails(&self, live: &[&str], kind: PlanErrorKind, problems: &[&str]) {
+        let error = self.plan(&cluster(live)).unwrap_err();
+        assert_eq!((error.kind, error.problems), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
+    }
+}
+
+fn deploy_group(text: &str, wait_for: WaitFor) -> DeploymentGroup {
+    DeploymentGroup {
+        title: text.into(),
+        path: "deploymentGroups[0]".into(),
+        members: members(text),
+        excluded: Vec::new(),
+        wait_for,
+        timeout: None,
+    }
+}
+
+#[test]
+fn the_default_order_is_crds_then_cluster_scoped_then_namespaced() {
+    let all = [
+        "v1 ConfigMap/b",
+        "v1 ConfigMap/x/a",
+        "v1 Namespace/x",
+        "apiextensions.k8s.io/v1 CustomResourceDefinition/gadgets.c.example",
+        "c.example/v1 Gadget/g",
+    ];
+    let plan = deployment(&all).check(
+        &[],
+        &[
+            "crds: CustomResourceDefinition.apiextensions.k8s.io/gadgets.c.example(create!)",
+            "cluster-scoped-resources: Namespace/x(create)",
+            "namespaced-resources: ConfigMap/app/b(create) ConfigMap/x/a(create) Gadget.c.example/app/g(create)",
+        ],
+    );
+    assert_eq!(
+        plan.nodes.iter().map(|n| n.barrier).collect::<Vec<_>>(),
+        [Barrier::Ready, Barrier::Requested, Barrier::Requested]
+    );
+    assert!(plan.queries.is_empty());
+}
+
+#[test]
+fn what_happens_to_an_object_that_exists() {
+    for (entry, live, adopt, expected) in [
+        ("", "", false, Ok("create")),
+        ("ConfigMap/a/x", "", false, Ok("create")),
+        ("ConfigMap/a/x 1", "", false, Ok("create")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours", false, Ok("unchanged")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1", false, Ok("unchanged")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 rv=2 ours", false, Ok("update")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
+        ("", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
+        (
+            "ConfigMap/a/x 1",
+            "ConfigMap/a/x uid=2",
+            false,
+            Err("ConfigMap/a/x exists and belongs to no release; --adopt takes it up"),
+        ),
+        ("", "ConfigMap/a/x uid=2", true, Ok("adopt")),
+        ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to the release db.app")),
+        (
+            "ConfigMap/a/x 1",
+            "ConfigMap/a/x uid=1 ours deleting",
+            false,
+            Err("ConfigMap/a/x is being deleted; wait until it is gone"),
+        ),
+    ] {
+        let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(if entry.is_empty() {
+            &[]
+        } else {
+            std::slice::from_ref(&entry)
+        });
+        deployment.adopt = adopt;
+        let found = deployment.plan(&cluster(if live.is_empty() { &[] } else { std::slice::from_ref(&live) }));
+        let found = found.map(|plan| nodes(&plan).concat()).map_err(|error| (error.kind, error.problems.concat()));
+        let expected = expected.map(|action| format!("namespaced-resources: ConfigMap/a/x({action})"));
+        assert_eq!(found, expected.map_err(|problem| (PlanErrorKind::Refused, problem.to_owned())), "{entry} {live}");
+    }
+}
+
+#[test]
+fn a_changed_manifest_is_an_update() {
+    let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
+    deployment.manifests[0].set_label("tier", "web");
+    deployment.check(&["ConfigMap/a/x uid=1 ours"], &["namespaced-resources: ConfigMap/a/x(update)"]);
+}
+
+#[test]
+fn all_refusals_are_reported_at_once() {
+    deployment(&["v1 ConfigMap/a/x", "v1 ConfigMap/a/y"]).fails(
+        &["ConfigMap/a/x of=db.app", "ConfigMap/a/y"],
+        PlanErrorKind::Refused,
+        &[
+            "ConfigMap/a/x belongs to the release db.app",
+            "ConfigMap/a/y exists and belongs to no release; --adopt takes it up",
+        ],
+    );
+}
+
+#[test]
+fn known_objects_are_listed_by_label_and_new_ones_by_name() {
+    let selects = |deployment: &Deployment| {
+        let release = release();
+        let queries = apply_queries(&deployment.request(&release)).unwrap();
+        queries.iter().map(|q| (q.describe(), q.select.clone())).collect::<Vec<_>>()
+    };
+    let label = || Select::Labels("billhook.dev/release=web.app".into());
+    let two = ["v1 ConfigMap/a/x", "v1 ConfigMap/b/y"];
+    assert_eq!(
+        selects(&deployment(&two).knowing(&["ConfigMap/a/x 1", "ConfigMap/b/y"])),
+        [
+            ("configmaps in namespace b".into(), Select::Names(vec!["y".into()])),
+            ("configmaps in namespace a".into(), label()),
+        ]
+    );
+    let pruned = deployment(&two).knowing(&["ConfigMap/a/x 1", "ConfigMap/b/y 2", "Secret/a/old 3"]);
+    let places: Vec<_> = selects(&pruned).into_iter().map(|(place, _)| place).collect();
+    assert_eq!(places, ["configmaps in namespace a", "configmaps in namespace b", "secrets in namespace a"]);
+}
+
+#[test]
+fn the_new_is_ready_before_the_old_is_pruned() {
+    let mut deployment = deployment(&["apps/v1 Deployment/a/d", "v1 ConfigMap/a/x"]).knowing(&[
+        "ConfigMap/a/old 1",
+        "ClusterRole/r 2",
+        "ConfigMap/a/x 3",
+    ]);
+    deployment.wait = true;
+    let live = ["ConfigMap/a/old uid=1 ours", "ClusterRole/r uid=2 ours", "ConfigMap/a/x uid=3 ours"];
+    let apply = "namespaced-resources: ConfigMap/a/x(unchanged) Deployment.apps/a/d(create)";
+    let plan = deployment.check(
+        &live,
+        &[
+            apply,
+            "ready: Deployment.apps/a/d(await!)",
+            "namespaced-resources: ConfigMap/a/old",
+            "cluster-scoped-resources: ClusterRole.rbac.authorization.k8s.io/r",
+        ],
+    );
+    assert_eq!(
+        plan.nodes.iter().map(|node| node.after.clone()).collect::<Vec<_>>(),
+        [vec![], vec![0], vec![1], vec![2]]
+    );
+    assert_eq!(plan.queries.len(), 2);
+    deployment.wait = false;
+    deployment.policy.during_update = groups(&["v1 cm"]);
+    let plan = deployment.check(&live, &[apply, "v1 cm: ConfigMap/a/old"]);
+    assert_eq!(uncovered(&plan), ["ClusterRole.rbac.authorization.k8s.io/r: no group covers it"]);
+    deployment.prune = false;
+    let plan = deployment.check(&live, &[apply]);
+    assert_eq!(
+        notes(&plan),
+        [
+            "info uncovered: 2 objects that the new version lacks are not pruned: 1 ConfigMap, 1 ClusterRole.rbac.authorization.k8s.io"
+        ]
+    );
+}
+
+#[test]
+fn what_the_new_version_is_in_is_not_pruned() {
+    let deployment = deployment(&["v1 ConfigMap/x/a", "a.example/v1 Widget/y/w"]).knowing(&[
+        "Namespace/x 1",
+        "CustomResourceDefinition/widgets.a.example 2",
+        "Namespace/z 3",
+    ]);
+    let live = ["Namespace/x uid=1", "CustomResourceDefinition/widgets.a.example uid=2", "Namespace/z uid=3"];
+    let plan = deployment.check(
+        &live,
+        &[
+            "namespaced-resources: ConfigMap/x/a(create) Widget.a.example/y/w(create)",
+            "cluster-scoped-resources: Namespace/z",
+        ],
+    );
+    assert_eq!(
+        uncovered(&plan),
+        [
+            "Namespace/x: the new version has objects in it",
+            "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: the new version has objects in it",
+        ]
+    );
+}
+
+#[test]
+fn an_object_under_another_group_is_not_pruned() {
+    let deployment =
+        deployment(&["b.example/v1 Widget/a/w"]).knowing(&["Widget.b.example/a/w 1", "Widget.a.example/a/w 1"]);
+    let live = ["Widget.b.example/a/w uid=1 ours", "Widget.a.example/a/w uid=1 ours"];
+    deployment.check(&live, &["namespaced-resources: Widget.b.example/a/w(unchanged)"]);
+}
+
+#[test]
+fn deployment_groups_come_first_and_may_wait() {
+    let mut deployment = deployment(&["v1 ConfigMap/a", "v1 Secret/s", "v1 ServiceAccount/t"]);
+    deployment.policy.deployment =
+        vec![deploy_group("v1 secrets", WaitFor::Ready), deploy_group("v1 pods", WaitFor::Exists)];
+    let plan = deployment.check(
+        &[],
+        &[
+            "v1 secrets: Secret/app/s(create!)",
+            "namespaced-resources: ConfigMap/app/a(create) ServiceAccount/app/t(create)",
+        ],
+    );
+    assert_eq!((plan.nodes[0].barrier, plan.nodes[0].path.as_str()), (Barrier::Ready, "deploymentGroups[0]"));
+    assert_eq!(notes(&plan), ["info order: deploymentGroups[0] (v1 pods) matches nothing"]);
+}
+
+#[test]
+fn an_order_that_cannot_work_is_a_mistake() {
+    let crd = "apiextensions.k8s.io/v1 CustomResourceDefinition/gadgets.c.example";
+    let mut early = deployment(&[crd, "c.example/v1 Gadget/g", "v1 Namespace/x", "v1 ConfigMap/x/a"]);
+    early.policy.deployment = vec![deploy_group("v1 cm + c.example/v1 gadgets", WaitFor::Exists)];
+    let crd_key = key(CRD);
+    let problems = [
+        "deploymentGroups[0]: 1 object needs Namespace/x, which comes no earlier: put Namespace/x in an earlier deployment group".to_owned(),
+        format!("deploymentGroups[0]: 1 object needs {crd_key}, which comes no earlier: put {crd_key} in an earlier deployment group"),
+    ];
+    early.fails(&[], PlanErrorKind::Input, &problems.each_ref().map(String::as_str));
+    let mut same = deployment(&["v1 Namespace/x", "v1 ConfigMap/x/a"]);
+    same.policy.deployment = vec![deploy_group("v1 cm + v1 ns", WaitFor::Exists)];
+    same.fails(&[], PlanErrorKind::Input, &problems.each_ref().map(String::as_str)[..1]);
+    same.check(&["Namespace/x ours"], &["v1 cm + v1 ns: ConfigMap/x/a(create) Namespace/x(update)"]);
+}
+
+#[test]
+fn manifests_are_made_ready() {
+    let found = prepare(manifests(&["v1 ConfigMap/x", "v1 Namespace/z/y"]), &release(), &catalog()).unwrap();
+    let keys: Vec<_> = found.iter().map(|manifest| manifest.key.to_string()).collect();
+    assert_eq!(keys, ["ConfigMap/app/x", "Namespace/y"]);
+    assert_eq!(found[0].value["metadata"]["labels"]["billhook.dev/release"], "web.app");
+    let wrong = [
+        "v1 Gizmo/x",
+        "v1 Deployment/x",
+        "a.example/v2 Widget/x",
+        "v1 ConfigMap/x",
+        "v1 ConfigMap/app/x",
+        "v1 configmap/y",
+    ];
+    let error = prepare(manifests(&wrong), &release(), &catalog()).unwrap_err();
+    assert_eq!(error.kind, PlanErrorKind::Input);
+    assert_eq!(
+        error.problems,
+        [
+            "f.yaml:2: the cluster does not serve Gizmo, and there is no CRD for it in the release",
+            "f.yaml:6: the cluster does not serve Deployment; write apiVersion: apps/v1 for Deployment.apps, and there is no CRD for it in the release",
+            "f.yaml:10: Widget is not served in a.example/v2, but in the versions v1, v1beta1",
+            "f.yaml:22: kind \"configmap\" is spelt \"ConfigMap\"",
+            "f.yaml:18: ConfigMap/app/x is there already, at f.yaml:14",
+        ]
+    );
+    assert!(prepare(Vec::new(), &release(), &Catalog::default()).unwrap().is_empty());
+}
+
+#[test]
+fn what_was_not_looked_for_is_not_created() {
+    let deployment = deployment(&["v1 ConfigMap/a/x"]);
+    let release = release();
+    let error = plan_apply(&deployment.request(&release), &Snapshot::default()).unwrap_err();
+    assert_eq!(error.kind, PlanErrorKind::Unreadable);
+}
+
+#[test]
+fn the_whole_policy_is_checked_before_anything_is_applied() {
+    let mut deployment = deployment(&["v1 ConfigMap/a/x"]);
+    deployment.policy.deletion = groups(&["a.example/v1 w"]);
+    let problem = "deletionGroups[0]: choose a kind for w.a.example: it may be Wheel.a.example or Widget.a.example";
+    deployment.fails(&[], PlanErrorKind::Input, &[problem]);
+}

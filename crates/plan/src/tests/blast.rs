@@ -1,0 +1,102 @@
+use super::cluster::*;
+use crate::*;
+
+#[track_caller]
+fn check(objects: &[&str], groups: &[&str], live: &[&str], expected: &[&str]) {
+    let found = notes(&deletion(objects, groups).blast(&cluster(live)));
+    let dangerous: Vec<_> = found.iter().filter(|note| note.starts_with("dangerous")).collect();
+    assert_eq!(dangerous, expected, "{found:#?}");
+}
+
+const NAMESPACE: &str = "Namespace/m uid=ns ours";
+
+#[test]
+fn a_namespace_takes_foreign_objects_along() {
+    let live = [NAMESPACE, "ConfigMap/m/a", "ConfigMap/m/b", "Secret/m/c", "Secret/other/d", "Event/m/e"];
+    let note = "dangerous foreign-objects: deleting Namespace/m takes 3 objects along that the release did not create: 2 ConfigMap, 1 Secret";
+    check(&["Namespace/m uid=ns"], &[], &live, &[note]);
+}
+
+#[test]
+fn what_is_ours_or_kubernetes_own_is_not_foreign() {
+    let live = [
+        NAMESPACE,
+        "ConfigMap/m/kube-root-ca.crt",
+        "ServiceAccount/m/default",
+        "Deployment/m/d uid=d ours",
+        "ReplicaSet/m/r uid=r owner=d",
+        "Pod/m/p owner=r",
+        "Service/m/s uid=s ours",
+        "Endpoints/m/s uid=e",
+        "EndpointSlice/m/s-1 owner=s",
+        "ConfigMap/m/copy ours",
+        "Secret/m/extra uid=x",
+    ];
+    let objects = ["Namespace/m uid=ns", "Deployment/m/d uid=d", "Service/m/s uid=s", "Secret/m/extra uid=x"];
+    check(&objects, &[], &live, &[]);
+    check(
+        &objects,
+        &["cluster"],
+        &live,
+        &[
+            "dangerous foreign-objects: deleting Namespace/m takes 1 object along that the release did not create: 1 Secret",
+        ],
+    );
+    check(&["Namespace/m uid=ns"], &["v1 secrets all", "cluster"], &live, &[]);
+}
+
+#[test]
+fn an_inventory_is_foreign_unless_it_is_our_own() {
+    let live = [
+        "Namespace/app uid=ns ours",
+        "Secret/app/1 billhook.dev/inventory=web.app",
+        "Secret/app/2 billhook.dev/inventory=db.app",
+    ];
+    let note = "dangerous foreign-objects: deleting Namespace/app takes 1 object along that the release did not create: 1 Secret";
+    check(&["Namespace/app uid=ns"], &[], &live, &[note]);
+}
+
+#[test]
+fn a_crd_takes_its_instances_along_once() {
+    let crd = "CustomResourceDefinition/widgets.a.example uid=crd";
+    let live = [NAMESPACE, crd, "Widget.a.example/m/x", "Widget.a.example/z/y", "Widget.a.example/z/ours uid=w ours"];
+    let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example takes 2 objects along that the release did not create: 2 Widget.a.example";
+    check(&[crd, "Namespace/m uid=ns"], &[], &live, &[note]);
+    check(&[crd], &["a.example/v1 widgets all", "crds"], &live, &[]);
+    check(&[crd], &["crds | force"], &live, &[note]);
+}
+
+#[test]
+fn what_is_being_deleted_already_is_no_new_danger() {
+    check(&["Namespace/m uid=ns"], &[], &["Namespace/m uid=ns ours deleting", "ConfigMap/m/a"], &[]);
+}
+
+#[test]
+fn what_could_not_be_listed_is_noted() {
+    let mut live = cluster(&[NAMESPACE]);
+    live.forbidden = vec!["=secrets".into()];
+    let found = notes(&deletion(&["Namespace/m uid=ns"], &[]).blast(&live));
+    assert_eq!(
+        found,
+        ["warning unreadable: cannot tell all that goes along: not listed were secrets in namespace m (forbidden)"]
+    );
+}
+
+#[test]
+fn queries_skip_what_cannot_matter() {
+    let mut deletion = deletion(&["Namespace/m uid=ns"], &[]);
+    deletion.catalogs.0.get_mut(&None).unwrap().stale.push("b.example/v1".into());
+    let plan = deletion.plan(&cluster(&[NAMESPACE])).unwrap();
+    let queries: Vec<_> = blast_queries(&plan, &deletion.catalogs).iter().map(Query::describe).collect();
+    assert!(queries.contains(&"widgets.a.example in namespace m".to_owned()), "{queries:?}");
+    assert!(
+        !queries.iter().any(|q| q.starts_with("events") || q.contains("b.example") || q.contains("planets")),
+        "{queries:?}"
+    );
+    let many: Vec<String> = (0..5).map(|n| format!("Namespace/n{n} uid={n}")).collect();
+    let lines: Vec<&str> = many.iter().map(String::as_str).collect();
+    deletion.objects = lines.iter().map(|line| wanted(line)).collect();
+    let plan = deletion.plan(&cluster(&lines)).unwrap();
+    let queries = blast_queries(&plan, &deletion.catalogs);
+    assert!(queries.iter().all(|query| query.namespace.is_none() && query.namespaces.len() == 5));
+}

@@ -1,0 +1,309 @@
+//! A cluster in a few lines: `ConfigMap/app/x uid=1 ours fin=a.example/f deleting owner=2 of=other tier=web`.
+
+use std::fmt::Write as _;
+
+use billhook_objects::{
+    ApiVersion, Catalog, Digest, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown::RELEASE_LABEL,
+};
+use billhook_policy::{
+    DeletionGroup, Force, GoDuration, Members, Policy, Propagation, ResourceClass, ResourceSelector,
+};
+
+use crate::*;
+
+/// Kind, group, plural, short name, versions; cluster-scoped kinds begin with `*`.
+const KINDS: [(&str, &str, &str, &str, &str); 18] = [
+    ("ConfigMap", "", "configmaps", "cm", "v1"),
+    ("Secret", "", "secrets", "", "v1"),
+    ("Service", "", "services", "svc", "v1"),
+    ("ServiceAccount", "", "serviceaccounts", "sa", "v1"),
+    ("Endpoints", "", "endpoints", "ep", "v1"),
+    ("Event", "", "events", "ev", "v1"),
+    ("Pod", "", "pods", "po", "v1"),
+    ("*Namespace", "", "namespaces", "ns", "v1"),
+    ("Deployment", "apps", "deployments", "deploy", "v1"),
+    ("ReplicaSet", "apps", "replicasets", "rs", "v1"),
+    ("EndpointSlice", "discovery.k8s.io", "endpointslices", "", "v1"),
+    ("*ClusterRole", "rbac.authorization.k8s.io", "clusterroles", "", "v1"),
+    ("*CustomResourceDefinition", "apiextensions.k8s.io", "customresourcedefinitions", "crd", "v1"),
+    ("*APIService", "apiregistration.k8s.io", "apiservices", "", "v1"),
+    ("Widget", "a.example", "widgets", "w", "v1 v1beta1"),
+    ("Wheel", "a.example", "wheels", "w", "v1"),
+    ("Widget", "b.example", "widgets", "", "v1"),
+    ("*Planet", "a.example", "planets", "", "v1"),
+];
+
+pub(crate) fn catalog() -> Catalog {
+    let mut catalog = Catalog::default();
+    catalog.extend(KINDS.map(|(kind, group, plural, short, versions)| ResourceType {
+        kind: GroupKind::new(group, kind.trim_start_matches('*')),
+        plural: plural.into(),
+        singular: kind.trim_start_matches('*').to_lowercase(),
+        short_names: short.split_whitespace().map(str::to_owned).collect(),
+        scope: if kind.starts_with('*') { Scope::Cluster } else { Scope::Namespaced },
+        versions: versions.split_whitespace().map(str::to_owned).collect(),
+        verbs: ["list", "watch", "delete"].map(str::to_owned).to_vec(),
+    }));
+    catalog
+}
+
+pub(crate) fn release() -> ReleaseName {
+    ReleaseName::new("app", "web").unwrap()
+}
+
+/// Reads `Kind[.group]/[namespace/]name`.
+pub(crate) fn key(text: &str) -> ObjectKey {
+    let parts: Vec<&str> = text.split('/').collect();
+    let (kind, group) = parts[0].split_once('.').unwrap_or((parts[0], ""));
+    let group = match kind {
+        "Deployment" | "ReplicaSet" => "apps",
+        "EndpointSlice" => "discovery.k8s.io",
+        "ClusterRole" => "rbac.authorization.k8s.io",
+        "CustomResourceDefinition" => "apiextensions.k8s.io",
+        "APIService" => "apiregistration.k8s.io",
+        _ => group,
+    };
+    let kind = GroupKind::new(group, kind);
+    match parts.as_slice() {
+        [_, namespace, name] => ObjectKey::new(kind, Some(namespace), *name),
+        [_, name] => ObjectKey::new(kind, None, *name),
+        _ => panic!("{text}"),
+    }
+}
+
+/// A wanted object: `KEY [uid=U]`; without a UID it was merely intended.
+pub(crate) fn wanted(text: &str) -> Wanted {
+    let mut words = text.split_whitespace();
+    let key = key(words.next().unwrap());
+    Wanted { key, version: "v1".into(), uid: words.next().map(|uid| Uid::new(uid.trim_start_matches("uid="))) }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Cluster {
+    objects: Vec<(Option<String>, GroupKind, Observed)>,
+    /// Lists by this selection of these plurals are forbidden; `=plural` forbids single reads too.
+    pub(crate) forbidden: Vec<String>,
+    pub(crate) unwatchable: bool,
+}
+
+pub(crate) fn cluster(lines: &[&str]) -> Cluster {
+    let mut cluster = Cluster::default();
+    lines.iter().for_each(|line| cluster.add(None, line));
+    cluster
+}
+
+impl Cluster {
+    pub(crate) fn add(&mut self, on: Option<&str>, line: &str) {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap();
+        let key = key(name);
+        let mut object = Observed {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: Uid::new(format!("uid-{name}")),
+            resource_version: "1".into(),
+            labels: Default::default(),
+            finalizers: Vec::new(),
+            deleting: false,
+            owners: Vec::new(),
+        };
+        for word in words {
+            match word.split_once('=') {
+                None if word == "ours" => drop(object.labels.insert(RELEASE_LABEL.into(), release().label_value())),
+                None if word == "deleting" => object.deleting = true,
+                Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
+                Some(("uid", uid)) => object.uid = Uid::new(uid),
+                Some(("rv", version)) => object.resource_version = version.into(),
+                Some(("fin", finalizer)) => object.finalizers.push(finalizer.into()),
+                Some(("owner", uid)) => object.owners.push(Uid::new(uid)),
+                Some((label, value)) => drop(object.labels.insert(label.into(), value.into())),
+                None => panic!("{word}"),
+            }
+        }
+        self.objects.push((on.map(str::to_owned), key.kind, object));
+    }
+
+    pub(crate) fn answer(&self, queries: &[Query]) -> Vec<Listing> {
+        queries.iter().map(|query| Listing { query: query.clone(), found: self.list(query) }).collect()
+    }
+
+    fn list(&self, query: &Query) -> Listed {
+        let plural = &query.resource.plural;
+        let single = matches!(query.select, Select::Names(_));
+        if self.forbidden.contains(&format!("={plural}")) || (!single && self.forbidden.contains(plural)) {
+            return Listed::Failed("forbidden".into());
+        }
+        let shown = |(cluster, kind, object): &&(Option<String>, GroupKind, Observed)| {
+            *cluster == query.cluster
+                && *kind == query.resource.kind
+                && (query.namespace.is_none() || query.namespace == object.namespace)
+                && match &query.select {
+                    Select::All => true,
+                    Select::Labels(text) => text.split(',').all(|part| {
+                        part.split_once('=').is_some_and(|(k, v)| object.labels.get(k).is_some_and(|value| value == v))
+                    }),
+                    Select::Names(names) => names.contains(&object.name),
+                }
+        };
+        let mut items: Vec<Observed> = self.objects.iter().filter(shown).map(|(_, _, object)| object.clone()).collect();
+        items.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        let resource_version = (!self.unwatchable).then(|| "9".to_owned());
+        Listed::Items { resource_version, items }
+    }
+}
+
+/// `v1 configmaps [all] [name=N] [ns=NS] [label=value]`.
+pub(crate) fn selector(text: &str) -> ResourceSelector {
+    let mut words = text.split_whitespace();
+    let mut selector = ResourceSelector {
+        api_version: ApiVersion::parse(words.next().unwrap()).unwrap(),
+        kind: words.next().unwrap().to_owned(),
+        names: Vec::new(),
+        namespaces: Vec::new(),
+        label_selector: Default::default(),
+        all: false,
+    };
+    for word in words {
+        match word.split_once('=') {
+            None if word == "all" => selector.all = true,
+            Some(("name", name)) => selector.names.push(name.into()),
+            Some(("ns", namespace)) => selector.namespaces.push(namespace.into()),
+            Some((k, v)) => drop(selector.label_selector.match_labels.insert(k.into(), v.into())),
+            None => panic!("{word}"),
+        }
+    }
+    selector
+}
+
+pub(crate) fn members(text: &str) -> Members {
+    match text {
+        "namespaced" => Members::Class(ResourceClass::Namespaced),
+        "cluster" => Members::Class(ResourceClass::ClusterScoped),
+        "crds" => Members::Class(ResourceClass::Crds),
+        "empty" => Members::Class(ResourceClass::Empty),
+        selectors => Members::Resources(selectors.split('+').map(selector).collect()),
+    }
+}
+
+/// `SELECTOR [+ SELECTOR]… [| -SELECTOR | force[=AFTER] | target=NAME]…`, or a class.
+pub(crate) fn groups(lines: &[&str]) -> Vec<DeletionGroup> {
+    let group = |(at, line): (usize, &&str)| {
+        let mut parts = line.split('|').map(str::trim);
+        let text = parts.next().unwrap();
+        let mut group = DeletionGroup::new(text, members(text));
+        group.path = format!("deletionGroups[{at}]");
+        for part in parts {
+            match part.split_once('=') {
+                None if part == "force" => group.force = Some(Force::default()),
+                Some(("force", after)) => {
+                    group.force = Some(Force { after: after.parse().unwrap(), finalizers: vec!["a.example/f".into()] });
+                }
+                Some(("timeout", time)) => group.timeout = Some(time.parse::<GoDuration>().unwrap()),
+                Some(("target", name)) => group.target = Some(name.into()),
+                _ if part == "orphan" => group.propagation = Some(Propagation::Orphan),
+                _ => group.excluded.push(selector(part.trim_start_matches('-'))),
+            }
+        }
+        group
+    };
+    lines.iter().enumerate().map(group).collect()
+}
+
+/// A deletion, from its parts.
+pub(crate) struct Deletion {
+    pub(crate) release: Option<ReleaseName>,
+    pub(crate) objects: Vec<Wanted>,
+    pub(crate) groups: Vec<DeletionGroup>,
+    pub(crate) catalogs: Catalogs,
+    pub(crate) operation: Operation,
+}
+
+pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> Deletion {
+    let groups = if group_lines.is_empty() { Policy::default().deletion } else { groups(group_lines) };
+    let objects = objects.iter().map(|text| wanted(text)).collect();
+    let catalogs = Catalogs::own(catalog());
+    Deletion { release: Some(release()), objects, groups, catalogs, operation: Operation::Delete }
+}
+
+impl Deletion {
+    pub(crate) fn request(&self) -> DeleteRequest<'_> {
+        DeleteRequest {
+            release: self.release.as_ref(),
+            objects: &self.objects,
+            groups: &self.groups,
+            catalogs: &self.catalogs,
+            propagation: Propagation::Background,
+            operation: self.operation,
+        }
+    }
+
+    pub(crate) fn snapshot(&self, cluster: &Cluster) -> Snapshot {
+        let request = self.request();
+        let mut snapshot = Snapshot { listings: cluster.answer(&delete_queries(&request).unwrap()) };
+        let second = missing_queries(&request, &snapshot);
+        snapshot.listings.extend(cluster.answer(&second));
+        snapshot
+    }
+
+    pub(crate) fn plan(&self, cluster: &Cluster) -> Result<Plan, PlanError> {
+        delete_queries(&self.request())?;
+        plan_delete(&self.request(), &self.snapshot(cluster))
+    }
+
+    /// The plan with what else goes along.
+    pub(crate) fn blast(&self, cluster: &Cluster) -> Plan {
+        let mut snapshot = self.snapshot(cluster);
+        let mut plan = plan_delete(&self.request(), &snapshot).unwrap();
+        snapshot.listings.extend(cluster.answer(&blast_queries(&plan, &self.catalogs)));
+        add_blast_notes(&mut plan, &snapshot, self.release.as_ref());
+        plan
+    }
+}
+
+/// The nodes of a plan, a line each: `title: object object; all configmaps`.
+pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
+    let line = |node: &Node| {
+        let mut line = format!("{}:", node.title);
+        match &node.work {
+            Work::Apply(work) => {
+                for task in &work.objects {
+                    let action = serde_json::to_value(task.action).unwrap();
+                    let wait = if task.wait { "!" } else { "" };
+                    write!(line, " {}({}{wait})", task.object, action.as_str().unwrap()).unwrap();
+                }
+            }
+            Work::Delete(work) => {
+                work.objects.iter().for_each(|task| write!(line, " {}", task.object).unwrap());
+                let all = work.collections.iter().map(|collection| plan.queries[collection.query].describe());
+                all.for_each(|query| write!(line, "; all {query}").unwrap());
+            }
+        }
+        line
+    };
+    plan.nodes.iter().map(line).collect()
+}
+
+/// The notes of a plan, a line each: `severity code: message`.
+pub(crate) fn notes(plan: &Plan) -> Vec<String> {
+    let name = |value: serde_json::Value| value.as_str().unwrap().to_owned();
+    let line = |note: &Note| {
+        let severity = name(serde_json::to_value(note.severity).unwrap());
+        format!("{severity} {}: {}", name(serde_json::to_value(note.code).unwrap()), note.message)
+    };
+    plan.notes.iter().map(line).collect()
+}
+
+pub(crate) fn uncovered(plan: &Plan) -> Vec<String> {
+    plan.uncovered.iter().map(|u| format!("{}: {}", u.object, u.reason)).collect()
+}
+
+/// An inventory entry as our own write left it.
+pub(crate) fn entry(uid: Option<&str>, version: &str, digest: Digest) -> Entry {
+    Entry {
+        api_version: ApiVersion::parse("v1").unwrap(),
+        digest,
+        uid: uid.map(Uid::new),
+        resource_version: uid.map(|_| version.to_owned()),
+        obsolete: false,
+    }
+}

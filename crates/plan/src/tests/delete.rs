@@ -1,0 +1,440 @@
+use super::cluster::*;
+use crate::*;
+
+/// Plans the deletion of `objects` by `groups`, and compares nodes and notes.
+#[track_caller]
+fn check(objects: &[&str], groups: &[&str], live: &[&str], expected_nodes: &[&str], expected_notes: &[&str]) -> Plan {
+    let plan = deletion(objects, groups).plan(&cluster(live)).unwrap();
+    assert_eq!(nodes(&plan), expected_nodes);
+    assert_eq!(notes(&plan), expected_notes);
+    plan
+}
+
+#[track_caller]
+fn fails(deletion: &Deletion, live: &Cluster, kind: PlanErrorKind, problems: &[&str]) {
+    let error = deletion.plan(live).unwrap_err();
+    assert_eq!((error.kind, error.problems), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
+}
+
+#[test]
+fn the_default_is_namespaced_then_cluster_scoped_then_crds() {
+    let all =
+        ["CustomResourceDefinition/x.y uid=3", "ConfigMap/a/x uid=1", "ClusterRole/r uid=2", "ConfigMap/a/b uid=4"];
+    let live = [
+        "CustomResourceDefinition/x.y uid=3 ours",
+        "ConfigMap/a/x uid=1 ours",
+        "ClusterRole/r uid=2 ours",
+        "ConfigMap/a/b uid=4 ours",
+    ];
+    let nodes = [
+        "namespaced-resources: ConfigMap/a/b ConfigMap/a/x",
+        "cluster-scoped-resources: ClusterRole.rbac.authorization.k8s.io/r",
+        "crds: CustomResourceDefinition.apiextensions.k8s.io/x.y",
+    ];
+    let plan = check(&all, &[], &live, &nodes, &[]);
+    assert_eq!(plan.nodes.iter().map(|node| node.after.clone()).collect::<Vec<_>>(), [vec![], vec![0], vec![1]]);
+    assert!(plan.nodes.iter().all(|node| node.barrier == Barrier::Gone));
+}
+
+#[test]
+fn the_first_match_wins_and_what_none_matches_stays() {
+    let objects = ["ConfigMap/a/x uid=1", "ConfigMap/b/y uid=2", "Secret/a/s uid=3"];
+    let live = ["ConfigMap/a/x uid=1 ours", "ConfigMap/b/y uid=2 ours", "Secret/a/s uid=3 ours"];
+    let plan = check(
+        &objects,
+        &["v1 cm ns=a", "v1 configmaps", "v1 configmaps", "empty"],
+        &live,
+        &["v1 cm ns=a: ConfigMap/a/x", "v1 configmaps: ConfigMap/b/y"],
+        &[
+            "info uncovered: 1 object of the release stays: 1 Secret",
+            "info order: deletionGroups[2] (v1 configmaps) matches nothing",
+        ],
+    );
+    assert_eq!(uncovered(&plan), ["Secret/a/s: no group covers it"]);
+}
+
+#[test]
+fn labels_and_versions_and_names_select_what_is_live() {
+    let objects = ["Widget.a.example/a/x uid=1", "Widget.a.example/a/y uid=2"];
+    let live = ["Widget.a.example/a/x uid=1 ours tier=web", "Widget.a.example/a/y uid=2 ours"];
+    let groups = ["a.example/v0 WIDGET tier=web", "namespaced"];
+    check(
+        &objects,
+        &groups,
+        &live,
+        &["a.example/v0 WIDGET tier=web: Widget.a.example/a/x", "namespaced: Widget.a.example/a/y"],
+        &[],
+    );
+}
+
+#[test]
+fn what_a_group_excludes_goes_on_to_the_next() {
+    let objects = ["ConfigMap/a/keep uid=1", "ConfigMap/a/x uid=2"];
+    let live = ["ConfigMap/a/keep uid=1 ours", "ConfigMap/a/x uid=2 ours"];
+    let stays = "info uncovered: 1 object of the release stays: 1 ConfigMap";
+    let plan = check(&objects, &["namespaced | -v1 cm name=keep"], &live, &["namespaced: ConfigMap/a/x"], &[stays]);
+    assert_eq!(uncovered(&plan), ["ConfigMap/a/keep: excluded by deletionGroups[0]"]);
+    let groups = ["namespaced | -v1 cm name=keep", "v1 cm"];
+    check(&objects, &groups, &live, &["namespaced: ConfigMap/a/x", "v1 cm: ConfigMap/a/keep"], &[]);
+}
+
+#[test]
+fn whose_an_object_is() {
+    let other_uid = "is not the release's any more and stays";
+    for (object, live, task, note) in [
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1", true, None),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 ours", true, None),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2", false, Some(("warning", other_uid))),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 of=other.app", false, Some(("warning", other_uid))),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1 of=other.app", true, Some(("dangerous", "other.app"))),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2 ours", true, None),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Some(("info", "never became the release's"))),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/y uid=1", false, None),
+    ] {
+        let plan = deletion(&[object], &[]).plan(&cluster(&[live])).unwrap();
+        assert_eq!(plan.deletions() == 1, task, "{object} {live}");
+        match (note, notes(&plan).as_slice()) {
+            (None, []) => {}
+            (Some((severity, text)), [one]) => assert!(one.starts_with(severity) && one.contains(text), "{one}"),
+            (note, found) => panic!("{object} {live}: {note:?} {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_deletion_carries_the_uid_that_was_seen() {
+    let plan = deletion(&["ConfigMap/a/x uid=1"], &[]).plan(&cluster(&["ConfigMap/a/x uid=2 ours"])).unwrap();
+    let Work::Delete(work) = &plan.nodes[0].work else { panic!() };
+    assert_eq!(work.objects[0].uid.as_str(), "2");
+}
+
+#[test]
+fn labelled_objects_outside_the_record_are_counted_and_left() {
+    let live = ["ConfigMap/a/x uid=1 ours", "ConfigMap/a/copy uid=2 ours"];
+    let note = "info order: 1 object that the release's record does not name carry its label and stay: 1 ConfigMap";
+    check(&["ConfigMap/a/x uid=1"], &[], &live, &["namespaced-resources: ConfigMap/a/x"], &[note]);
+}
+
+#[test]
+fn manifests_alone_find_their_objects_by_name() {
+    let mut deletion = deletion(&["ConfigMap/a/x", "ConfigMap/a/y"], &[]);
+    deletion.release = None;
+    let plan = deletion.plan(&cluster(&["ConfigMap/a/x", "ConfigMap/a/y of=web.app"])).unwrap();
+    assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x ConfigMap/a/y"]);
+    assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap/a/y belongs to the release web.app"]);
+    assert!(plan.is_dangerous() && plan.release.is_none());
+}
+
+#[test]
+fn delete_all_resources_takes_what_is_there_and_what_comes() {
+    let live = [
+        "ConfigMap/a/x uid=1 ours",
+        "ConfigMap/b/foreign",
+        "ConfigMap/b/keep",
+        "ConfigMap/b/kube-root-ca.crt",
+        "Secret/a/s uid=2 ours",
+    ];
+    let left_out = "info order: deletionGroups[0]: ConfigMap/kube-root-ca.crt is left out: Kubernetes puts it into every namespace anew";
+    let plan = check(
+        &["ConfigMap/a/x uid=1", "Secret/a/s uid=2"],
+        &["v1 cm all | -v1 cm name=keep", "namespaced"],
+        &live,
+        &["v1 cm all: ConfigMap/a/x ConfigMap/b/foreign; all configmaps", "namespaced: Secret/a/s"],
+        &[left_out],
+    );
+    // One list shows the collection and the release's own objects.
+    assert_eq!(plan.queries.len(), 2);
+}
+
+#[test]
+fn a_collection_takes_what_the_release_lost() {
+    let groups = ["v1 secrets all"];
+    let live = ["Secret/a/s uid=2", "Secret/a/store uid=3 billhook.dev/inventory=x"];
+    check(&["Secret/a/s uid=1"], &groups, &live, &["v1 secrets all: Secret/a/s; all secrets"], &[]);
+}
+
+#[test]
+fn a_collection_may_be_empty_and_is_spread_over_few_namespaces() {
+    let plan = check(
+        &[],
+        &["v1 secrets all ns=b ns=a name=x"],
+        &["Secret/a/y", "Secret/c/x", "Secret/b/x"],
+        &["v1 secrets all ns=b ns=a name=x: Secret/b/x; all secrets in namespace a; all secrets in namespace b"],
+        &[],
+    );
+    assert!(plan.queries.iter().all(|query| query.select == Select::All));
+    let five = ["v1 secrets all ns=a ns=b ns=c ns=d ns=e"];
+    let plan = deletion(&[], &five).plan(&cluster(&["Secret/f/x", "Secret/e/x"])).unwrap();
+    assert_eq!((plan.queries.len(), plan.queries[0].namespaces.len(), plan.deletions()), (1, 5, 1));
+}
+
+#[test]
+fn no_namespace_of_the_system_is_ever_deleted() {
+    let live = ["Namespace/default uid=1 ours", "Namespace/kube-x uid=2 ours", "Namespace/b uid=3"];
+    let plan = check(
+        &["Namespace/default uid=1", "Namespace/kube-x uid=2"],
+        &["v1 ns all"],
+        &live,
+        &["v1 ns all: Namespace/b; all namespaces"],
+        &[
+            "warning protected-namespace: Namespace/default belongs to the system: it is never deleted",
+            "warning protected-namespace: Namespace/kube-x belongs to the system: it is never deleted",
+            "info uncovered: 2 objects of the release stay: 2 Namespace",
+        ],
+    );
+    let Work::Delete(work) = &plan.nodes[0].work else { panic!() };
+    for (name, taken) in [("kube-later", false), ("default", false), ("app", false), ("later", true)] {
+        let Listed::Items { items, .. } = &cluster(&[&format!("Namespace/{name}")]).answer(&plan.queries)[0].found
+        else {
+            panic!()
+        };
+        assert_eq!(work.collections[0].contains(&items[0]), taken, "{name}");
+    }
+}
+
+#[test]
+fn reaching_into_the_system_is_dangerous_unless_said() {
+    let live = ["ConfigMap/kube-system/x", "ConfigMap/a/y"];
+    let plan = deletion(&[], &["v1 cm all"]).plan(&cluster(&live)).unwrap();
+    assert_eq!(
+        notes(&plan)[0],
+        "dangerous system-namespace: deletionGroups[0] (v1 cm all) deletes 1 object in namespaces of the system: 1 ConfigMap"
+    );
+    assert!(!deletion(&[], &["v1 cm all ns=kube-system"]).plan(&cluster(&live)).unwrap().is_dangerous());
+}
+
+#[test]
+fn the_namespace_of_the_inventory_goes_last() {
+    let objects = ["Namespace/app uid=1", "ConfigMap/app/x uid=2"];
+    let live = ["Namespace/app uid=1 ours", "ConfigMap/app/x uid=2 ours"];
+    let last = "info inventory-last: Namespace/app holds the inventory of the release: it goes last";
+    let plan = check(
+        &objects,
+        &["v1 ns | force=5m | timeout=3m | orphan", "namespaced"],
+        &live,
+        &["namespaced: ConfigMap/app/x", "namespace app with the inventory: Namespace/app"],
+        &[
+            "warning force-stage: namespace app with the inventory: the finalizer a.example/f will be removed by force from objects that are being deleted, after 5m",
+            last,
+        ],
+    );
+    let node = &plan.nodes[1];
+    let Work::Delete(work) = &node.work else { panic!() };
+    assert!(work.force.is_some() && node.timeout.is_some() && work.propagation == billhook_policy::Propagation::Orphan);
+    assert_eq!(node.path, "deletionGroups[0]");
+    let plan = deletion(&objects, &["namespaced"]).plan(&cluster(&live)).unwrap();
+    assert_eq!(uncovered(&plan), ["Namespace/app: no group covers it"]);
+    let nodes_of_all = nodes(&deletion(&[], &["v1 ns all", "namespaced"]).plan(&cluster(&live)).unwrap());
+    assert_eq!(nodes_of_all, ["v1 ns all:; all namespaces", "namespace app with the inventory: Namespace/app"]);
+}
+
+#[test]
+fn an_update_never_deletes_the_inventory_or_the_new_version() {
+    let mut update = deletion(&["Namespace/app uid=1", "ConfigMap/app/old uid=2"], &["v1 ns + v1 cm all"]);
+    update.operation = Operation::Apply;
+    let live = ["Namespace/app uid=1 ours", "ConfigMap/app/old uid=2 ours", "ConfigMap/app/new ours", "ConfigMap/b/x"];
+    let plan = update.plan(&cluster(&live)).unwrap();
+    assert_eq!(nodes(&plan), ["v1 ns + v1 cm all: ConfigMap/app/old ConfigMap/b/x; all configmaps"]);
+    assert_eq!(uncovered(&plan), ["Namespace/app: it holds the inventory of the release"]);
+}
+
+#[test]
+fn kinds_that_are_not_served() {
+    check(
+        &["Gone.x.example/a/1 uid=1", "Gone.x.example/a/2 uid=2"],
+        &["v1 widgets | -v1 nothing", "namespaced"],
+        &[],
+        &[],
+        &[
+            "warning not-served: deletionGroups[0]: the cluster does not serve nothing",
+            "warning not-served: deletionGroups[0]: the cluster does not serve widgets; write apiVersion: a.example/v1 for Widget.a.example or apiVersion: b.example/v1 for Widget.b.example",
+            "info not-served: the cluster does not serve Gone.x.example (any more): 2 objects count as gone",
+        ],
+    );
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let wrong = deletion(&[], &["a.example/v1 w", "a.example/v1 planets all | target=dns"]);
+    let problems = [
+        "deletionGroups[0]: choose a kind for w.a.example: it may be Wheel.a.example or Widget.a.example",
+        "deletionGroups[1]: target \"dns\" is not known: name its cluster with --target dns=KUBECONFIG",
+    ];
+    fails(&wrong, &Cluster::default(), PlanErrorKind::Input, &problems);
+    let no_namespace = deletion(&["ConfigMap/x"], &[]);
+    let problem = ["ConfigMap/x: the kind is namespaced, and no namespace is given"];
+    fails(&no_namespace, &Cluster::default(), PlanErrorKind::Input, &problem);
+}
+
+#[test]
+fn a_target_is_another_cluster() {
+    let mut deletion = deletion(&["ConfigMap/a/x uid=1"], &["v1 cm all | target=edge", "namespaced"]);
+    deletion.catalogs.0.insert(Some("edge".into()), catalog());
+    let mut live = cluster(&["ConfigMap/a/x uid=1 ours"]);
+    live.add(Some("edge"), "ConfigMap/b/y");
+    let plan = deletion.plan(&live).unwrap();
+    assert_eq!(
+        nodes(&plan),
+        ["v1 cm all | target=edge: ConfigMap/b/y; all configmaps on target edge", "namespaced: ConfigMap/a/x"]
+            .map(|n| n.replace(" | target=edge:", ":"))
+    );
+    assert_eq!(plan.nodes[0].cluster.as_deref(), Some("edge"));
+    assert_eq!(plan.nodes[1].after, [0]);
+}
+
+#[test]
+fn what_cannot_be_seen_is_not_forgotten() {
+    let plain = deletion(&["ConfigMap/a/x uid=1"], &[]);
+    let mut live = cluster(&["ConfigMap/a/x uid=1 ours"]);
+    live.forbidden = vec!["configmaps".into()];
+    live.unwatchable = true;
+    let plan = plain.plan(&live).unwrap();
+    assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x"]);
+    let reads = "info single-reads: single reads take the place of a list and watch: configmaps in namespace a";
+    assert_eq!(notes(&plan), [reads]);
+    live.forbidden = vec!["=configmaps".into()];
+    fails(&plain, &live, PlanErrorKind::Unreadable, &["list configmaps in namespace a: forbidden"]);
+    let all = deletion(&[], &["v1 cm all"]);
+    fails(&all, &live, PlanErrorKind::Unreadable, &["list configmaps: forbidden"]);
+    let error = plan_delete(&plain.request(), &Snapshot::default()).unwrap_err();
+    assert_eq!(error.kind, PlanErrorKind::Unreadable);
+}
+
+#[test]
+fn an_api_that_does_not_answer_is_not_gone() {
+    let mut dead = deletion(&["Metric.m.example/a/x uid=1"], &[]);
+    let catalog = dead.catalogs.0.get_mut(&None).unwrap();
+    catalog.stale.push("m.example/v1".into());
+    let problem = ["look for Metric.m.example: the API m.example/v1 does not answer"];
+    fails(&dead, &Cluster::default(), PlanErrorKind::Unreadable, &problem);
+    dead.objects.push(wanted("APIService/v1.m.example uid=2"));
+    let plan = dead.plan(&cluster(&["APIService/v1.m.example uid=2"])).unwrap();
+    assert_eq!(
+        notes(&plan),
+        ["warning unreadable: the API of Metric.m.example does not answer: 1 object goes with the APIService"]
+    );
+}
+
+#[test]
+fn a_dead_api_holds_every_namespace() {
+    let mut deletion = deletion(&["Namespace/b uid=1", "APIService/v1.m.example uid=2"], &["v1 ns", "cluster"]);
+    deletion.catalogs.0.get_mut(&None).unwrap().stale.push("m.example/v1".into());
+    let live = cluster(&["Namespace/b uid=1 ours", "APIService/v1.m.example uid=2 ours"]);
+    let holds = "aggregated APIs do not answer, and no Namespace goes as long as they do not: m.example/v1";
+    assert_eq!(notes(&deletion.plan(&live).unwrap()), [format!("warning dead-api-service: {holds}")]);
+    deletion.groups = groups(&["cluster"]);
+    let goes =
+        "aggregated APIs do not answer; their APIService is deleted no later than the first Namespace: m.example/v1";
+    assert_eq!(notes(&deletion.plan(&live).unwrap()), [format!("info dead-api-service: {goes}")]);
+}
+
+#[test]
+fn finalizers_are_counted_and_force_stages_announced() {
+    let objects = ["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2", "ConfigMap/a/z uid=3"];
+    let live = ["ConfigMap/a/x uid=1 fin=f", "ConfigMap/a/y uid=2 fin=f", "ConfigMap/a/z uid=3 fin=f deleting"];
+    check(
+        &objects,
+        &["namespaced | force"],
+        &live,
+        &["namespaced: ConfigMap/a/x ConfigMap/a/y ConfigMap/a/z"],
+        &[
+            "warning finalizers: 1 ConfigMap already being deleted still carries the finalizer f",
+            "warning force-stage: namespaced: all finalizers will be removed by force from objects that are being deleted, at once",
+            "info finalizers: 2 ConfigMap carry the finalizer f",
+        ],
+    );
+}
+
+#[test]
+fn a_forced_crd_brings_the_list_of_its_instances() {
+    let objects = ["CustomResourceDefinition/widgets.a.example uid=1"];
+    let live = ["CustomResourceDefinition/widgets.a.example uid=1 ours", "Widget.a.example/a/x"];
+    let instances = |plan: &Plan| {
+        let Work::Delete(work) = &plan.nodes[0].work else { panic!() };
+        work.objects[0].instances.map(|query| plan.queries[query].describe())
+    };
+    let plan = deletion(&objects, &["crds | force"]).plan(&cluster(&live)).unwrap();
+    assert_eq!(instances(&plan).as_deref(), Some("widgets.a.example"));
+    assert_eq!(instances(&deletion(&objects, &["crds"]).plan(&cluster(&live)).unwrap()), None);
+    let all = deletion(&[], &["apiextensions.k8s.io/v1 crd all | force"]);
+    assert_eq!(instances(&all.plan(&cluster(&live)).unwrap()).as_deref(), Some("widgets.a.example"));
+    let mut broken = cluster(&live);
+    broken.forbidden = vec!["widgets".into()];
+    let plan = deletion(&objects, &["crds | force"]).plan(&broken).unwrap();
+    assert_eq!(instances(&plan), None);
+    assert!(
+        notes(&plan)[1].starts_with("warning unreadable: the force stage does not reach the instances"),
+        "{:?}",
+        notes(&plan)
+    );
+}
+
+#[test]
+fn what_no_group_covers_may_go_with_its_namespace() {
+    let objects = [
+        "ConfigMap/b/x uid=1",
+        "Namespace/b uid=2",
+        "Widget.a.example/c/w uid=3",
+        "CustomResourceDefinition/widgets.a.example uid=4",
+    ];
+    let live = [
+        "ConfigMap/b/x uid=1",
+        "Namespace/b uid=2",
+        "Widget.a.example/c/w uid=3",
+        "CustomResourceDefinition/widgets.a.example uid=4",
+    ];
+    let plan = deletion(&objects, &["cluster", "crds"]).plan(&cluster(&live)).unwrap();
+    assert_eq!(
+        uncovered(&plan),
+        [
+            "ConfigMap/b/x: no group covers it, but it goes with Namespace/b",
+            "Widget.a.example/c/w: no group covers it, but it goes with CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example",
+        ]
+    );
+    assert_eq!(
+        notes(&plan),
+        [
+            "warning uncovered: 2 objects that no group covers cannot outlast a Namespace or CRD that goes: 1 ConfigMap, 1 Widget.a.example"
+        ]
+    );
+}
+
+#[test]
+fn a_plan_survives_serialization() {
+    let live =
+        ["CustomResourceDefinition/widgets.a.example uid=1 ours fin=f", "Secret/b/x", "ConfigMap/a/x uid=2 ours"];
+    let objects = ["CustomResourceDefinition/widgets.a.example uid=1", "ConfigMap/a/x uid=2"];
+    let groups = ["v1 secrets all tier=web", "v1 ns all", "crds | force=5m", "v1 cm | timeout=1m"];
+    let plan = deletion(&objects, &groups).plan(&cluster(&live)).unwrap();
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn too_many_deletions_are_dangerous() {
+    let live = ["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"];
+    let mut plan = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"], &[]).plan(&cluster(&live)).unwrap();
+    limit_deletions(&mut plan, 2);
+    assert!(!plan.is_dangerous());
+    limit_deletions(&mut plan, 1);
+    assert_eq!(notes(&plan), ["dangerous too-many-deletions: the plan deletes 2 objects, and at most 1 are allowed"]);
+}
+
+#[test]
+fn the_documented_example_is_what_is_printed() {
+    let objects = ["ConfigMap/shop/settings uid=1f0c", "Namespace/shop uid=93ab", "Secret/shop/token uid=77de"];
+    let live = [
+        "ConfigMap/shop/settings uid=1f0c ours fin=shop.example/guard",
+        "Namespace/shop uid=93ab ours",
+        "Secret/shop/token uid=77de ours",
+        "Secret/shop/foreign",
+    ];
+    let mut deletion = deletion(&objects, &["v1 configmaps all ns=shop | force=5m", "cluster | timeout=3m"]);
+    deletion.groups[0].title = "configmaps".into();
+    deletion.groups[1].title = "cluster-scoped-resources".into();
+    let documented = include_str!("../../../../docs/plan.md");
+    let example = documented.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let printed = serde_json::to_value(deletion.blast(&cluster(&live))).unwrap();
+    let same = serde_json::from_str::<serde_json::Value>(example).is_ok_and(|example| example == printed);
+    assert!(same, "docs/plan.md should hold:\n{printed:#}");
+}

@@ -1,0 +1,78 @@
+use super::cluster::*;
+use crate::*;
+
+/// Prints a query: `plural/version@namespace[,namespace] select`.
+fn shown(query: &Query) -> String {
+    let select = match &query.select {
+        Select::All => "all".to_owned(),
+        Select::Labels(labels) => labels.clone(),
+        Select::Names(names) => names.join("+"),
+    };
+    let version = &query.resource.version;
+    let namespace = query.namespace.clone().unwrap_or_else(|| query.namespaces.join(","));
+    format!("{}/{version}@{namespace} {select}", query.resource.plural)
+}
+
+#[track_caller]
+fn check(deletion: &Deletion, expected: &[&str]) {
+    let queries = delete_queries(&deletion.request()).unwrap();
+    assert_eq!(queries.iter().map(shown).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn one_list_a_kind_and_namespace_where_they_are_few() {
+    let objects = ["ConfigMap/b/x", "ConfigMap/a/x", "ConfigMap/a/y", "ClusterRole/r"];
+    let label = "billhook.dev/release=web.app";
+    let expected =
+        [format!("configmaps/v1@a {label}"), format!("configmaps/v1@b {label}"), format!("clusterroles/v1@ {label}")];
+    check(&deletion(&objects, &[]), &expected.each_ref().map(String::as_str));
+    let many = ["a", "b", "c", "d", "e"].map(|ns| format!("ConfigMap/{ns}/x"));
+    check(&deletion(&many.each_ref().map(String::as_str), &[]), &[&format!("configmaps/v1@a,b,c,d,e {label}")]);
+}
+
+#[test]
+fn manifests_are_asked_by_name() {
+    let mut by_name = deletion(&["ConfigMap/a/y", "ConfigMap/a/x", "ConfigMap/b/x"], &[]);
+    by_name.release = None;
+    check(&by_name, &["configmaps/v1@a x+y", "configmaps/v1@b x"]);
+}
+
+#[test]
+fn two_versions_of_a_kind_are_one_query() {
+    let mut two = deletion(&["Widget.a.example/a/x", "Widget.a.example/a/y"], &[]);
+    let label = "billhook.dev/release=web.app";
+    for (first, second, used) in [("v1beta1", "v1", "v1"), ("v1beta1", "v1beta1", "v1beta1"), ("v0", "v0", "v1")] {
+        (two.objects[0].version, two.objects[1].version) = (first.into(), second.into());
+        check(&two, &[&format!("widgets/{used}@a {label}")]);
+    }
+}
+
+#[test]
+fn a_collection_that_lists_the_kind_anyway_is_enough() {
+    check(&deletion(&["ConfigMap/a/x"], &["v1 cm all"]), &["configmaps/v1@ all"]);
+    let expected = ["configmaps/v1@a billhook.dev/release=web.app", "configmaps/v1@ tier=web"];
+    check(&deletion(&["ConfigMap/a/x"], &["v1 cm all tier=web"]), &expected);
+}
+
+#[test]
+fn the_second_round_asks_for_what_the_first_did_not_show() {
+    let deletion = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/lost uid=2", "ConfigMap/a/gone uid=3"], &[]);
+    let live = cluster(&["ConfigMap/a/x uid=1 ours", "ConfigMap/a/lost uid=2"]);
+    let first = Snapshot { listings: live.answer(&delete_queries(&deletion.request()).unwrap()) };
+    let second = missing_queries(&deletion.request(), &first);
+    assert_eq!(second.iter().map(shown).collect::<Vec<_>>(), ["configmaps/v1@a gone+lost"]);
+    let plan = deletion.plan(&live).unwrap();
+    assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/lost ConfigMap/a/x"]);
+    assert_eq!(plan.queries.len(), 2);
+}
+
+#[test]
+fn what_the_manifests_name_gets_its_namespace() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ns, namespace: z}\n";
+    let file = std::sync::Arc::from("f.yaml");
+    let documents = billhook_objects::yaml::parse(text).unwrap();
+    let manifests: Vec<_> =
+        documents.into_iter().flat_map(|d| billhook_objects::Manifest::from_document(d, &file).unwrap()).collect();
+    let wanted = Wanted::of_manifests(&manifests, "app", &catalog());
+    assert_eq!(wanted.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(), ["ConfigMap/app/x", "Namespace/ns"]);
+}
