@@ -1,5 +1,7 @@
 //! What people run while developing: `cargo xtask <command>`. One file per command.
 
+mod bench;
+mod demo;
 mod test;
 mod testbed;
 
@@ -17,12 +19,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    Bench(bench::Args),
+    Demo(demo::Args),
     Test(test::Args),
     Testbed(testbed::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Task::Demo(args) => demo::run(args),
+        Task::Bench(args) => bench::run(args),
         Task::Test(args) => test::run(args),
         Task::Testbed(args) => testbed::run(args),
     };

@@ -18,10 +18,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // Tests build on demand, too, but nobody would see the progress of minutes of building.
-    Binaries::locate_or_build(progress)?;
-    Binaries::helm(progress)?;
+    let binaries = Binaries::locate_or_build(progress)?;
+    let helm = Binaries::helm(progress)?;
     let mut command = cargo();
-    command.args(["test", "--workspace", "--locked"]);
+    command.args(["test", "--locked"]).env("BILLHOOK_KUBECTL", binaries.kubectl()).env("BILLHOOK_HELM", helm);
+    let selects = |arg: &OsString| ["-p", "--package"].iter().any(|flag| arg == flag);
+    if !args.args.iter().any(selects) {
+        command.arg("--workspace");
+    }
     // A `--` that comes first is not among the arguments: it is taken for the end of our own options.
     if !args.args.is_empty() && std::env::args_os().nth(2).is_some_and(|first| first == "--") {
         command.arg("--");

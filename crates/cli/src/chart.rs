@@ -1,0 +1,84 @@
+//! A chart of the command line: rendered for the cluster it goes to.
+
+use std::path::{Path, PathBuf};
+
+use billhook_charts::{Capabilities, Chart, Rendered};
+use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName};
+use billhook_plan::{Note, NoteCode, Severity};
+use clap::Args;
+
+use crate::{
+    error::CommandError,
+    session::{Connection, Session},
+};
+
+/// Which chart, and with which values.
+#[derive(Debug, Args)]
+pub(crate) struct ChartArgs {
+    /// A chart in place of files: a folder, an archive, REPOSITORY/NAME or oci://…
+    #[arg(long, value_name = "REF", group = "source")]
+    pub(crate) chart: Option<String>,
+    /// A file with values for the chart; later ones count more
+    #[arg(long, value_name = "FILE", requires = "chart")]
+    values: Vec<PathBuf>,
+    /// A single value for the chart
+    #[arg(long, value_name = "KEY=VALUE", requires = "chart")]
+    set: Vec<String>,
+    /// The version of the chart, or a range
+    #[arg(long, value_name = "VERSION", requires = "chart")]
+    chart_version: Option<String>,
+}
+
+/// Renders a chart with `helm template` for the version and kinds of the cluster.
+pub(crate) async fn render(
+    session: &Session,
+    args: &ChartArgs,
+    reference: &str,
+    release: &ReleaseName,
+    connection: &Connection,
+) -> Result<(Vec<Manifest>, Vec<Note>), CommandError> {
+    let cluster = &connection.cluster;
+    let (kube_version, catalog) = tokio::try_join!(cluster.version(), cluster.catalog())?;
+    let capabilities = Capabilities { kube_version, api_versions: api_versions(&catalog) };
+    let folder = session.path(Path::new(reference));
+    let chart = Chart {
+        reference: if folder.exists() { folder.display().to_string() } else { reference.to_owned() },
+        version: args.chart_version.clone(),
+        values_files: args.values.iter().map(|file| session.path(file)).collect(),
+        set: args.set.clone(),
+    };
+    let helm = session.tool("BILLHOOK_HELM", "helm");
+    let (name, namespace) = (release.name(), release.namespace());
+    let rendered = billhook_charts::template(&chart, name, namespace, Some(&capabilities), &helm).await?;
+    let notes = notes(&rendered);
+    Ok((rendered.manifests, notes))
+}
+
+/// `v1`, `v1/ConfigMap`, `apps/v1`, `apps/v1/Deployment`: what templates ask `.Capabilities.APIVersions` for.
+fn api_versions(catalog: &Catalog) -> Vec<String> {
+    let mut versions = std::collections::BTreeSet::new();
+    for resource in catalog.iter().filter(|resource| !resource.plural.contains('/')) {
+        for version in &resource.versions {
+            let version = billhook_objects::ApiVersion::new(&resource.kind.group, version).to_string();
+            versions.insert(format!("{version}/{}", resource.kind.kind));
+            versions.insert(version);
+        }
+    }
+    versions.into_iter().collect()
+}
+
+/// What becomes of the chart's hooks and tests.
+fn notes(rendered: &Rendered) -> Vec<Note> {
+    let note = |key: &ObjectKey, what: &str| Note {
+        severity: Severity::Info,
+        code: NoteCode::Hook,
+        message: format!("{key} {what}"),
+        object: Some(key.clone()),
+        counts: Vec::new(),
+    };
+    let deployed =
+        rendered.hooks_deployed.iter().map(|key| note(key, "is a hook of the chart, deployed as a plain object"));
+    let hooks = rendered.hooks_left_out.iter().map(|key| note(key, "is a hook of the chart that is left out"));
+    let tests = rendered.tests_left_out.iter().map(|key| note(key, "is a test of the chart and is left out"));
+    deployed.chain(hooks).chain(tests).collect()
+}

@@ -1,0 +1,147 @@
+//! `billhook apply`: deploys a release.
+
+use std::path::PathBuf;
+
+use billhook_engine::{ApplyInput, Clusters, Prepared, RunOptions};
+use billhook_policy::{GoDuration, Propagation};
+use clap::{ArgAction, ArgGroup, Args};
+
+use crate::{
+    args::{Cascade, DryRun},
+    chart::{self, ChartArgs},
+    error::{CommandError, Exit},
+    input::{self, Purpose, Sources},
+    session::{Interrupts, Session},
+};
+
+use super::operate::{self, How};
+
+/// Deploy a release: in order, waited for, and without what its last version had and it lacks
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    pub(crate) what: What,
+    /// How long all may take [default: 10m]; 0 for no limit
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<GoDuration>,
+    /// What to send
+    #[arg(long, value_name = "WHAT", default_value = "none", hide_possible_values = false)]
+    dry_run: DryRun,
+    /// Carry out a plan with dangerous notes
+    #[arg(long, short)]
+    yes: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  billhook apply shop -f manifests/ -R
+  billhook apply shop -k overlays/production --policy policy.yaml
+  billhook apply shop --chart ./chart --values production.yaml --set replicas=3
+  helm template shop ./chart | billhook apply shop -f -";
+
+/// What is deployed: for `plan apply` too.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("source").required(true).multiple(false))]
+pub(crate) struct What {
+    /// The name of the release
+    name: String,
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    chart: ChartArgs,
+    /// The policy file, recorded with the release; the recorded one stays where none is given
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Take up objects that exist and belong to nobody
+    #[arg(long)]
+    adopt: bool,
+    /// Wait until all is ready [default: true]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    #[arg(
+        default_value = "true",
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    wait: bool,
+    /// Delete what the last version had and this one lacks [default: true]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    #[arg(
+        default_value = "true",
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    prune: bool,
+    /// Create namespaces that do not exist
+    #[arg(long)]
+    create_namespace: bool,
+    /// Take over fields that another manager owns
+    #[arg(long)]
+    force_conflicts: bool,
+    /// How dependents of pruned objects are treated
+    #[arg(long, value_name = "HOW", default_value = "background")]
+    cascade: Cascade,
+}
+
+/// A plan, the clusters it is for, and what a DeployItem says of its time.
+pub(crate) struct Planned {
+    pub(crate) prepared: Prepared,
+    pub(crate) clusters: Clusters,
+    pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
+}
+
+/// Reads the input and plans; changes nothing.
+pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, CommandError> {
+    let connection = session.connection().await?;
+    let release = connection.release(&what.name)?;
+    let (input, notes) = match &what.chart.chart {
+        Some(reference) => {
+            let (manifests, notes) = chart::render(session, &what.chart, reference, &release, &connection).await?;
+            (input::Input { manifests, ..input::Input::default() }, notes)
+        }
+        None => (input::read(session, &what.sources, Purpose::Apply).await?, Vec::new()),
+    };
+    let policy = input::one_policy(session, what.policy.as_ref(), input.policy)?;
+    let clusters = connection.with(Default::default());
+    let apply = ApplyInput {
+        release,
+        manifests: input.manifests,
+        policy,
+        adopt: what.adopt,
+        prune: what.prune,
+        wait: what.wait,
+        create_namespace: what.create_namespace,
+        propagation: Propagation::from(what.cascade),
+        notes,
+    };
+    let prepared = billhook_engine::prepare_apply(&clusters, apply).await.map_err(|error| explain(error.into()))?;
+    Ok(Planned { prepared, clusters, item_timeout: input.timeout })
+}
+
+/// Says what to do about objects that belong to nobody.
+fn explain(error: CommandError) -> CommandError {
+    if error.exit == Exit::Refused { error.hint("--adopt takes up objects that belong to nobody") } else { error }
+}
+
+/// Runs the command.
+pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Apply) -> Result<Exit, CommandError> {
+    let force_conflicts = args.what.force_conflicts;
+    let planned = interrupts.unless(plan(session, args.what)).await?;
+    let Planned { prepared, clusters, item_timeout } = planned;
+    match args.dry_run {
+        DryRun::Client => {
+            operate::print_plan(session, &prepared.plan);
+            return Ok(Exit::Done);
+        }
+        DryRun::Server => {
+            return interrupts.unless(async { Ok(operate::dry_run(session, &prepared, &clusters).await) }).await;
+        }
+        DryRun::None => {}
+    }
+    operate::guard(session, &prepared.plan, args.yes)?;
+    let how = How { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts };
+    let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
+    operate::carry_out(session, interrupts, how, work).await
+}

@@ -1,0 +1,245 @@
+//! From the paths of the command line to manifests and a policy: every mistake of every file at once.
+
+mod files;
+
+use std::{path::PathBuf, sync::Arc};
+
+use billhook_objects::{
+    Manifest, ManifestError,
+    yaml::{self, Document, Node},
+};
+use billhook_policy::{Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, parse_document};
+use clap::Args;
+use serde_json::Value;
+
+use files::Text;
+pub(crate) use files::read_texts;
+
+use crate::{
+    error::{CommandError, Exit, Problem},
+    session::Session,
+};
+
+/// Where manifests come from.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Sources {
+    /// Files and folders of manifests; - is standard input
+    #[arg(long, short, value_name = "PATH", num_args = 1.., group = "source")]
+    pub(crate) filename: Vec<PathBuf>,
+    /// A kustomization folder
+    #[arg(long, short, value_name = "DIR", group = "source")]
+    pub(crate) kustomize: Option<PathBuf>,
+    /// Go into the subfolders of folders
+    #[arg(long, short = 'R', requires = "filename")]
+    pub(crate) recursive: bool,
+}
+
+/// What the input says.
+#[derive(Default)]
+pub(crate) struct Input {
+    /// The objects, as written.
+    pub(crate) manifests: Vec<Manifest>,
+    /// The policy of a ProviderConfiguration or DeployItem, where it states one, and where that stands.
+    pub(crate) policy: Option<(Policy, String)>,
+    /// The time limit of a DeployItem.
+    pub(crate) timeout: Option<ItemTimeout>,
+}
+
+/// What the manifests are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Apply,
+    Delete,
+}
+
+/// Reads all sources.
+pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose) -> Result<Input, CommandError> {
+    if let Some(dir) = &sources.kustomize {
+        let kubectl = session.tool("BILLHOOK_KUBECTL", "kubectl");
+        let manifests = billhook_charts::kustomize(&session.path(dir), &kubectl).await?;
+        return Ok(Input { manifests, ..Input::default() });
+    }
+    let found = read_texts(session, &sources.filename, sources.recursive);
+    let mut reader = Reader::new(session, purpose);
+    found.texts.iter().for_each(|text| reader.text(text));
+    reader.problems.splice(0..0, found.problems);
+    reader.hints.extend(found.hints);
+    reader.finish()
+}
+
+/// Reads a policy file; its warnings are printed.
+pub(crate) fn read_policy(session: &Session, path: &std::path::Path) -> Result<Policy, CommandError> {
+    let name: Arc<str> = path.display().to_string().into();
+    let text = files::read_file(session, path).map_err(|problem| CommandError::inputs(vec![problem]))?;
+    match billhook_policy::read_policy_file(&text, &name) {
+        Ok((policy, warnings)) => {
+            warn(session, &warnings, &text);
+            Ok(policy)
+        }
+        Err(diagnostics) => Err(CommandError::inputs(rendered(&diagnostics, &text))),
+    }
+}
+
+/// The policy that counts: the file's, or that of a document among the manifests; not both.
+pub(crate) fn one_policy(
+    session: &Session,
+    file: Option<&PathBuf>,
+    input: Option<(Policy, String)>,
+) -> Result<Option<Policy>, CommandError> {
+    match (file, input) {
+        (Some(_), Some((_, place))) => {
+            let problem = format!("two policies: that of --policy, and the one in {place}");
+            Err(CommandError::input(problem).hint("leave out --policy, or take the policy out of the document"))
+        }
+        (Some(file), None) => read_policy(session, file).map(Some),
+        (None, input) => Ok(input.map(|(policy, _)| policy)),
+    }
+}
+
+/// How long all may take: what the flag says, what the DeployItem says, ten minutes. Zero is no limit.
+pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>) -> Option<std::time::Duration> {
+    const DEFAULT: std::time::Duration = std::time::Duration::from_secs(600);
+    let limit = match (flag, item) {
+        (Some(flag), _) => flag.0,
+        (None, Some(ItemTimeout::After(limit))) => limit.0,
+        (None, Some(ItemTimeout::Unlimited)) => std::time::Duration::ZERO,
+        (None, None) => DEFAULT,
+    };
+    (!limit.is_zero()).then_some(limit)
+}
+
+fn warn(session: &Session, warnings: &Diagnostics, source: &str) {
+    for warning in warnings {
+        session.printer.err(warning.render(source).trim_end());
+    }
+}
+
+fn rendered(diagnostics: &Diagnostics, source: &str) -> Vec<Problem> {
+    diagnostics.iter().map(|diagnostic| Problem::Rendered(diagnostic.render(source))).collect()
+}
+
+/// Takes in texts one after the other.
+struct Reader<'a> {
+    session: &'a Session,
+    purpose: Purpose,
+    input: Input,
+    /// The ProviderConfiguration or DeployItem that was found.
+    document: Option<String>,
+    problems: Vec<Problem>,
+    hints: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(session: &'a Session, purpose: Purpose) -> Self {
+        let (input, document, problems, hints) = (Input::default(), None, Vec::new(), Vec::new());
+        Self { session, purpose, input, document, problems, hints }
+    }
+
+    fn text(&mut self, text: &Text) {
+        // Only these two documents need their places; all else is read faster without.
+        if text.content.contains("ProviderConfiguration") || text.content.contains("DeployItem") {
+            match yaml::parse_nodes(&text.content) {
+                Ok(nodes) => nodes.into_iter().for_each(|node| self.node(node, text)),
+                Err(error) => self.not_yaml(&error, text),
+            }
+        } else {
+            match yaml::parse(&text.content) {
+                Ok(documents) => documents.into_iter().for_each(|document| self.object(document, text)),
+                Err(error) => self.not_yaml(&error, text),
+            }
+        }
+    }
+
+    fn not_yaml(&mut self, error: &yaml::Error, text: &Text) {
+        let (line, column) = (error.place.line, error.place.column);
+        self.problem(format!("{}:{line}:{column}: not valid YAML: {}", text.name, error.kind));
+    }
+
+    fn problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(Problem::from(problem.into()));
+    }
+
+    fn hint(&mut self, hint: String) {
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+
+    fn node(&mut self, node: Node, text: &Text) {
+        let line = node.line;
+        match parse_document(&node, &text.name) {
+            None => self.object(Document { line, value: node.into_value() }, text),
+            Some(Err(diagnostics)) => self.problems.extend(rendered(&diagnostics, &text.content)),
+            Some(Ok(document)) => self.policy_document(document, line, text),
+        }
+    }
+
+    fn policy_document(&mut self, document: PolicyDocument, line: usize, text: &Text) {
+        warn(self.session, &document.warnings, &text.content);
+        let place = format!("{}:{line}", text.name);
+        if let Some(first) = &self.document {
+            let problem = format!("{place}: a second ProviderConfiguration or DeployItem; the first is {first}");
+            return self.problem(problem);
+        }
+        self.document = Some(place.clone());
+        if document.chart {
+            self.hint("deploy the chart itself with --chart REF".to_owned());
+            return self.problem(format!("{place}: it deploys a chart, and only manifests are deployed from it"));
+        }
+        for entry in document.manifests {
+            let place = format!("{}:{}", text.name, entry.line);
+            match (entry.policy, self.purpose) {
+                (ManifestPolicy::Ignore, _) | (ManifestPolicy::Keep, Purpose::Delete) => continue,
+                (ManifestPolicy::Manage, _) | (ManifestPolicy::Immutable, Purpose::Delete) => {}
+                (policy, _) => {
+                    let policy = format!("{policy:?}").to_lowercase();
+                    self.problem(format!("{place}: a manifest of policy {policy} cannot be deployed from here"));
+                    continue;
+                }
+            }
+            self.object(Document { line: entry.line, value: entry.manifest }, text);
+        }
+        if document.has_policy {
+            self.input.policy = Some((document.policy, place));
+        }
+        self.input.timeout = document.timeout;
+    }
+
+    fn object(&mut self, document: Document, text: &Text) {
+        let place = format!("{}:{}", text.name, document.line);
+        if is_policy(&document.value) {
+            self.hint(format!("give it with --policy {}", text.name));
+            return self.problem(format!("{place}: a policy, and not a manifest"));
+        }
+        if is_kustomization(&document.value) {
+            self.hint("give the folder of a kustomization with -k DIR".to_owned());
+            return self.problem(format!("{place}: a kustomization, and not a manifest"));
+        }
+        match Manifest::from_document(document, &text.name) {
+            Ok(manifests) => self.input.manifests.extend(manifests),
+            Err(errors) => errors.iter().for_each(|error: &ManifestError| self.problem(error.to_string())),
+        }
+    }
+
+    fn finish(mut self) -> Result<Input, CommandError> {
+        if self.problems.is_empty() && self.input.manifests.is_empty() && self.document.is_none() {
+            self.problem("the input holds no objects");
+        }
+        if self.problems.is_empty() {
+            return Ok(self.input);
+        }
+        Err(CommandError { exit: Exit::Input, problems: self.problems, hints: self.hints })
+    }
+}
+
+/// Whether a document without a kind states a policy.
+fn is_policy(value: &Value) -> bool {
+    const FIELDS: [&str; 4] =
+        ["deletionGroups", "deletionGroupsDuringUpdate", "deletionOrderRules", "deploymentGroups"];
+    value.get("kind").is_none() && FIELDS.iter().any(|field| value.get(field).is_some())
+}
+
+fn is_kustomization(value: &Value) -> bool {
+    let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    api_version.starts_with("kustomize.config.k8s.io/")
+}

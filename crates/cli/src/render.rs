@@ -1,0 +1,68 @@
+//! Texts that people read: names of objects, counts, durations, tables.
+
+pub(crate) mod plan;
+
+use std::time::Duration;
+
+use billhook_objects::ObjectKey;
+
+/// An object as people read it: `Deployment.apps shop/web`.
+pub(crate) fn object(key: &ObjectKey) -> String {
+    format!("{} {}", key.kind, place(key))
+}
+
+/// The namespace and name of an object.
+pub(crate) fn place(key: &ObjectKey) -> String {
+    match &key.namespace {
+        Some(namespace) => format!("{namespace}/{}", key.name),
+        None => key.name.clone(),
+    }
+}
+
+/// `1 object`, `3 objects`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// A duration to be read at a glance: `340ms`, `3.2s`, `2m05s`, `1h02m`.
+pub(crate) fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{:.1}s", duration.as_secs_f64()),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Rows in columns, each as wide as it has to be, numbers to the right, without blanks at the ends of lines.
+pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        for (at, cell) in row.iter().enumerate() {
+            let width = cell.chars().count();
+            match widths.get_mut(at) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
+    let padded = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let number = !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
+            if number { format!("{cell:>width$}", width = *width) } else { format!("{cell:<width$}", width = *width) }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(padded).collect()
+}
+
+/// The first lines of many, and how many more there are.
+pub(crate) fn first<T>(all: &[T], most: usize, line: impl Fn(&T) -> Vec<String>) -> Vec<String> {
+    let shown: Vec<_> = all.iter().take(most).map(line).collect();
+    let mut lines = columns(&shown);
+    if all.len() > most {
+        lines.push(format!("and {} more", all.len() - most));
+    }
+    lines
+}

@@ -1,0 +1,228 @@
+//! A plan as people read it: the groups in order, each object under its group, what stays, the notes.
+
+use billhook_plan::{
+    ApplyAction, ApplyTask, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation, Plan, Query,
+    Select, Severity, Work,
+};
+use billhook_policy::Propagation;
+
+use crate::{
+    output::Paint,
+    render::{columns, count, place},
+};
+
+/// Prints a plan.
+pub fn render_plan(plan: &Plan, paint: Paint) -> String {
+    let mut lines = vec![paint.bold(&headline(plan))];
+    for (at, node) in plan.nodes.iter().enumerate() {
+        lines.push(String::new());
+        lines.push(format!("{}{}", paint.bold(&format!("{}. {}", at + 1, node.title)), paint.dim(&facts(node))));
+        lines.extend(content(plan, node).into_iter().map(|line| format!("   {line}")));
+    }
+    if !plan.uncovered.is_empty() {
+        lines.push(String::new());
+        lines.push(paint.bold("what stays"));
+        let rows: Vec<_> = plan
+            .uncovered
+            .iter()
+            .map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason.clone()])
+            .collect();
+        lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
+    }
+    if !plan.notes.is_empty() {
+        lines.push(String::new());
+        lines.push(paint.bold("notes"));
+        lines.extend(sorted(&plan.notes).into_iter().map(|n| format!("   {}", note(n, paint))));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// A note on one line.
+pub(crate) fn note(note: &Note, paint: Paint) -> String {
+    let severity = match note.severity {
+        Severity::Dangerous => paint.bad("dangerous"),
+        Severity::Warning => paint.warn("warning  "),
+        Severity::Info => paint.dim("info     "),
+    };
+    format!("{severity}  {}", note.message)
+}
+
+fn sorted(notes: &[Note]) -> Vec<&Note> {
+    let mut notes: Vec<_> = notes.iter().collect();
+    notes.sort_by_key(|note| note.severity);
+    notes
+}
+
+/// What a plan does, in a few words: `delete release shop/web: 12 objects in 3 groups`.
+pub(crate) fn headline(plan: &Plan) -> String {
+    let verb = match plan.operation {
+        Operation::Apply => "apply",
+        Operation::Delete => "delete",
+    };
+    let what = match &plan.release {
+        Some(release) => format!("{verb} release {release}"),
+        None => format!("{verb} what the manifests name"),
+    };
+    format!("{what}: {}", amounts(plan))
+}
+
+fn amounts(plan: &Plan) -> String {
+    let actions = [
+        (ApplyAction::Create, "to create"),
+        (ApplyAction::Update, "to update"),
+        (ApplyAction::Adopt, "to adopt"),
+        (ApplyAction::Unchanged, "unchanged"),
+    ];
+    let applied =
+        plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
+    let tasks: Vec<&ApplyTask> = applied.flat_map(|work| &work.objects).collect();
+    let mut parts = Vec::new();
+    for (action, words) in actions {
+        let number = tasks.iter().filter(|task| task.action == action).count();
+        if number > 0 {
+            parts.push(format!("{number} {words}"));
+        }
+    }
+    let (deletions, collections) = (plan.deletions(), collections(plan));
+    let more = if collections > 0 { " and what appears meanwhile" } else { "" };
+    match plan.operation {
+        Operation::Apply if deletions + collections > 0 => parts.push(format!("{deletions} to prune{more}")),
+        Operation::Delete if deletions + collections > 0 => {
+            let groups = count(plan.nodes.len(), "group");
+            parts.push(format!("{}{more} in {groups}", count(deletions, "object")));
+        }
+        Operation::Apply | Operation::Delete => {}
+    }
+    if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
+}
+
+/// How many kinds are deleted as a whole.
+pub(crate) fn collections(plan: &Plan) -> usize {
+    let of = |node: &Node| if let Work::Delete(work) = &node.work { work.collections.len() } else { 0 };
+    plan.nodes.iter().map(of).sum()
+}
+
+/// What is to be known of a group beside its objects.
+fn facts(node: &Node) -> String {
+    let mut facts = Vec::new();
+    if !node.path.is_empty() && node.path != node.title {
+        facts.push(node.path.clone());
+    }
+    if let Some(cluster) = &node.cluster {
+        facts.push(format!("on target {cluster}"));
+    }
+    facts.push(match (&node.work, node.barrier) {
+        (Work::Apply(work), Barrier::Requested) => format!("{}, not waited for", count(work.objects.len(), "object")),
+        (Work::Apply(work), _) => match work.objects.iter().filter(|task| task.wait).count() {
+            0 => format!("{}, not waited for", count(work.objects.len(), "object")),
+            waited if waited == work.objects.len() => format!("{}, until ready", count(waited, "object")),
+            waited => format!("{}, until {waited} of them are ready", count(work.objects.len(), "object")),
+        },
+        (Work::Delete(work), Barrier::Gone) => format!("{}, until gone", count(work.objects.len(), "object")),
+        (Work::Delete(work), _) => format!("{}, not waited for", count(work.objects.len(), "object")),
+    });
+    if let Work::Delete(work) = &node.work {
+        facts.extend(settings(work));
+    }
+    facts.extend(node.timeout.map(|timeout| format!("timeout {timeout}")));
+    format!("  ({})", facts.join("; "))
+}
+
+fn settings(work: &DeleteWork) -> Vec<String> {
+    let mut settings = Vec::new();
+    match work.propagation {
+        Propagation::Background => {}
+        Propagation::Foreground => settings.push("dependents first".to_owned()),
+        Propagation::Orphan => settings.push("dependents stay".to_owned()),
+    }
+    if let Some(force) = &work.force {
+        let which = if force.finalizers.is_empty() { "all finalizers".to_owned() } else { force.finalizers.join(", ") };
+        let when = if force.after.0.is_zero() { "at once".to_owned() } else { format!("after {}", force.after) };
+        settings.push(format!("force: removes {which} {when}"));
+    }
+    settings
+}
+
+fn content(plan: &Plan, node: &Node) -> Vec<String> {
+    match &node.work {
+        Work::Apply(work) => columns(&work.objects.iter().map(apply_row).collect::<Vec<_>>()),
+        Work::Delete(work) => {
+            let mut lines = columns(&work.objects.iter().map(delete_row).collect::<Vec<_>>());
+            let queried = work.collections.iter().filter_map(|c| Some((c, plan.queries.get(c.query)?)));
+            lines.extend(queried.map(|(collection, query)| describe(collection, query)));
+            lines
+        }
+    }
+}
+
+fn apply_row(task: &ApplyTask) -> Vec<String> {
+    let action = match task.action {
+        ApplyAction::Create => "create",
+        ApplyAction::Update => "update",
+        ApplyAction::Adopt => "adopt",
+        ApplyAction::Unchanged => "unchanged",
+        ApplyAction::Await => "wait for",
+    };
+    vec![action.to_owned(), task.object.kind.to_string(), place(&task.object)]
+}
+
+fn delete_row(task: &DeleteTask) -> Vec<String> {
+    let mut marks = Vec::new();
+    if task.deleting {
+        marks.push("already deleting".to_owned());
+    }
+    if !task.finalizers.is_empty() {
+        marks.push(format!("finalizers: {}", task.finalizers.join(", ")));
+    }
+    let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
+    vec![task.object.kind.to_string(), place(&task.object), marks]
+}
+
+/// `+ every Widget.example in a, b that is there or appears meanwhile, except …`.
+fn describe(collection: &Collection, query: &Query) -> String {
+    let mut text = format!("+ every {}", query.resource.kind);
+    let namespaces = match &query.namespace {
+        Some(namespace) => vec![namespace.clone()],
+        None => collection.namespaces.clone(),
+    };
+    text += &filter(&collection.names, &namespaces, &collection.label_selector.to_query());
+    if let Select::Labels(labels) = &query.select
+        && collection.label_selector.is_empty()
+    {
+        text += &format!(" labelled {labels}");
+    }
+    text += " that is there or appears meanwhile";
+    let excluded: Vec<_> = collection.excluded.iter().map(exclusion).collect();
+    if !excluded.is_empty() {
+        text += &format!(", except {}", excluded.join(", "));
+    }
+    text
+}
+
+fn exclusion(exclusion: &Exclusion) -> String {
+    let prefixes = exclusion.name_prefixes.iter().map(|prefix| format!("{prefix}*"));
+    let names: Vec<_> = exclusion.names.iter().cloned().chain(prefixes).collect();
+    let text = filter(&names, &exclusion.namespaces, &exclusion.label_selector.to_query());
+    text.trim_start().trim_start_matches("named ").to_owned()
+}
+
+fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
+    let mut text = String::new();
+    if !names.is_empty() {
+        text += &format!(" named {}", names.join(" or "));
+    }
+    if !namespaces.is_empty() {
+        text += &format!(" in {}", namespaces.join(", "));
+    }
+    if !labels.is_empty() {
+        text += &format!(" labelled {labels}");
+    }
+    text
+}
+
+/// What is to be confirmed: `Delete 12 objects of release shop/web in 3 groups?`.
+pub(crate) fn question(plan: &Plan) -> String {
+    let of = plan.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
+    let more = if collections(plan) > 0 { " and what appears meanwhile" } else { "" };
+    format!("Delete {}{more}{of} in {}?", count(plan.deletions(), "object"), count(plan.nodes.len(), "group"))
+}

@@ -1,0 +1,105 @@
+//! Calls the program in-process, in a folder of its own.
+
+use std::{
+    collections::BTreeMap,
+    io::{Cursor, Write},
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use billhook::{Cluster, World};
+
+/// A cluster that nobody ever asks: input is looked at before the first request.
+const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+contexts: [{name: x, context: {cluster: c, namespace: shop}}]
+current-context: x
+";
+
+/// How a call ended.
+pub struct Called {
+    pub exit: u8,
+    pub out: String,
+    pub err: String,
+}
+
+/// A folder with files, and a kubeconfig of a cluster that is not there.
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new(files: &[(&str, &str)]) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.write("kubeconfig", KUBECONFIG);
+        files.iter().for_each(|(name, text)| place.write(name, text));
+        place
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.folder().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// Calls the program as `billhook ARGS`, split at blanks.
+    pub fn call(&self, args: &str) -> Called {
+        self.call_as("billhook", args, "")
+    }
+
+    pub fn call_with(&self, args: &str, stdin: &str) -> Called {
+        self.call_as("billhook", args, stdin)
+    }
+
+    pub fn call_as(&self, program: &str, args: &str, stdin: &str) -> Called {
+        let (out, err) = (Shared::default(), Shared::default());
+        let (_interrupt, interrupts) = tokio::sync::mpsc::channel(1);
+        let world = World {
+            args: std::iter::once(program).chain(args.split_whitespace()).map(Into::into).collect(),
+            env: BTreeMap::from([("KUBECONFIG".to_owned(), "kubeconfig".to_owned())]),
+            directory: self.folder().to_owned(),
+            stdin: Box::new(Cursor::new(stdin.to_owned())),
+            stdin_terminal: false,
+            stdout: Box::new(out.clone()),
+            stdout_terminal: false,
+            stderr: Box::new(err.clone()),
+            stderr_terminal: false,
+            interrupts,
+            connect: Arc::new(Cluster::connect),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let exit = runtime.block_on(billhook::run(world));
+        Called { exit, out: out.text(), err: err.text() }
+    }
+}
+
+impl Called {
+    /// The input was refused with exactly these words.
+    pub fn is_input_error(&self, words: &str) {
+        assert_eq!((self.err.as_str(), self.out.as_str(), self.exit), (words, "", 2));
+    }
+}
+
+/// What is printed, to be read afterwards.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

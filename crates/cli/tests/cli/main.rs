@@ -1,0 +1,8 @@
+//! The wiring of the command line: arguments, input, output. No test here talks to a cluster: scenarios do.
+
+mod call;
+mod test_arguments;
+mod test_input;
+mod test_plan;
+mod test_report;
+mod test_validate;

@@ -1,0 +1,123 @@
+//! Input: files, folders, standard input, documents with a policy; every mistake at once.
+
+use crate::call::Place;
+
+const OK: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}";
+const NAMELESS: &str = "{apiVersion: v1, kind: ConfigMap}";
+const ITEM: &str = "
+apiVersion: landscaper.gardener.cloud/v1alpha1
+kind: DeployItem
+metadata: {name: item}
+spec:
+  type: landscaper.gardener.cloud/kubernetes-manifest
+  config:
+    apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2
+    kind: ProviderConfiguration
+    manifests:
+      - policy: manage
+        manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: shop}}
+    deletionGroups:
+      - predefinedResourceGroup: {type: empty}
+";
+
+#[test]
+fn folders_are_read_in_order_and_all_mistakes_are_told() {
+    let place = Place::new(&[
+        ("dir/b.yml", NAMELESS),
+        ("dir/a.yaml", &format!("{OK}\n---\n{NAMELESS}\n---\n{NAMELESS}\n")),
+        ("dir/c.json", NAMELESS),
+        ("dir/deep/d.yaml", NAMELESS),
+        ("dir/notes.txt", NAMELESS),
+    ]);
+    place.call("apply web -f dir -f nothing.yaml").is_input_error(
+        "error: nothing.yaml does not exist\n\
+         error: dir/a.yaml:3: a ConfigMap without metadata.name\n\
+         error: dir/a.yaml:5: a ConfigMap without metadata.name\n\
+         error: dir/b.yml:1: a ConfigMap without metadata.name\n\
+         error: dir/c.json:1: a ConfigMap without metadata.name\n",
+    );
+    let deep = place.call("delete -R -f dir");
+    assert!(deep.err.ends_with("error: dir/deep/d.yaml:1: a ConfigMap without metadata.name\n"), "{}", deep.err);
+    // Several paths may follow one flag, as a shell expands them.
+    let two = place.call("plan apply web -f dir/b.yml dir/c.json");
+    assert_eq!(two.err.lines().count(), 2, "{}", two.err);
+}
+
+#[test]
+fn what_holds_no_objects_is_an_error() {
+    let place = Place::new(&[("dir/deep/a.yaml", OK), ("empty.yaml", "# nothing\n")]);
+    place
+        .call("apply web -f dir")
+        .is_input_error("error: dir holds no file that ends in .yaml, .yml or .json\nhint: -R goes into subfolders\n");
+    place.call("apply web -f empty.yaml").is_input_error("error: the input holds no objects\n");
+    place.call("apply web -f -").is_input_error("error: the input holds no objects\n");
+}
+
+#[test]
+fn standard_input_is_read_once() {
+    let place = Place::new(&[]);
+    place.call_with("apply web -f -", NAMELESS).is_input_error("error: -:1: a ConfigMap without metadata.name\n");
+    place.call_with("apply web -f - -f -", OK).is_input_error("error: standard input can be read only once\n");
+}
+
+#[test]
+fn what_is_no_manifest_says_what_it_is() {
+    let place = Place::new(&[
+        ("policy.yaml", "deletionGroups: []\n"),
+        ("kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n"),
+        ("broken.yaml", "a: [\n"),
+    ]);
+    place.call("apply web -f policy.yaml").is_input_error(
+        "error: policy.yaml:1: a policy, and not a manifest\nhint: give it with --policy policy.yaml\n",
+    );
+    place.call("apply web -f kustomization.yaml").is_input_error(
+        "error: kustomization.yaml:1: a kustomization, and not a manifest\n\
+         hint: give the folder of a kustomization with -k DIR\n",
+    );
+    place.call("apply web -f https://a.example/b.yaml").is_input_error(
+        "error: https://a.example/b.yaml is an address, and only files are read\n\
+         hint: curl -fsSL https://a.example/b.yaml | billhook … -f -\n",
+    );
+    let broken = place.call("apply web -f broken.yaml");
+    assert!(broken.exit == 2 && broken.err.starts_with("error: broken.yaml:"), "{}", broken.err);
+    assert!(broken.err.contains("not valid YAML"), "{}", broken.err);
+}
+
+#[test]
+fn there_is_one_policy() {
+    let place = Place::new(&[
+        ("item.yaml", &format!("{OK}\n---{ITEM}")),
+        ("two.yaml", &format!("{ITEM}\n---{ITEM}")),
+        ("policy.yaml", "deletionGroups: [{predefinedResourceGroup: {type: empty}}]\n"),
+        ("wrong.yaml", "deletionGroups: [{predefinedResourceGroup: {type: crd}}]\n"),
+    ]);
+    place.call("apply web -f item.yaml --policy policy.yaml").is_input_error(
+        "error: two policies: that of --policy, and the one in item.yaml:3\n\
+         hint: leave out --policy, or take the policy out of the document\n",
+    );
+    let two = place.call("apply web -f two.yaml");
+    let words = "a second ProviderConfiguration or DeployItem; the first is two.yaml:2";
+    assert!(two.exit == 2 && two.err.contains(words), "{}", two.err);
+    let wrong = place.call("delete web --policy wrong.yaml");
+    assert!(wrong.exit == 2 && wrong.err.contains("--> wrong.yaml:1:"), "{}", wrong.err);
+}
+
+#[test]
+fn what_a_document_asks_for_and_cannot_be_done_is_said() {
+    let keep = ITEM.replace("manage", "keep");
+    let chart = "
+apiVersion: helm.deployer.landscaper.gardener.cloud/v1alpha1
+kind: ProviderConfiguration
+name: web
+namespace: shop
+chart: {ref: example.com/charts/web:1.0}
+";
+    let place = Place::new(&[("keep.yaml", &keep), ("chart.yaml", chart)]);
+    place
+        .call("apply web -f keep.yaml")
+        .is_input_error("error: keep.yaml:12: a manifest of policy keep cannot be deployed from here\n");
+    place.call("apply web -f chart.yaml").is_input_error(
+        "error: chart.yaml:2: it deploys a chart, and only manifests are deployed from it\n\
+         hint: deploy the chart itself with --chart REF\n",
+    );
+}

@@ -1,0 +1,37 @@
+//! `validate`: every diagnostic with its place, exit 2 when any is an error.
+
+use crate::call::Place;
+
+#[test]
+fn mistakes_are_shown_in_the_source() {
+    let place = Place::new(&[("p.yaml", "deletionGroups:\n  - predefinedResourcegroup: {type: crds}\n")]);
+    let called = place.call("validate p.yaml");
+    assert_eq!(called.exit, 2);
+    let place_in_source = " --> p.yaml:2:5\n  |\n2 |   - predefinedResourcegroup: {type: crds}\n";
+    assert!(called.out.contains(place_in_source), "{}", called.out);
+    assert!(called.out.ends_with("1 file checked: 1 error, 0 warnings\n"), "{}", called.out);
+    assert_eq!(called.err, "");
+}
+
+#[test]
+fn what_is_right_says_so() {
+    let place = Place::new(&[("d/p.yaml", "deletionGroups: []\n"), ("d/deep/q.yaml", "deletionOrderRules: []\n")]);
+    let called = place.call("validate -R d");
+    assert_eq!((called.exit, called.out.as_str()), (0, "2 files checked: 0 errors, 0 warnings\n"));
+}
+
+#[test]
+fn standard_input_and_json() {
+    let called = Place::new(&[]).call_with("validate - -o json", "deletionGroups: 3\n");
+    assert_eq!(called.exit, 2);
+    let found: serde_json::Value = serde_json::from_str(&called.out).unwrap();
+    assert_eq!(
+        (&found[0]["severity"], &found[0]["file"], &found[0]["line"]),
+        (&"error".into(), &"-".into(), &1.into())
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error() {
+    Place::new(&[]).call("validate p.yaml").is_input_error("error: p.yaml does not exist\n");
+}

@@ -1,0 +1,224 @@
+//! The handle on one cluster.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use billhook_objects::Uid;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::{
+    error::{Error, ErrorKind},
+    inventory::InventoryStore,
+    limiter::Limiter,
+    transport::{Call, Verb},
+};
+
+/// How a [`Cluster`] sends its requests.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long one request may take; watches are not bound by it.
+    pub request_timeout: Duration,
+    /// How many requests may be in flight at once; watches do not count.
+    pub max_in_flight: usize,
+    /// How many objects a page of a list holds.
+    pub page_size: u32,
+    /// How long a request that fails for the moment is sent again, counted from its first failure. As long as the
+    /// server has never answered it is at most five seconds: a wrong address should not take a minute to say so.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(30),
+            max_in_flight: 64,
+            page_size: 500,
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A cluster, or any service that answers like one. Clones share connections, limits and counters.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) client: kube::Client,
+    pub(crate) options: Options,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) counts: [AtomicU64; Verb::ALL.len()],
+    /// Whether the server has answered anything yet.
+    pub(crate) reached: AtomicBool,
+    /// When a request last found the server away.
+    pub(crate) outage: Mutex<Option<Instant>>,
+    jitter: AtomicU64,
+    /// The UIDs whose deletion was asked for here: a watch by labels need not ask whether they are really gone.
+    asked: Mutex<HashSet<Uid>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Makes a client for a cluster; no request is sent yet.
+    ///
+    /// The configuration's own retries are switched off: [`Options::patience`] takes their place.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration cannot be used: certificates that cannot be read, an unknown proxy.
+    pub fn connect(mut config: kube::Config, options: Options) -> Result<Self, Error> {
+        config.default_retry = false;
+        let client = kube::client::ClientBuilder::try_from(config)
+            .map_err(|source| {
+                Error::new("use the cluster's configuration", ErrorKind::Other)
+                    .because("it does not make a client")
+                    .with_source(source)
+            })?
+            .build();
+        Ok(Self::from_client(client, options))
+    }
+
+    /// Uses a client over any service, for example one in memory.
+    pub fn from_client(client: kube::Client, options: Options) -> Self {
+        let inner = Inner {
+            client,
+            limiter: Limiter::new(options.max_in_flight),
+            options,
+            counts: Default::default(),
+            reached: AtomicBool::new(false),
+            outage: Mutex::new(None),
+            jitter: AtomicU64::new(0),
+            asked: Mutex::new(HashSet::new()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Seeds the jitter of the pauses between tries; without a seed it is 0, and every run has the same pauses.
+    pub fn seed(&self, seed: u64) {
+        self.inner.jitter.store(seed, Ordering::Relaxed);
+    }
+
+    /// How many requests were really sent so far, those that were sent again included.
+    pub fn requests(&self) -> RequestCounts {
+        let count = |verb: Verb| self.inner.counts[verb as usize].load(Ordering::Relaxed);
+        RequestCounts {
+            get: count(Verb::Get),
+            list: count(Verb::List),
+            watch: count(Verb::Watch),
+            create: count(Verb::Create),
+            update: count(Verb::Update),
+            patch: count(Verb::Patch),
+            delete: count(Verb::Delete),
+        }
+    }
+
+    /// Asks for the server's version, such as `v1.36.3`.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn version(&self) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let version: Version = self.send(&Call::get("read the server's version", "/version".into())).await?.json()?;
+        Ok(version.git_version)
+    }
+
+    /// The store of the releases' records in this cluster.
+    pub fn inventory(&self) -> InventoryStore {
+        InventoryStore::new(self.clone())
+    }
+
+    /// A number of 0..1 with a repeatable sequence (splitmix64).
+    pub(crate) fn jitter(&self) -> f64 {
+        let mut z = self.inner.jitter.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        f64::from(u32::try_from((z ^ (z >> 31)) >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+    }
+
+    /// The pause before try number `attempt` (from 0): 50 ms, doubled each time, at most 2 s, less up to a half.
+    pub(crate) fn backoff(&self, attempt: u32) -> Duration {
+        let full = Duration::from_millis(50 << attempt.min(6)).min(Duration::from_secs(2));
+        full.mul_f64(1.0 - self.jitter() / 2.0)
+    }
+
+    pub(crate) fn note_asked(&self, uid: &Uid) {
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+    }
+
+    pub(crate) fn forget_asked(&self, uid: &Uid) {
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    pub(crate) fn was_asked(&self, uid: &Uid) -> bool {
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    pub(crate) fn note_outage(&self) {
+        *self.inner.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether the server was away a moment ago: a server that has just started knows neither all its rights nor all
+    /// its kinds yet, and its refusals do not count.
+    pub(crate) fn just_came_back(&self) -> bool {
+        let outage = *self.inner.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        outage.is_some_and(|at| at.elapsed() < Duration::from_secs(10))
+    }
+}
+
+/// How many requests were sent, by verb as the API server's audit counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// Single reads, discovery among them.
+    pub get: u64,
+    /// Pages of lists.
+    pub list: u64,
+    /// Watches opened.
+    pub watch: u64,
+    /// POSTs.
+    pub create: u64,
+    /// PUTs.
+    pub update: u64,
+    /// PATCHes, server-side apply among them.
+    pub patch: u64,
+    /// DELETEs.
+    pub delete: u64,
+}
+
+impl RequestCounts {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.get + self.list + self.watch + self.create + self.update + self.patch + self.delete
+    }
+
+    /// Each verb with its count, in a fixed order.
+    pub fn by_verb(&self) -> [(&'static str, u64); 7] {
+        [
+            ("get", self.get),
+            ("list", self.list),
+            ("watch", self.watch),
+            ("create", self.create),
+            ("update", self.update),
+            ("patch", self.patch),
+            ("delete", self.delete),
+        ]
+    }
+}

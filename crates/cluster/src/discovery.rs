@@ -1,0 +1,296 @@
+//! Which kinds the cluster serves: one aggregated discovery pass, or the old form where the server is older than 1.26.
+
+use std::collections::HashMap;
+
+use billhook_objects::{Catalog, GroupKind, ResourceType, Scope};
+use futures::future::join_all;
+use serde::Deserialize;
+
+use crate::{
+    cluster::Cluster,
+    error::Error,
+    transport::{Call, Reply},
+};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+impl Cluster {
+    /// Asks which kinds are served: two requests, `/api` and `/apis`.
+    ///
+    /// Group versions that do not answer (an aggregated API without a backend) are named in [`Catalog::stale`]; the
+    /// others do not suffer from them. A server that does not know aggregated discovery costs a request a group version.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer `/api` or `/apis`.
+    pub async fn catalog(&self) -> Result<Catalog, Error> {
+        let (core, groups) = futures::future::try_join(self.groups("/api"), self.groups("/apis")).await?;
+        let mut types = Types::default();
+        let mut stale = Vec::new();
+        for group in core.into_iter().chain(groups) {
+            for version in &group.versions {
+                let Some(resources) = &version.resources else {
+                    stale.push(group_version(&group.name, &version.name));
+                    continue;
+                };
+                if version.stale {
+                    stale.push(group_version(&group.name, &version.name));
+                }
+                for resource in resources {
+                    types.add(&group.name, &version.name, resource);
+                }
+            }
+        }
+        let mut catalog = Catalog::default();
+        catalog.extend(types.types);
+        stale.sort();
+        catalog.stale = stale;
+        Ok(catalog)
+    }
+
+    async fn groups(&self, url: &str) -> Result<Vec<Group>, Error> {
+        let call = Call::get("read the list of kinds", url.into()).accept(AGGREGATED);
+        let reply = self.send(&call).await?;
+        let aggregated = matches!(kind(&reply)?.as_deref(), Some("APIGroupDiscoveryList"));
+        if aggregated {
+            let list: aggregated::List = reply.json()?;
+            return Ok(list.items.into_iter().map(Group::from).collect());
+        }
+        let groups = if url == "/api" {
+            let versions: old::Versions = reply.json()?;
+            vec![(String::new(), versions.versions)]
+        } else {
+            let list: old::Groups = reply.json()?;
+            list.groups.into_iter().map(old::Group::ordered).collect()
+        };
+        Ok(join_all(groups.into_iter().map(|(name, versions)| self.old_group(name, versions))).await)
+    }
+
+    /// The old form: one document a group version.
+    async fn old_group(&self, name: String, versions: Vec<String>) -> Group {
+        let one = async |version: String| {
+            let url = if name.is_empty() { format!("/api/{version}") } else { format!("/apis/{name}/{version}") };
+            let read = async { self.send(&Call::get("read the list of kinds", url)).await?.json::<old::Resources>() };
+            match read.await {
+                Ok(list) => {
+                    let resources = list.resources.into_iter().filter(|r| !r.name.contains('/')).map(Resource::from);
+                    Version { name: version, resources: Some(resources.collect()), stale: false }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "a group version is left out");
+                    Version { name: version, resources: None, stale: true }
+                }
+            }
+        };
+        let versions = join_all(versions.into_iter().map(one)).await;
+        Group { name, versions }
+    }
+}
+
+fn kind(reply: &Reply) -> Result<Option<String>, Error> {
+    #[derive(Deserialize)]
+    struct Kind {
+        kind: Option<String>,
+    }
+    Ok(reply.json::<Kind>()?.kind)
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+struct Group {
+    name: String,
+    versions: Vec<Version>,
+}
+
+struct Version {
+    name: String,
+    /// None where the document could not be read at all.
+    resources: Option<Vec<Resource>>,
+    stale: bool,
+}
+
+struct Resource {
+    kind: String,
+    plural: String,
+    singular: String,
+    short_names: Vec<String>,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+/// The kinds so far, in the server's order; the first plural of a kind counts.
+#[derive(Default)]
+struct Types {
+    types: Vec<ResourceType>,
+    index: HashMap<GroupKind, usize>,
+}
+
+impl Types {
+    fn add(&mut self, group: &str, version: &str, resource: &Resource) {
+        let kind = GroupKind::new(group, &resource.kind);
+        if let Some(known) = self.index.get(&kind).and_then(|index| self.types.get_mut(*index)) {
+            if known.plural == resource.plural && !known.versions.iter().any(|v| v == version) {
+                known.versions.push(version.to_owned());
+            }
+            return;
+        }
+        self.index.insert(kind.clone(), self.types.len());
+        self.types.push(ResourceType {
+            kind,
+            plural: resource.plural.clone(),
+            singular: resource.singular.clone(),
+            short_names: resource.short_names.clone(),
+            scope: if resource.namespaced { Scope::Namespaced } else { Scope::Cluster },
+            versions: vec![version.to_owned()],
+            verbs: resource.verbs.clone(),
+        });
+    }
+}
+
+/// apidiscovery.k8s.io/v2 and v2beta1, which differ in nothing that is read here.
+mod aggregated {
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    pub(super) struct List {
+        #[serde(default)]
+        pub(super) items: Vec<Group>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Group {
+        metadata: Metadata,
+        #[serde(default)]
+        versions: Vec<Version>,
+    }
+
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    struct Version {
+        version: String,
+        resources: Option<Vec<Resource>>,
+        freshness: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Resource {
+        resource: String,
+        response_kind: Option<ResponseKind>,
+        scope: Option<String>,
+        singular_resource: Option<String>,
+        verbs: Option<Vec<String>>,
+        short_names: Option<Vec<String>>,
+    }
+
+    #[derive(Deserialize)]
+    struct ResponseKind {
+        kind: Option<String>,
+    }
+
+    impl From<Group> for super::Group {
+        fn from(group: Group) -> Self {
+            let versions = group.versions.into_iter().map(|version| super::Version {
+                name: version.version,
+                stale: version.freshness.as_deref() == Some("Stale"),
+                resources: Some(
+                    version.resources.unwrap_or_default().into_iter().filter_map(Resource::into_resource).collect(),
+                ),
+            });
+            Self { name: group.metadata.name.unwrap_or_default(), versions: versions.collect() }
+        }
+    }
+
+    impl Resource {
+        fn into_resource(self) -> Option<super::Resource> {
+            Some(super::Resource {
+                kind: self.response_kind?.kind.filter(|kind| !kind.is_empty())?,
+                plural: self.resource,
+                singular: self.singular_resource.unwrap_or_default(),
+                short_names: self.short_names.unwrap_or_default(),
+                namespaced: self.scope.as_deref() == Some("Namespaced"),
+                verbs: self.verbs.unwrap_or_default(),
+            })
+        }
+    }
+}
+
+/// The form that every server knows.
+mod old {
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    pub(super) struct Versions {
+        #[serde(default)]
+        pub(super) versions: Vec<String>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Groups {
+        #[serde(default)]
+        pub(super) groups: Vec<Group>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct Group {
+        name: String,
+        versions: Vec<Version>,
+        preferred_version: Option<Version>,
+    }
+
+    #[derive(Deserialize)]
+    struct Version {
+        version: String,
+    }
+
+    impl Group {
+        /// The group's name and its versions, the preferred one first.
+        pub(super) fn ordered(self) -> (String, Vec<String>) {
+            let mut versions: Vec<String> = self.versions.into_iter().map(|v| v.version).collect();
+            if let Some(preferred) = self.preferred_version {
+                versions.sort_by_key(|version| *version != preferred.version);
+            }
+            (self.name, versions)
+        }
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Resources {
+        #[serde(default)]
+        pub(super) resources: Vec<Resource>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct Resource {
+        pub(super) name: String,
+        #[serde(default)]
+        singular_name: String,
+        #[serde(default)]
+        namespaced: bool,
+        kind: String,
+        verbs: Option<Vec<String>>,
+        short_names: Option<Vec<String>>,
+    }
+
+    impl From<Resource> for super::Resource {
+        fn from(resource: Resource) -> Self {
+            Self {
+                kind: resource.kind,
+                plural: resource.name,
+                singular: resource.singular_name,
+                short_names: resource.short_names.unwrap_or_default(),
+                namespaced: resource.namespaced,
+                verbs: resource.verbs.unwrap_or_default(),
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a query finds now: paged lists, and single reads where the objects meant are few among many.
+
+use std::collections::BTreeSet;
+
+use billhook_plan::{Query, Resource, Select};
+
+use crate::{
+    cluster::Cluster,
+    error::{Error, ErrorKind},
+    path,
+    transport::{Call, Verb},
+    wire::{Page, Shape},
+};
+
+/// Up to so many names are asked for one by one, by lists with a field selector.
+const FEW: usize = 8;
+/// How often a list whose continue token has expired is begun anew before it is taken in one piece.
+const RESTARTS: usize = 3;
+
+/// What a query found.
+pub(crate) struct Found<S> {
+    /// Where a watch goes on from without missing anything; none where listing is forbidden.
+    pub(crate) resource_version: Option<String>,
+    /// The objects, unsorted.
+    pub(crate) items: Vec<S>,
+}
+
+impl Cluster {
+    /// Asks what a query finds. Without `retry` every request is sent once.
+    pub(crate) async fn fetch<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
+        let lister = Lister { cluster: self, query, retry };
+        let names = match &query.select {
+            Select::All => return lister.list("").await,
+            Select::Labels(selector) => return lister.list(selector).await,
+            Select::Names(names) => names,
+        };
+        if query.resource.namespaced && query.namespace.is_none() {
+            let mut found = lister.list("").await?;
+            found.items.retain(|item: &S| names.iter().any(|name| name == item.id().name));
+            return Ok(found);
+        }
+        let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
+        match found {
+            Err(error) if error.kind == ErrorKind::Forbidden => {
+                let items = lister.gets(names.iter()).await?;
+                Ok(Found { resource_version: None, items })
+            }
+            found => found,
+        }
+    }
+
+    /// Reads one object; none where it, or its kind, is not there.
+    pub(crate) async fn fetch_one<S: Shape>(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        retry: bool,
+    ) -> Result<Option<S>, Error> {
+        let what = format!("read {}", named(resource, namespace, name));
+        let call = Call::get(what, path::object(resource, namespace, name)).accept(S::ITEM).retry(retry);
+        match self.send(&call).await {
+            Ok(reply) => reply.json().map(Some),
+            Err(error) if error.code() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How an object is called in errors.
+pub(crate) fn named(resource: &Resource, namespace: Option<&str>, name: &str) -> String {
+    match namespace.filter(|_| resource.namespaced) {
+        Some(namespace) => format!("{}/{namespace}/{name}", resource.kind),
+        None => format!("{}/{name}", resource.kind),
+    }
+}
+
+struct Lister<'a> {
+    cluster: &'a Cluster,
+    query: &'a Query,
+    retry: bool,
+}
+
+impl Lister<'_> {
+    async fn page<S: Shape>(&self, labels: &str, fields: &str, limit: u32, next: &str) -> Result<Page<S>, Error> {
+        let query = self.query;
+        let what = match &query.namespace {
+            Some(namespace) => format!("list {} in namespace {namespace}", query.resource.kind),
+            None => format!("list {}", query.resource.kind),
+        };
+        let limit = if limit == 0 { String::new() } else { limit.to_string() };
+        let parameters =
+            [("labelSelector", labels), ("fieldSelector", fields), ("limit", limit.as_str()), ("continue", next)];
+        let url = path::with(&path::collection(&query.resource, query.namespace.as_deref()), &parameters);
+        let call = Call::new(Verb::List, what, url).accept(S::LIST).retry(self.retry);
+        self.cluster.send(&call).await?.json()
+    }
+
+    /// All pages; a continue token that has expired (410) begins anew.
+    async fn list<S: Shape>(&self, labels: &str) -> Result<Found<S>, Error> {
+        for _ in 0..RESTARTS {
+            let first = self.page(labels, "", self.cluster.inner.options.page_size, "").await?;
+            if let Some(found) = self.rest(labels, first).await? {
+                return Ok(found);
+            }
+        }
+        let page = self.page(labels, "", 0, "").await?;
+        Ok(Found { resource_version: page.metadata.resource_version, items: page.items })
+    }
+
+    /// The pages after `page`; none where the continue token has expired.
+    async fn rest<S: Shape>(&self, labels: &str, page: Page<S>) -> Result<Option<Found<S>>, Error> {
+        let Page { metadata, mut items } = page;
+        let resource_version = metadata.resource_version;
+        let mut next = metadata.next.unwrap_or_default();
+        while !next.is_empty() {
+            match self.page::<S>(labels, "", self.cluster.inner.options.page_size, &next).await {
+                Ok(page) => {
+                    items.extend(page.items);
+                    next = page.metadata.next.unwrap_or_default();
+                }
+                Err(error) if error.code() == Some(410) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Found { resource_version, items }))
+    }
+
+    /// One list a name: each costs what a single read costs, and says from where to watch. The watch goes on from the
+    /// oldest of these points, so that it may repeat something but misses nothing.
+    async fn few<S: Shape>(&self, names: &[String]) -> Result<Found<S>, Error> {
+        let lists = names.iter().map(async |name| {
+            let page: Page<S> = self.page("", &format!("metadata.name={name}"), 0, "").await?;
+            Ok::<_, Error>((page, name))
+        });
+        let mut found = Found { resource_version: None, items: Vec::new() };
+        for (page, name) in futures::future::try_join_all(lists).await? {
+            let version = page.metadata.resource_version;
+            found.resource_version = match (found.resource_version, version) {
+                (Some(a), Some(b)) => Some(if number(&b) < number(&a) { b } else { a }),
+                (a, b) => a.or(b),
+            };
+            found.items.extend(page.items.into_iter().filter(|item| item.id().name == name));
+        }
+        if names.is_empty() {
+            let page: Page<S> = self.page("", "", 1, "").await?;
+            found.resource_version = page.metadata.resource_version;
+        }
+        Ok(found)
+    }
+
+    /// The first page, and then single reads or the other pages, whatever is less. The first page comes before the
+    /// single reads, so that a watch from its point misses nothing.
+    async fn many<S: Shape>(&self, names: &[String]) -> Result<Found<S>, Error> {
+        let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        let bound = 4 * u64::try_from(names.len()).unwrap_or(u64::MAX / 4);
+        let size = self.cluster.inner.options.page_size;
+        let limit = size.min(u32::try_from(bound).unwrap_or(u32::MAX)).max(1);
+        let mut first: Page<S> = self.page("", "", limit, "").await?;
+        if first.metadata.remaining_item_count.is_some_and(|left| left > bound) {
+            first.items.retain(|item| wanted.contains(item.id().name));
+            let seen: BTreeSet<&str> = first.items.iter().map(|item| item.id().name).collect();
+            let missing: Vec<&String> = names.iter().filter(|name| !seen.contains(name.as_str())).collect();
+            let read = self.gets(missing.into_iter()).await?;
+            first.items.extend(read);
+            return Ok(Found { resource_version: first.metadata.resource_version, items: first.items });
+        }
+        let mut found = match self.rest("", first).await? {
+            Some(found) => found,
+            None => self.list("").await?,
+        };
+        found.items.retain(|item| wanted.contains(item.id().name));
+        Ok(found)
+    }
+
+    async fn gets<'n, S: Shape>(&self, names: impl Iterator<Item = &'n String>) -> Result<Vec<S>, Error> {
+        let (resource, namespace) = (&self.query.resource, self.query.namespace.as_deref());
+        let reads = names.map(|name| self.cluster.fetch_one(resource, namespace, name, self.retry));
+        Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect())
+    }
+}
+
+/// Resource versions of one kind are numbers that grow (KEP-5504); one that is not is taken as the oldest.
+pub(crate) fn number(version: &str) -> u128 {
+    version.parse().unwrap_or(0)
+}

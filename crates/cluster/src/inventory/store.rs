@@ -1,0 +1,474 @@
+//! Reading and writing the Secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
+use billhook_plan::{Inventory, Phase, Resource};
+use futures::{
+    StreamExt as _, TryStreamExt as _,
+    future::{join_all, try_join_all},
+    stream,
+};
+use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    ReleaseInfo, Stored, Token,
+    format::{self, Head, LIMIT, Place, Unreadable},
+};
+use crate::{
+    cluster::Cluster,
+    error::{Error, ErrorKind},
+    fetch::number,
+    path,
+    transport::{Call, Verb},
+    wire::{JSON, META, META_LIST, Page},
+};
+
+/// The type of the Secrets.
+const TYPE: &str = "billhook.dev/inventory";
+/// The label with the release's name.
+const RELEASE: &str = "billhook.dev/inventory";
+/// The label that tells heads from parts.
+const PART: &str = "billhook.dev/part";
+const PHASE: &str = "billhook.dev/phase";
+const OBJECTS: &str = "billhook.dev/objects";
+const REVISION: &str = "billhook.dev/revision";
+const UPDATED: &str = "billhook.dev/updated";
+/// How often a record is read anew whose parts another writer replaced meanwhile.
+const READS: usize = 4;
+/// How many parts are sent at once: each is held in memory twice meanwhile.
+const PARTS_AT_ONCE: usize = 4;
+
+/// The records of the releases in one cluster.
+#[derive(Clone, Debug)]
+pub struct InventoryStore {
+    cluster: Cluster,
+    now: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Secret {
+    metadata: SecretMeta,
+    data: Option<BTreeMap<String, ByteString>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SecretMeta {
+    name: String,
+    namespace: Option<String>,
+    uid: Uid,
+    resource_version: String,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    managed_fields: Option<Vec<ManagedFields>>,
+    creation_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ManagedFields {
+    time: Option<String>,
+}
+
+#[derive(Serialize)]
+struct NewSecret<'a> {
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(rename = "type")]
+    kind_of_secret: &'static str,
+    metadata: Value,
+    data: BTreeMap<&'a str, Option<ByteString>>,
+}
+
+impl Secret {
+    fn take(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.data.as_mut()?.remove(key).map(|bytes| bytes.0)
+    }
+}
+
+fn secrets() -> Resource {
+    Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
+}
+
+fn changed(what: &str) -> Error {
+    Error::new(what, ErrorKind::Conflict(Vec::new())).because("the release was changed meanwhile by another call")
+}
+
+fn unreadable(what: &str, why: &Unreadable) -> Error {
+    Error::new(what, ErrorKind::Other).because(why.to_string())
+}
+
+/// The pieces of a head, as far as they were asked for.
+struct Read {
+    token: Token,
+    chunks: Vec<Vec<u8>>,
+}
+
+impl InventoryStore {
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self { cluster, now: None }
+    }
+
+    /// Notes with every write when it was: a time as RFC 3339 writes it. The store itself has no wall clock.
+    #[must_use]
+    pub fn stamped(mut self, now: impl Into<String>) -> Self {
+        self.now = Some(now.into());
+        self
+    }
+
+    /// Reads the record of a release, without its manifests; none where there is none.
+    ///
+    /// # Errors
+    ///
+    /// When it was written by a newer billhook, is damaged, or cannot be read.
+    pub async fn load(&self, release: &ReleaseName) -> Result<Option<Stored>, Error> {
+        let what = format!("read the record of release {release}");
+        let Some(Read { token, chunks }) = self.read(&what, release, "index").await? else { return Ok(None) };
+        let entries = format::read_index(&chunks).map_err(|why| unreadable(&what, &why))?;
+        let inventory = Inventory {
+            release: release.clone(),
+            phase: token.head.phase,
+            revision: token.head.revision,
+            policy: token.head.policy.clone(),
+            entries,
+        };
+        Ok(Some(Stored { inventory, uid: token.uid.clone(), token }))
+    }
+
+    /// Reads the manifests as they were applied; none where the record holds none.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub async fn manifests(&self, release: &ReleaseName) -> Result<Option<Vec<(ObjectKey, Value)>>, Error> {
+        let what = format!("read the manifests of release {release}");
+        let Some(Read { token, chunks }) = self.read(&what, release, "manifests").await? else { return Ok(None) };
+        if token.head.manifests.is_none() {
+            return Ok(None);
+        }
+        format::read_manifests(&chunks).map(Some).map_err(|why| unreadable(&what, &why))
+    }
+
+    async fn read(&self, what: &str, release: &ReleaseName, piece: &str) -> Result<Option<Read>, Error> {
+        let mut missing = String::new();
+        for _ in 0..READS {
+            let Some(mut secret) = self.secret(what, release, &format::head_name(release)).await? else {
+                return Ok(None);
+            };
+            let json = secret.take("head").unwrap_or_default();
+            let head = Head::read(&json).map_err(|why| unreadable(what, &why))?;
+            let place = if piece == "index" { Some(&head.index) } else { head.manifests.as_ref() };
+            let found: Result<Vec<_>, String> = match place {
+                None => Ok(Vec::new()),
+                Some(Place::Here(_)) => secret.take(piece).map(|chunk| vec![chunk]).ok_or_else(|| piece.to_owned()),
+                Some(Place::Parts(names)) => {
+                    let parts = try_join_all(names.iter().map(|name| self.secret(what, release, name))).await?;
+                    let chunks = parts.into_iter().zip(names);
+                    chunks.map(|(part, name)| part.and_then(|mut p| p.take("data")).ok_or(name.clone())).collect()
+                }
+            };
+            match found {
+                Ok(chunks) => {
+                    let SecretMeta { uid, resource_version, .. } = secret.metadata;
+                    return Ok(Some(Read { token: Token { uid, resource_version, head }, chunks }));
+                }
+                // A writer may have replaced the parts since the head was read.
+                Err(name) => missing = name,
+            }
+        }
+        Err(unreadable(what, &Unreadable::Damaged(format!("{missing} is missing"))))
+    }
+
+    async fn secret(&self, what: &str, release: &ReleaseName, name: &str) -> Result<Option<Secret>, Error> {
+        let url = path::object(&secrets(), Some(release.namespace()), name);
+        match self.cluster.send(&Call::get(what, url).accept(JSON)).await {
+            Ok(reply) => reply.json().map(Some),
+            Err(error) if error.code() == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a record and counts its revision up. Without a token it must not exist yet; with one it must be what was
+    /// read or written last. Without manifests, those that were written before stay.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; else when it cannot be written. The
+    /// record is then what it was before.
+    pub async fn save(
+        &self,
+        inventory: &mut Inventory,
+        token: Option<Token>,
+        manifests: Option<&[(&ObjectKey, &Value)]>,
+    ) -> Result<Token, Error> {
+        let release = inventory.release.clone();
+        let what = format!("write the record of release {release}");
+        let packed = |bytes: std::io::Result<Vec<u8>>| {
+            bytes.map_err(|source| Error::new(&what, ErrorKind::Other).because("packing failed").with_source(source))
+        };
+        let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
+        let index = packed(format::write_index(&inventory.entries))?;
+        let new_manifests = manifests.map(format::write_manifests).map(packed).transpose()?;
+        let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
+
+        // What stays in the head, and what goes into parts of its own.
+        let policy = serde_json::to_vec(&inventory.policy).map_or(0, |json| json.len());
+        let mut room = LIMIT.saturating_sub(policy);
+        if let (None, Some(Place::Here(size))) = (&new_manifests, &old_manifests) {
+            room = room.saturating_sub(*size);
+        }
+        let mut data: BTreeMap<&str, Option<ByteString>> = BTreeMap::new();
+        let mut parts = Vec::new();
+        let mut place = |piece: &'static str, bytes: Vec<u8>| {
+            if bytes.len() <= room {
+                room -= bytes.len();
+                let size = bytes.len();
+                data.insert(piece, Some(ByteString(bytes)));
+                return Place::Here(size);
+            }
+            data.insert(piece, None);
+            let names = bytes.chunks(LIMIT).enumerate().map(|(number, chunk)| {
+                let name = format::part_name(&release, revision, piece, number, chunk);
+                parts.push((name.clone(), piece, chunk.to_vec()));
+                name
+            });
+            Place::Parts(names.collect())
+        };
+        let index = place("index", index);
+        let manifests = match new_manifests {
+            Some(bytes) => Some(place("manifests", bytes)),
+            None => old_manifests,
+        };
+
+        let wrote_parts = !parts.is_empty();
+        let writes = parts.into_iter().map(|(name, piece, chunk)| self.write_part(&what, &release, name, piece, chunk));
+        stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
+        let head = Head::of(inventory, revision, index, manifests);
+        let new = self.write_head(&what, &release, token.as_ref(), head, data).await?;
+        inventory.revision = revision;
+        self.clean(&release, token.as_ref(), &new, wrote_parts).await;
+        Ok(new)
+    }
+
+    /// Writes a part. Its name says its content: one that is there already is the same.
+    async fn write_part(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        name: String,
+        piece: &str,
+        chunk: Vec<u8>,
+    ) -> Result<(), Error> {
+        let secret = NewSecret {
+            api_version: "v1",
+            kind: "Secret",
+            kind_of_secret: TYPE,
+            metadata: json!({ "name": name, "labels": { RELEASE: release.name(), PART: piece } }),
+            data: BTreeMap::from([("data", Some(ByteString(chunk)))]),
+        };
+        match self.create(what, release, &secret).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_there(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, what: &str, release: &ReleaseName, secret: &NewSecret<'_>) -> Result<Secret, Error> {
+        let url =
+            path::with(&path::collection(&secrets(), Some(release.namespace())), &[("fieldManager", FIELD_MANAGER)]);
+        let call = Call::new(Verb::Create, what, url).accept(META).body("application/json", encode(what, secret)?);
+        self.cluster.send(&call).await?.json()
+    }
+
+    /// Writes the head: a POST where there is none yet, else a merge patch that carries the `resourceVersion`, so that
+    /// manifests in the head need not be sent again.
+    async fn write_head(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        token: Option<&Token>,
+        head: Head,
+        mut data: BTreeMap<&'static str, Option<ByteString>>,
+    ) -> Result<Token, Error> {
+        let json = serde_json::to_vec(&head)
+            .map_err(|source| Error::new(what, ErrorKind::Other).because("packing failed").with_source(source))?;
+        let name = format::head_name(release);
+        let mut metadata = json!({
+            "name": name,
+            "labels": { RELEASE: release.name(), PART: "head" },
+            "annotations": {
+                PHASE: head.phase.to_string(),
+                OBJECTS: head.objects.to_string(),
+                REVISION: head.revision.to_string(),
+            },
+        });
+        if let Some(now) = &self.now {
+            metadata["annotations"][UPDATED] = json!(now);
+        }
+        data.insert("head", Some(ByteString(json.clone())));
+        if token.is_none() {
+            data.retain(|_, value| value.is_some());
+        }
+        let index = data.get("index").cloned().flatten();
+        if let Some(token) = token {
+            metadata["uid"] = json!(token.uid);
+            metadata["resourceVersion"] = json!(token.resource_version);
+        }
+        let secret = NewSecret { api_version: "v1", kind: "Secret", kind_of_secret: TYPE, metadata, data };
+        let written = if token.is_some() {
+            let url = path::object(&secrets(), Some(release.namespace()), &name);
+            let url = path::with(&url, &[("fieldManager", FIELD_MANAGER)]);
+            let body = encode(what, &secret)?;
+            let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
+            self.cluster.send(&call).await.and_then(|reply| reply.json::<Secret>())
+        } else {
+            self.create(what, release, &secret).await
+        };
+        let SecretMeta { uid, resource_version, .. } = match written {
+            Ok(secret) => secret.metadata,
+            Err(error) => {
+                let taken = error.code() == Some(409);
+                let lost = token.is_some() && error.status().is_some_and(|status| status.object_not_found());
+                if !(taken || lost && !error.status().is_some_and(|status| status.namespace_not_found())) {
+                    return Err(error);
+                }
+                if !error.answer_lost {
+                    return Err(changed(what));
+                }
+                // The try whose answer was lost may have been the one that wrote it.
+                let now = self.secret(what, release, &name).await?;
+                let ours = |now: &Secret| {
+                    let piece = |key| now.data.as_ref().and_then(|data| data.get(key));
+                    piece("head").is_some_and(|bytes| bytes.0 == json) && piece("index") == index.as_ref()
+                };
+                now.filter(ours).ok_or_else(|| changed(what))?.metadata
+            }
+        };
+        Ok(Token { uid, resource_version, head })
+    }
+
+    /// Deletes what the new head does not name any more: what the old one named, and where parts are in play at all
+    /// whatever else a crash has left. What cannot be deleted now is left to the next write.
+    async fn clean(&self, release: &ReleaseName, old: Option<&Token>, new: &Token, wrote_parts: bool) {
+        let keep: BTreeSet<&String> = new.head.parts().collect();
+        let mut stale: BTreeSet<String> =
+            old.iter().flat_map(|old| old.head.parts()).filter(|name| !keep.contains(name)).cloned().collect();
+        if old.is_none() || wrote_parts {
+            let before = number(&new.resource_version);
+            let left = self.parts(release).await.unwrap_or_default();
+            let left = left.into_iter().filter(|(name, version)| !keep.contains(name) && number(version) < before);
+            stale.extend(left.map(|(name, _)| name));
+        }
+        self.delete_parts(release, stale).await;
+    }
+
+    async fn delete_parts(&self, release: &ReleaseName, names: BTreeSet<String>) {
+        let one = async |name: String| {
+            let url = path::object(&secrets(), Some(release.namespace()), &name);
+            let call = Call::new(Verb::Delete, format!("delete part {name} of release {release}"), url);
+            match self.cluster.send(&call).await {
+                Ok(_) => {}
+                Err(error) if error.code() == Some(404) => {}
+                Err(error) => tracing::debug!(%error, "a part is left to the next write"),
+            }
+        };
+        join_all(names.into_iter().map(one)).await;
+    }
+
+    /// The parts of a release with their versions.
+    async fn parts(&self, release: &ReleaseName) -> Result<Vec<(String, String)>, Error> {
+        let selector = format!("{RELEASE}={},{PART}!=head", release.name());
+        let found = self.metadata("list the parts of a record", Some(release.namespace()), &selector).await?;
+        Ok(found.into_iter().map(|meta| (meta.name, meta.resource_version)).collect())
+    }
+
+    /// Removes a record: the head first, so that no head is left whose parts are missing, and then its parts.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; else when it cannot be deleted. A record
+    /// that is not there is as good as removed.
+    pub async fn remove(&self, release: &ReleaseName, token: Token) -> Result<(), Error> {
+        let what = format!("remove the record of release {release}");
+        let url = path::object(&secrets(), Some(release.namespace()), &format::head_name(release));
+        let body = json!({
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "preconditions": { "uid": token.uid, "resourceVersion": token.resource_version },
+        });
+        let call = Call::new(Verb::Delete, &what, url).body("application/json", body.to_string().into_bytes());
+        match self.cluster.send(&call).await {
+            Ok(_) => {}
+            Err(error) if error.code() == Some(404) => {}
+            Err(error) if error.code() == Some(409) => return Err(changed(&what)),
+            Err(error) => return Err(error),
+        }
+        self.delete_parts(release, token.head.parts().cloned().collect()).await;
+        Ok(())
+    }
+
+    /// Lists the releases of a namespace, or of all, by one metadata-only list.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be listed.
+    pub async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseInfo>, Error> {
+        let found = self.metadata("list releases", namespace, &format!("{RELEASE},{PART}=head")).await?;
+        let mut releases: Vec<ReleaseInfo> = found.into_iter().filter_map(info).collect();
+        releases.sort_unstable_by(|a, b| a.release.cmp(&b.release));
+        Ok(releases)
+    }
+
+    async fn metadata(&self, what: &str, namespace: Option<&str>, labels: &str) -> Result<Vec<SecretMeta>, Error> {
+        let mut all = Vec::new();
+        let mut next = String::new();
+        let size = self.cluster.inner.options.page_size.to_string();
+        loop {
+            let parameters = [("labelSelector", labels), ("limit", size.as_str()), ("continue", next.as_str())];
+            let url = path::with(&path::collection(&secrets(), namespace), &parameters);
+            let call = Call::new(Verb::List, what, url).accept(META_LIST);
+            let page = match self.cluster.send(&call).await {
+                Ok(reply) => reply.json::<Page<Secret>>()?,
+                Err(error) if error.code() == Some(410) && !next.is_empty() => {
+                    all.clear();
+                    next.clear();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            all.extend(page.items.into_iter().map(|secret| secret.metadata));
+            next = page.metadata.next.unwrap_or_default();
+            if next.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+fn encode(what: &str, secret: &NewSecret<'_>) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(secret)
+        .map_err(|source| Error::new(what, ErrorKind::Other).because("packing failed").with_source(source))
+}
+
+fn is_there(error: &Error) -> bool {
+    error.code() == Some(409) && error.status().is_some_and(|status| status.reason == "AlreadyExists")
+}
+
+fn info(meta: SecretMeta) -> Option<ReleaseInfo> {
+    let annotations = meta.annotations.unwrap_or_default();
+    let name = meta.labels?.remove(RELEASE)?;
+    let written = meta.managed_fields.unwrap_or_default().into_iter().filter_map(|fields| fields.time).max();
+    Some(ReleaseInfo {
+        release: ReleaseName::new(&meta.namespace?, &name).ok()?,
+        phase: [Phase::Applying, Phase::Applied, Phase::Deleting, Phase::Remaining]
+            .into_iter()
+            .find(|phase| annotations.get(PHASE).is_some_and(|text| *text == phase.to_string())),
+        objects: annotations.get(OBJECTS).and_then(|text| text.parse().ok()).unwrap_or_default(),
+        revision: annotations.get(REVISION).and_then(|text| text.parse().ok()).unwrap_or_default(),
+        updated: annotations.get(UPDATED).cloned().or(written).or(meta.creation_timestamp),
+    })
+}

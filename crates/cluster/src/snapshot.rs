@@ -1,0 +1,48 @@
+//! What exists: all queries of a plan at once.
+
+use billhook_plan::{Listed, Listing, Observed, Query};
+use futures::future::join_all;
+
+use crate::{
+    cluster::Cluster,
+    error::{Error, ErrorKind},
+    fetch::Found,
+    wire::Meta,
+};
+
+impl Cluster {
+    /// Asks all queries concurrently and answers in their order.
+    ///
+    /// Where a kind must not be listed across all namespaces, one listing for each of [`Query::namespaces`] takes the
+    /// place of the one that was asked for; its query says which namespace it is about.
+    pub async fn snapshot(&self, queries: &[Query]) -> Vec<Listing> {
+        join_all(queries.iter().map(|query| self.listings(query))).await.into_iter().flatten().collect()
+    }
+
+    async fn listings(&self, query: &Query) -> Vec<Listing> {
+        let found = self.fetch(query, true).await;
+        let everywhere = query.resource.namespaced && query.namespace.is_none() && !query.namespaces.is_empty();
+        if everywhere && found.as_ref().is_err_and(|error| error.kind == ErrorKind::Forbidden) {
+            let one = async |namespace: &String| {
+                let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
+                let found = listed(self.fetch(&query, true).await);
+                Listing { query, found }
+            };
+            return join_all(query.namespaces.iter().map(one)).await;
+        }
+        vec![Listing { query: query.clone(), found: listed(found) }]
+    }
+}
+
+fn listed(found: Result<Found<Meta>, Error>) -> Listed {
+    match found {
+        Ok(found) => {
+            let mut items: Vec<Observed> = found.items.into_iter().map(|Meta(observed)| observed).collect();
+            items.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+            items.dedup_by(|a, b| a.uid == b.uid);
+            Listed::Items { resource_version: found.resource_version, items }
+        }
+        Err(error) if error.kind == ErrorKind::NotServed => Listed::NotServed,
+        Err(error) => Listed::Failed(error.to_string()),
+    }
+}

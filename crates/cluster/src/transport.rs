@@ -1,0 +1,360 @@
+//! One request: its time limit, its slot, and when it is sent again.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use http::{Method, Request, StatusCode, header};
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    cluster::Cluster,
+    error::{self, Error, ErrorKind, Status},
+};
+
+/// What a request does, as the API server's audit calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Get, Self::List, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete];
+
+    fn method(self) -> Method {
+        match self {
+            Self::Get | Self::List | Self::Watch => Method::GET,
+            Self::Create => Method::POST,
+            Self::Update => Method::PUT,
+            Self::Patch => Method::PATCH,
+            Self::Delete => Method::DELETE,
+        }
+    }
+}
+
+/// How long a backend of the API server that does not answer is asked again: a blocker, not an outage.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a server that has never answered is asked again.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether a failure passes by itself.
+type Passes = fn(&Error) -> bool;
+
+/// A request to send.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) what: String,
+    pub(crate) verb: Verb,
+    pub(crate) url: String,
+    pub(crate) accept: &'static str,
+    pub(crate) body: Option<(&'static str, Vec<u8>)>,
+    /// Whether it is sent again at all.
+    pub(crate) retry: bool,
+    /// What else passes by itself for this request, and how long it is given.
+    pub(crate) also: Option<(Passes, Duration)>,
+}
+
+impl Call {
+    pub(crate) fn new(verb: Verb, what: impl Into<String>, url: String) -> Self {
+        Self { what: what.into(), verb, url, accept: "application/json", body: None, retry: true, also: None }
+    }
+
+    pub(crate) fn get(what: impl Into<String>, url: String) -> Self {
+        Self::new(Verb::Get, what, url)
+    }
+
+    pub(crate) fn accept(mut self, accept: &'static str) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    pub(crate) fn body(mut self, content_type: &'static str, body: Vec<u8>) -> Self {
+        self.body = Some((content_type, body));
+        self
+    }
+
+    pub(crate) fn retry(mut self, retry: bool) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    pub(crate) fn also(mut self, passes: Passes, within: Duration) -> Self {
+        self.also = Some((passes, within));
+        self
+    }
+
+    fn request(&self) -> Result<Request<Body>, Error> {
+        let mut request = Request::builder()
+            .method(self.verb.method())
+            .uri(&self.url)
+            .header(header::ACCEPT, self.accept)
+            // An extension that the client's spans take as their name.
+            .extension("billhook");
+        if self.verb == Verb::Watch {
+            // Events must come one by one, not when a compressor has enough of them.
+            request = request.header(header::ACCEPT_ENCODING, "identity");
+        }
+        let body = match &self.body {
+            Some((content_type, body)) => {
+                request = request.header(header::CONTENT_TYPE, *content_type);
+                Body::from(body.clone())
+            }
+            None => Body::empty(),
+        };
+        request.body(body).map_err(|source| Error::new(&self.what, ErrorKind::Other).with_source(source))
+    }
+}
+
+/// The answer to a request that went well.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    what: String,
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    /// Decodes the body. What does not decode is named by its place only: the body may hold secrets.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.body).map_err(|error| unreadable(&self.what, &error))
+    }
+}
+
+/// An answer that is not what the API says; serde's own words would quote it.
+pub(crate) fn unreadable(what: &str, error: &serde_json::Error) -> Error {
+    let place = format!("the answer cannot be read (line {}, column {})", error.line(), error.column());
+    Error::new(what, ErrorKind::Other).because(place)
+}
+
+/// One try that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    /// When the server wants to be asked again.
+    pub(crate) retry_after: Option<Duration>,
+    transient: bool,
+    lost: bool,
+}
+
+impl Failure {
+    /// A failure that [`Cluster::send`] handed back, to be judged once more.
+    pub(crate) fn again(cluster: &Cluster, error: Error) -> Self {
+        let early = matches!(error.code(), Some(401 | 403)) && cluster.just_came_back();
+        let retry_after = error.status.as_ref().and_then(|status| status.retry_after).map(Duration::from_secs);
+        Self { retry_after, transient: early || error.is_transient(), lost: false, error }
+    }
+
+    pub(crate) fn is_transient(&self) -> bool {
+        self.transient
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, retry_after: None, transient: false, lost: false }
+    }
+}
+
+impl Cluster {
+    /// Sends a request, again and again while its failure is one that passes, and hands back a 2xx answer.
+    pub(crate) async fn send(&self, call: &Call) -> Result<Reply, Error> {
+        let mut first_failure = None;
+        let mut answer_lost = false;
+        for attempt in 0_u32.. {
+            let failure = match self.attempt(call).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            let now = Instant::now();
+            let since = now.duration_since(*first_failure.get_or_insert(now));
+            let pause = match failure.retry_after {
+                Some(after) => after + after.mul_f64(self.jitter() / 10.0),
+                None => self.backoff(attempt),
+            };
+            let patience = self.patience(call, &failure);
+            let mut error = failure.error;
+            error.answer_lost = answer_lost;
+            answer_lost |= failure.lost;
+            if !call.retry || patience.is_none_or(|patience| since + pause > patience) {
+                return Err(error);
+            }
+            tracing::debug!(what = %call.what, attempt, pause = ?pause, error = %error, "trying again");
+            sleep(pause).await;
+        }
+        Err(Error::new(&call.what, ErrorKind::Other))
+    }
+
+    /// How long this failure of this request is waited out, counted from the first failure; `None`: not at all.
+    fn patience(&self, call: &Call, failure: &Failure) -> Option<Duration> {
+        let all = self.inner.options.patience;
+        match call.also {
+            Some((passes, within)) if passes(&failure.error) => return Some(within),
+            _ => {}
+        }
+        if failure.error.kind == ErrorKind::Webhook && failure.transient {
+            Some(WEBHOOK_PATIENCE.min(all))
+        } else if failure.transient {
+            let reached = self.inner.reached.load(Ordering::Relaxed);
+            Some(if reached { all } else { FIRST_PATIENCE.min(all) })
+        } else {
+            None
+        }
+    }
+
+    /// Sends a unary request once.
+    async fn attempt(&self, call: &Call) -> Result<Reply, Failure> {
+        let limiter = &self.inner.limiter;
+        let _slot = limiter.acquire().await;
+        let answer = timeout(self.inner.options.request_timeout, async {
+            let response = self.transmit(call).await?;
+            let retry_after = retry_after(response.headers());
+            let status = response.status();
+            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            Ok((status, retry_after, body))
+        });
+        match answer.await {
+            Ok(Ok((status, _, body))) if status.is_success() => {
+                limiter.answered();
+                Ok(Reply { what: call.what.clone(), status, body })
+            }
+            Ok(Ok((status, retry_after, body))) => {
+                if status == StatusCode::TOO_MANY_REQUESTS {
+                    limiter.congested();
+                } else {
+                    limiter.answered();
+                }
+                Err(self.refused(call, status, retry_after, &body))
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => {
+                limiter.congested();
+                Err(self.timed_out(call))
+            }
+        }
+    }
+
+    /// Opens a watch: sends the request once, outside the limiter, and hands back the body as it comes.
+    pub(crate) async fn open(&self, call: &Call) -> Result<Body, Failure> {
+        let limit = self.inner.options.request_timeout;
+        let opened = timeout(limit, async {
+            let response = self.transmit(call).await?;
+            let status = response.status();
+            if status.is_success() {
+                return Ok(response.into_body());
+            }
+            let retry_after = retry_after(response.headers());
+            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            Err(self.refused(call, status, retry_after, &body))
+        });
+        opened.await.unwrap_or_else(|_| Err(self.timed_out(call)))
+    }
+
+    async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
+        let request = call.request()?;
+        let count = &self.inner.counts[call.verb as usize];
+        count.fetch_add(1, Ordering::Relaxed);
+        match self.inner.client.send(request).await {
+            Ok(response) => {
+                self.inner.reached.store(true, Ordering::Relaxed);
+                Ok(response)
+            }
+            Err(source) => {
+                let failure = self.broken(call, source);
+                if !failure.lost {
+                    // It never left: nobody answered the door.
+                    count.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// The connection was refused, or broke.
+    fn broken(&self, call: &Call, source: kube::Error) -> Failure {
+        let trouble = Trouble::of(&source);
+        let transient = match trouble {
+            Trouble::NotSent | Trouble::Broken => true,
+            Trouble::NoSuchHost => self.inner.reached.load(Ordering::Relaxed),
+            Trouble::Permanent => false,
+        };
+        if transient {
+            self.note_outage();
+        }
+        let kind = if trouble == Trouble::Permanent { ErrorKind::Other } else { ErrorKind::Unreachable };
+        let error = Error::new(&call.what, kind).with_source(source);
+        let message = match trouble {
+            Trouble::NotSent | Trouble::NoSuchHost => format!("the server cannot be reached ({})", error.message()),
+            Trouble::Broken => format!("the connection broke ({})", error.message()),
+            Trouble::Permanent => error.message(),
+        };
+        Failure { error: error.because(message), retry_after: None, transient, lost: trouble == Trouble::Broken }
+    }
+
+    fn refused(&self, call: &Call, code: StatusCode, header: Option<Duration>, body: &[u8]) -> Failure {
+        let status = Status::read(code.as_u16(), body);
+        let retry_after = header.or(status.retry_after.map(Duration::from_secs));
+        // A server that has just started does not know all rights yet.
+        let early = matches!(status.code, 401 | 403) && self.just_came_back();
+        let transient = early || error::is_transient(&status);
+        // A gateway that gave up waiting, and etcd's time-outs: the request may have been carried out.
+        let lost = matches!(status.code, 500 | 502 | 504) && transient;
+        Failure { error: Error::answered(&call.what, status), retry_after, transient, lost }
+    }
+
+    fn timed_out(&self, call: &Call) -> Failure {
+        let limit = self.inner.options.request_timeout;
+        let error = Error::new(&call.what, ErrorKind::Timeout).because(format!("no answer within {limit:?}"));
+        Failure { error, retry_after: None, transient: true, lost: true }
+    }
+}
+
+/// What went wrong below HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// The connection was refused: the request never left.
+    NotSent,
+    /// The connection broke on the way: the request may have been carried out.
+    Broken,
+    /// The name of the host is not known.
+    NoSuchHost,
+    /// It will not go away: a certificate, a credential.
+    Permanent,
+}
+
+impl Trouble {
+    fn of(error: &kube::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        if matches!(error, kube::Error::Auth(_)) {
+            return Self::Permanent;
+        }
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(error) = next {
+            if error.downcast_ref::<kube::client::AuthError>().is_some() {
+                return Self::Permanent;
+            }
+            if let Some(io) = error.downcast_ref::<std::io::Error>() {
+                match io.kind() {
+                    Io::ConnectionRefused | Io::HostUnreachable | Io::NetworkUnreachable => return Self::NotSent,
+                    // rustls: a certificate that is not trusted.
+                    Io::InvalidData => return Self::Permanent,
+                    _ if io.to_string().contains("failed to lookup address") => return Self::NoSuchHost,
+                    _ => {}
+                }
+            }
+            next = error.source();
+        }
+        Self::Broken
+    }
+}
+
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}

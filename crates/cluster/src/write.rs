@@ -1,0 +1,223 @@
+//! Writes: server-side apply and DELETE.
+
+use std::time::Duration;
+
+use billhook_objects::{ObjectKey, Uid, wellknown::FIELD_MANAGER};
+use billhook_plan::Resource;
+use billhook_policy::Propagation;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    error::{Error, ErrorKind},
+    fetch::named,
+    path,
+    transport::{Call, Verb},
+    wire::META,
+};
+
+/// How long the endpoint of a kind may take to appear after its CRD became Established.
+const NEW_KIND: Duration = Duration::from_secs(10);
+/// How long a DELETE is repeated that met another write.
+const RACE: Duration = Duration::from_secs(10);
+
+/// How an object is deleted.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// Only if the object of this name has this UID.
+    pub uid: Option<Uid>,
+    /// How dependents are treated.
+    pub propagation: Propagation,
+    /// Ask admission, but change nothing.
+    pub dry_run: bool,
+}
+
+/// What the server said to a DELETE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeleteAnswer {
+    /// The server answered with the object.
+    Accepted {
+        /// Its finalizers.
+        finalizers: Vec<String>,
+        /// Whether it carries a `deletionTimestamp`. Without one it is gone, or about to be: the watch says so.
+        deletion: bool,
+    },
+    /// The server answered with success alone: it was removed at once.
+    Done,
+    /// It is not there, nor perhaps its kind.
+    NotFound,
+    /// The object of this name is another one.
+    OtherUid,
+}
+
+/// How an object is applied.
+#[derive(Clone, Debug, Default)]
+pub struct ApplyOptions {
+    /// Take over fields that another manager owns.
+    pub force_conflicts: bool,
+    /// Ask validation and admission, but change nothing.
+    pub dry_run: bool,
+}
+
+/// What the server made of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Which object it is.
+    pub uid: Uid,
+    /// Its version after the write.
+    pub resource_version: String,
+    /// Whether it was not there before (HTTP 201). After a lost answer the repeated request says no.
+    pub created: bool,
+    /// Its generation, where its kind counts them.
+    pub generation: Option<i64>,
+    /// Whether it carries a `deletionTimestamp`: what was applied will go away.
+    pub deleting: bool,
+}
+
+/// What is decoded of the answer to a write. A `Status` has an empty metadata.
+#[derive(Deserialize)]
+struct Written {
+    kind: Option<String>,
+    #[serde(default)]
+    metadata: WrittenMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMeta {
+    uid: Option<Uid>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    finalizers: Option<Vec<String>>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+impl Cluster {
+    /// Deletes an object; a UID that was seen makes it safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses it, or does not answer.
+    pub async fn delete(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Error> {
+        let propagation = match options.propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let mut body = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation });
+        if let Some(uid) = &options.uid {
+            body["preconditions"] = json!({ "uid": uid });
+        }
+        if options.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        let call = Call::new(
+            Verb::Delete,
+            format!("delete {key}"),
+            path::object(resource, key.namespace.as_deref(), &key.name),
+        )
+        .body("application/json", body.to_string().into_bytes())
+        .also(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE);
+        let asked = options.uid.as_ref().filter(|_| !options.dry_run);
+        if let Some(uid) = asked {
+            self.note_asked(uid);
+        }
+        let answer = match self.send(&call).await {
+            Ok(reply) => {
+                let written: Written = reply.json()?;
+                if written.kind.as_deref() == Some("Status") {
+                    Ok(DeleteAnswer::Done)
+                } else {
+                    Ok(DeleteAnswer::Accepted {
+                        finalizers: written.metadata.finalizers.unwrap_or_default(),
+                        deletion: written.metadata.deletion_timestamp.is_some(),
+                    })
+                }
+            }
+            Err(error) if error.code() == Some(404) => Ok(DeleteAnswer::NotFound),
+            Err(error) if is_emptied(&error) => Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true }),
+            Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
+            Err(error) => Err(error),
+        };
+        if let (Some(uid), true) = (asked, answer.is_err()) {
+            self.forget_asked(uid);
+        }
+        answer
+    }
+
+    /// Applies an object by server-side apply, as field manager `billhook` and with strict field validation, as kubectl
+    /// does. The object's own namespace and name say where it goes.
+    ///
+    /// # Errors
+    ///
+    /// When the object is not valid, other managers own its fields, admission refuses it, its namespace is not there, or
+    /// the server does not answer. A kind that is not served is waited for up to ten seconds: its CRD may be new.
+    pub async fn apply(&self, resource: &Resource, manifest: &Value, options: &ApplyOptions) -> Result<Applied, Error> {
+        let text = |key: &str| manifest.pointer(key).and_then(Value::as_str);
+        let namespace = text("/metadata/namespace");
+        let Some(name) = text("/metadata/name").filter(|name| !name.is_empty()) else {
+            return Err(Error::new(format!("apply a {}", resource.kind), ErrorKind::Invalid)
+                .because("it has no metadata.name; server-side apply knows no generateName"));
+        };
+        let url = path::with(
+            &path::object(resource, namespace, name),
+            &[
+                ("fieldManager", FIELD_MANAGER),
+                ("fieldValidation", "Strict"),
+                ("force", if options.force_conflicts { "true" } else { "" }),
+                ("dryRun", if options.dry_run { "All" } else { "" }),
+            ],
+        );
+        let what = format!("apply {}", named(resource, namespace, name));
+        let body = serde_json::to_vec(manifest)
+            .map_err(|error| Error::new(&what, ErrorKind::Invalid).because(error.to_string()))?;
+        let call = Call::new(Verb::Patch, what, url)
+            .accept(META)
+            .body("application/apply-patch+yaml", body)
+            .also(|error| error.kind == ErrorKind::NotServed || is_race(error), NEW_KIND);
+        let reply = match self.send(&call).await {
+            Ok(reply) => reply,
+            Err(error) if resource.kind.is("", "Secret") => return Err(error.without_values()),
+            Err(error) => return Err(error),
+        };
+        let metadata = reply.json::<Written>()?.metadata;
+        let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else {
+            return Err(Error::new(call.what, ErrorKind::Other).because("the answer has no uid or resourceVersion"));
+        };
+        Ok(Applied {
+            uid,
+            resource_version,
+            created: reply.status == StatusCode::CREATED,
+            generation: metadata.generation,
+            deleting: metadata.deletion_timestamp.is_some(),
+        })
+    }
+}
+
+/// A 409 of an apply that is no conflict of managers: the object changed while the server merged.
+fn is_race(error: &Error) -> bool {
+    matches!(&error.kind, ErrorKind::Conflict(fields) if fields.is_empty())
+        && error.status().is_some_and(|status| status.reason == "Conflict")
+}
+
+/// The UID precondition does not hold (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
+fn is_other_uid(error: &Error) -> bool {
+    error.status().is_some_and(|status| {
+        let message = status.message.to_lowercase();
+        status.code == 409 && message.contains("uid") && message.contains("precondition")
+    })
+}
+
+/// What some servers say when a Namespace is deleted once more.
+fn is_emptied(error: &Error) -> bool {
+    error
+        .status()
+        .is_some_and(|s| s.code == 409 && s.message.contains("ensuring all content is removed from this namespace"))
+}

@@ -1,0 +1,302 @@
+//! The record of a release: round trips, parts, crashes at every request, and two writers.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use billhook_cluster::{Cluster, ErrorKind, InventoryStore, Options};
+use billhook_objects::{ApiVersion, Digest, GroupKind, ObjectKey, ReleaseName, Uid};
+use billhook_plan::{Entry, Inventory, Phase};
+use serde_json::{Value, json};
+
+use crate::fake::{Answer, Log, Req, cluster_with, missing, ok, page, status};
+
+/// As much of the API of Secrets as the store uses. Fails every request from `fail_from` on, counted from 0.
+#[derive(Default)]
+struct Secrets {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    requests: usize,
+    fail_from: Option<usize>,
+    /// Carries out the request of this number, but loses its answer.
+    lose: Option<usize>,
+}
+
+impl Secrets {
+    fn answer(&mut self, req: &Req) -> Answer {
+        let number = self.requests;
+        self.requests += 1;
+        if self.fail_from.is_some_and(|from| number >= from) {
+            return status(403, "Forbidden", "User \"a\" cannot do anything any more");
+        }
+        let answer = self.carry_out(req);
+        if self.lose == Some(number) { Answer::Reset } else { answer }
+    }
+
+    fn carry_out(&mut self, req: &Req) -> Answer {
+        let name = req.path.strip_prefix("/api/v1/namespaces/a/secrets").unwrap_or_default().trim_start_matches('/');
+        let is_old = |now: &Value, wanted: &Value| {
+            ["uid", "resourceVersion"].iter().any(|key| !wanted[key].is_null() && wanted[key] != now["metadata"][key])
+        };
+        match (req.method.as_str(), name) {
+            ("GET", "") => {
+                let wanted = req.query("labelSelector");
+                let heads = wanted.ends_with("part=head");
+                let items = self.objects.values();
+                let items = items.filter(|o| (o["metadata"]["labels"]["billhook.dev/part"] == "head") == heads);
+                ok(page(self.version, items.cloned().collect()))
+            }
+            ("GET", name) => self.objects.get(name).map_or_else(|| missing("secrets", name), |found| ok(found.clone())),
+            ("POST", _) => {
+                let mut new = req.body.clone();
+                let name = new["metadata"]["name"].as_str().unwrap().to_owned();
+                assert!(new["data"].to_string().len() < 1024 * 1024, "a Secret is too large");
+                if self.objects.contains_key(&name) {
+                    return status(409, "AlreadyExists", "it is there");
+                }
+                self.version += 1;
+                new["metadata"]["uid"] = json!(format!("u{}", self.version));
+                new["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                new["metadata"]["namespace"] = json!("a");
+                self.objects.insert(name, new.clone());
+                Answer::Json(201, new)
+            }
+            ("PATCH", name) => {
+                assert_eq!(req.headers["content-type"], "application/merge-patch+json");
+                let Some(now) = self.objects.get_mut(name) else { return missing("secrets", name) };
+                if is_old(now, &req.body["metadata"]) {
+                    return status(409, "Conflict", "the object has been modified");
+                }
+                self.version += 1;
+                for (key, value) in req.body["data"].as_object().unwrap() {
+                    match value {
+                        Value::Null => now["data"].as_object_mut().unwrap().remove(key),
+                        value => now["data"].as_object_mut().unwrap().insert(key.clone(), value.clone()),
+                    };
+                }
+                assert!(now["data"].to_string().len() < 1024 * 1024 * 4 / 3, "the Secret is too large");
+                now["metadata"]["annotations"] = req.body["metadata"]["annotations"].clone();
+                now["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                ok(now.clone())
+            }
+            ("DELETE", name) => {
+                let Some(now) = self.objects.get(name) else { return missing("secrets", name) };
+                if is_old(now, &req.body["preconditions"]) {
+                    return status(409, "Conflict", "Precondition failed");
+                }
+                self.objects.remove(name);
+                ok(json!({"kind": "Status", "status": "Success", "metadata": {}}))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+type Shared = Arc<Mutex<Secrets>>;
+
+fn store() -> (InventoryStore, Shared, Cluster, Log) {
+    let secrets = Shared::default();
+    let shared = Arc::clone(&secrets);
+    let options = Options { patience: Duration::from_secs(5), ..Options::default() };
+    let (cluster, log) = cluster_with(options, move |req| shared.lock().unwrap().answer(&req));
+    (cluster.inventory(), secrets, cluster, log)
+}
+
+fn release() -> ReleaseName {
+    ReleaseName::new("a", "web").unwrap()
+}
+
+fn key(n: usize) -> ObjectKey {
+    ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), format!("c{n:05}"))
+}
+
+/// Digests and UIDs as they are: they do not compress.
+fn inventory(count: usize) -> Inventory {
+    static ALL: LazyLock<BTreeMap<ObjectKey, Entry>> =
+        LazyLock::new(|| (0..20_000).map(|n| (key(n), entry(n))).collect());
+    let entries = ALL.iter().take(count).map(|(key, entry)| (key.clone(), entry.clone())).collect();
+    Inventory { entries, ..Inventory::new(release()) }
+}
+
+fn entry(n: usize) -> Entry {
+    let random = serde_json::to_value(Digest::of(&json!([n]))).unwrap();
+    let random = random.as_str().unwrap();
+    let parts = [&random[..8], &random[8..12], &random[12..16], &random[16..20], &random[20..32]];
+    Entry {
+        api_version: ApiVersion::parse("v1").unwrap(),
+        digest: Digest::of(&json!(n)),
+        uid: Some(Uid::new(parts.join("-"))),
+        resource_version: Some((n * 7919 % 100_000).to_string()),
+        obsolete: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_release_is_one_secret_and_one_request_a_write() {
+    let (store, secrets, cluster, _) = store();
+    let mut written = inventory(100);
+    written.phase = Phase::Applied;
+    let keys: Vec<ObjectKey> = written.entries.keys().cloned().collect();
+    let manifest = json!({"kind": "ConfigMap", "data": {"a": "b"}});
+    let manifests: Vec<(&ObjectKey, &Value)> = keys.iter().map(|key| (key, &manifest)).collect();
+    let store = store.stamped("2026-11-21T03:00:00Z");
+    let token = store.save(&mut written, None, Some(&manifests)).await.unwrap();
+    let first = cluster.requests().total();
+    written.phase = Phase::Deleting;
+    written.entries.pop_first();
+    let token = store.save(&mut written, Some(token), None).await.unwrap();
+    assert_eq!(cluster.requests().total() - first, 1);
+    assert_eq!(secrets.lock().unwrap().objects.len(), 1);
+    let stored = store.load(&release()).await.unwrap().unwrap();
+    assert_eq!(stored.inventory, written);
+    assert_eq!(stored.inventory.revision, 2);
+    let read = store.manifests(&release()).await.unwrap().unwrap();
+    assert_eq!((read.len(), &read[0]), (100, &(keys[0].clone(), manifest.clone())), "manifests stay");
+    let listed = store.list(Some("a")).await.unwrap();
+    assert_eq!((listed[0].phase, listed[0].objects, listed[0].revision), (Some(Phase::Deleting), 99, 2));
+    assert_eq!(listed[0].updated.as_deref(), Some("2026-11-21T03:00:00Z"));
+    store.remove(&release(), token).await.unwrap();
+    assert!(store.load(&release()).await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_release_lies_in_parts_and_old_parts_go() {
+    let (store, secrets, cluster, _) = store();
+    let mut written = inventory(20_000);
+    let keys: Vec<ObjectKey> = written.entries.keys().cloned().collect();
+    let noise: Vec<Value> = (0..4_000).map(|n| json!([Digest::of(&json!(n)), Digest::of(&json!([n, n]))])).collect();
+    let manifests: Vec<(&ObjectKey, &Value)> = keys.iter().zip(&noise).collect();
+    let token = store.save(&mut written, None, Some(&manifests)).await.unwrap();
+    let parts = |secrets: &Shared| {
+        let secrets = secrets.lock().unwrap();
+        secrets.objects.keys().map(|name| name.rsplit_once('.').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    let first = parts(&secrets);
+    assert!(first.contains(&"billhook.web.v1.index.1".to_owned()), "{first:?}");
+    let before = cluster.requests().total();
+    let token = store.save(&mut written, Some(token), None).await.unwrap();
+    let cost = cluster.requests().total() - before;
+    assert!(cost < 12, "{cost}");
+    let second = parts(&secrets);
+    assert_eq!(second.len(), first.len());
+    assert!(second.iter().all(|name| !name.starts_with("billhook.web.v1.index")), "{second:?}");
+    assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, written);
+    assert_eq!(store.manifests(&release()).await.unwrap().unwrap().len(), 4_000);
+    // It shrinks back into one Secret, except for the manifests that were not given again.
+    written.entries.retain(|key, _| key.name.as_str() < "c00010");
+    let token = store.save(&mut written, Some(token), None).await.unwrap();
+    assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, written);
+    store.remove(&release(), token).await.unwrap();
+    assert_eq!(secrets.lock().unwrap().objects.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_request_leaves_the_old_record_or_the_new_one() {
+    for crash in 0.. {
+        let (store, secrets, _, _) = store();
+        let mut old = inventory(12_000);
+        let token = store.save(&mut old, None, None).await.unwrap();
+        let start = {
+            let mut secrets = secrets.lock().unwrap();
+            secrets.fail_from = Some(secrets.requests + crash);
+            secrets.requests
+        };
+        let mut new = inventory(11_000);
+        let saved = store.save(&mut new, Some(token), None).await;
+        let used = {
+            let mut secrets = secrets.lock().unwrap();
+            secrets.fail_from = None;
+            secrets.requests - start
+        };
+        let stored = store.load(&release()).await.unwrap().unwrap();
+        let expected = if saved.is_ok() { &new } else { &old };
+        assert_eq!(stored.inventory, *expected, "crash at request {crash}");
+        // The next write goes through and sweeps what was left.
+        let mut next = inventory(10_500);
+        let token = store.save(&mut next, Some(stored.token), None).await.unwrap();
+        assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, next);
+        store.remove(&release(), token).await.unwrap();
+        let left: Vec<String> = secrets.lock().unwrap().objects.keys().cloned().collect();
+        assert!(left.is_empty(), "crash at request {crash}: {left:?}");
+        if used <= crash {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_writers_one_is_told() {
+    let (store, _, _, _) = store();
+    let mut ours = inventory(3);
+    let token = store.save(&mut ours, None, None).await.unwrap();
+    let mut theirs = store.load(&release()).await.unwrap().unwrap();
+    store.save(&mut theirs.inventory, Some(theirs.token), None).await.unwrap();
+    for token in [Some(token.clone()), None] {
+        let error = store.save(&mut ours, token, None).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Conflict(Vec::new()));
+        assert_eq!(
+            error.to_string(),
+            "write the record of release a/web: the release was changed meanwhile by another call"
+        );
+        assert_eq!(ours.revision, 1);
+    }
+    assert_eq!(store.remove(&release(), token).await.unwrap_err().kind, ErrorKind::Conflict(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_recognised() {
+    let (store, secrets, _, _) = store();
+    secrets.lock().unwrap().lose = Some(0);
+    let mut written = inventory(3);
+    let token = store.save(&mut written, None, None).await.unwrap();
+    {
+        let mut secrets = secrets.lock().unwrap();
+        secrets.lose = Some(secrets.requests);
+    }
+    let token = store.save(&mut written, Some(token), None).await.unwrap();
+    store.save(&mut written, Some(token), None).await.unwrap();
+    assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory.revision, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_newer_billhook_wrote_is_said_so() {
+    let (store, secrets, _, _) = store();
+    let mut fixture: Value = serde_json::from_str(include_str!("../data/inventory-format-1.json")).unwrap();
+    // {"format":2}
+    fixture["data"]["head"] = json!("eyJmb3JtYXQiOjJ9");
+    secrets.lock().unwrap().objects.insert("billhook.web".into(), fixture);
+    let error = store.load(&release()).await.unwrap_err();
+    let expected = "read the record of release a/web: it was written by a newer billhook (format 2; this one reads \
+        formats up to 1)";
+    assert_eq!(error.to_string(), expected);
+}
+
+/// This file stays readable for ever. It was written by the first version of format 1.
+#[tokio::test(start_paused = true)]
+async fn format_1_is_read() {
+    let (store, secrets, _, _) = store();
+    let fixture = serde_json::from_str(include_str!("../data/inventory-format-1.json")).unwrap();
+    secrets.lock().unwrap().objects.insert("billhook.web".into(), fixture);
+    let stored = store.load(&release()).await.unwrap().unwrap();
+    let mut expected = inventory(3);
+    expected.revision = 1;
+    expected.phase = Phase::Applied;
+    assert_eq!(stored.inventory, expected);
+    let manifests = store.manifests(&release()).await.unwrap().unwrap();
+    assert_eq!(manifests, [(key(0), json!({"kind": "ConfigMap"}))]);
+}
+
+/// Writes the fixture, once for each format: `cargo test -p billhook-cluster write_the_fixture -- --ignored`.
+#[tokio::test(start_paused = true)]
+#[ignore = "writes a file that must not change"]
+async fn write_the_fixture() {
+    let (store, secrets, _, _) = store();
+    let mut written = inventory(3);
+    written.phase = Phase::Applied;
+    store.save(&mut written, None, Some(&[(&key(0), &json!({"kind": "ConfigMap"}))])).await.unwrap();
+    let secret = secrets.lock().unwrap().objects["billhook.web"].clone();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/inventory-format-1.json");
+    std::fs::write(path, format!("{secret:#}\n")).unwrap();
+}

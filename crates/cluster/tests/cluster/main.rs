@@ -1,0 +1,10 @@
+//! The protocol, against a service in memory under a paused clock.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may")]
+
+mod fake;
+mod inventory;
+mod reads;
+mod requests;
+mod watches;
+mod writes;

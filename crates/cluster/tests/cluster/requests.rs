@@ -1,0 +1,100 @@
+//! When a request is sent again, and when it is not.
+
+use std::time::Duration;
+
+use billhook_cluster::{ErrorKind, Options};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::fake::{Answer, cluster, cluster_with, ok, status};
+
+fn version() -> Answer {
+    ok(json!({"gitVersion": "v1.36.3"}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_honoured() {
+    let mut n = 0;
+    let (cluster, log) = cluster(move |_| {
+        n += 1;
+        if n == 1 { Answer::Busy(3) } else { version() }
+    });
+    assert_eq!(cluster.version().await.unwrap(), "v1.36.3");
+    let gap = log.times()[1] - log.times()[0];
+    assert!(gap >= Duration::from_secs(3) && gap < Duration::from_secs(4), "{gap:?}");
+    assert_eq!(cluster.requests().total(), 2);
+    assert_eq!(cluster.requests().get, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_for_ten_seconds_is_waited_for() {
+    let start = Instant::now();
+    let mut n = 0;
+    let (cluster, _) = cluster(move |_| {
+        n += 1;
+        match start.elapsed().as_secs() {
+            5..15 if n % 3 == 0 => Answer::Reset,
+            5..15 => Answer::Refused,
+            // It has just started, and does not know its rights yet.
+            15..16 => status(403, "Forbidden", "User \"a\" cannot get path \"/version\""),
+            _ => version(),
+        }
+    });
+    cluster.version().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    futures::future::try_join_all((0..100).map(|_| cluster.version())).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(19), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_ends_and_a_server_that_never_answered_gets_little_of_it() {
+    let start = Instant::now();
+    let mut answered = false;
+    let (cluster, _) = cluster(move |_| {
+        if start.elapsed() < Duration::from_secs(10) {
+            return Answer::Refused;
+        }
+        if !std::mem::replace(&mut answered, true) { version() } else { Answer::Refused }
+    });
+    let error = cluster.version().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.is_transient() && start.elapsed() < Duration::from_secs(6));
+    assert_eq!(cluster.requests().total(), 0, "what never left does not count");
+    assert_eq!(error.to_string(), "read the server's version: the server cannot be reached (connection refused)");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    cluster.version().await.unwrap();
+    let before = Instant::now();
+    cluster.version().await.unwrap_err();
+    assert!(before.elapsed() > Duration::from_secs(55) && before.elapsed() <= Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_answer_ends_and_is_sent_again() {
+    let mut n = 0;
+    let options = Options { request_timeout: Duration::from_secs(7), ..Options::default() };
+    let (cluster, log) = cluster_with(options, move |_| {
+        n += 1;
+        if n == 1 { Answer::Hang } else { version() }
+    });
+    cluster.version().await.unwrap();
+    assert_eq!(log.times()[1].as_secs(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_pass_is_not_sent_again() {
+    for (answer, kind) in [(status as fn(u16, &str, &str) -> Answer, ErrorKind::Forbidden), (status, ErrorKind::Other)]
+    {
+        let code = if kind == ErrorKind::Forbidden { 403 } else { 401 };
+        let (cluster, log) = cluster(move |_| answer(code, "x", "User \"a\" cannot get path"));
+        assert_eq!(cluster.version().await.unwrap_err().kind, kind);
+        assert_eq!(log.lines().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_without_answer_is_a_blocker_and_not_an_outage() {
+    let (cluster, log) = cluster(|_| Answer::Text(503, "service unavailable\n"));
+    let error = cluster.version().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Webhook);
+    assert!(*log.times().last().unwrap() < Duration::from_secs(3));
+}

@@ -1,0 +1,114 @@
+//! Says what keeps the objects that are left: their finalizers and who set them, the conditions of a Namespace or CRD.
+
+use billhook_objects::{ObjectKey, wellknown};
+use billhook_plan::{ApplyWork, DeleteWork, Node, Resource, Work};
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use crate::{Blocker, Left, run::Context};
+
+/// How many objects are read for their blockers; with more left, the first ones tell the story.
+const MAX_READ: usize = 100;
+/// How many are read at a time.
+const AT_ONCE: usize = 16;
+
+/// Turns what a node left into [`Left`], reading the objects whose blockers the node itself does not know.
+pub(crate) async fn explain(context: &Context<'_>, node: &Node, left: Vec<(ObjectKey, Option<Blocker>)>) -> Vec<Left> {
+    let cluster = context.clusters.get(node.cluster.as_deref());
+    let unknown = left.iter().filter(|(_, blocker)| blocker.is_none()).take(MAX_READ);
+    let reads = unknown.map(|(key, _)| async move {
+        let resource = resource(context, &node.work, key)?;
+        Some((key, cluster.get(resource, key).await.ok()?))
+    });
+    let read: std::collections::HashMap<_, _> =
+        futures::stream::iter(reads).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    let left_of = |(key, blocker): &(ObjectKey, Option<Blocker>)| {
+        let blockers = match (blocker, read.get(key)) {
+            (Some(blocker), _) => vec![blocker.clone()],
+            // It went while we asked.
+            (None, Some(None)) => return None,
+            (None, Some(Some(object))) => blockers(object),
+            (None, None) => vec![Blocker::Unconfirmed],
+        };
+        Some(Left { object: key.clone(), group: node.title.clone(), blockers })
+    };
+    left.iter().filter_map(left_of).collect()
+}
+
+fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Option<&'a Resource> {
+    match work {
+        Work::Delete(DeleteWork { objects, collections, .. }) => {
+            let task = objects.iter().find(|task| task.object == *key).map(|task| task.query);
+            let query = task.or_else(|| {
+                let of_kind = |query: usize| context.plan.queries[query].resource.kind == key.kind;
+                collections.iter().map(|collection| collection.query).find(|query| of_kind(*query))
+            })?;
+            Some(&context.plan.queries[query].resource)
+        }
+        Work::Apply(ApplyWork { objects }) => {
+            objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
+        }
+    }
+}
+
+/// What an object says of its own deletion.
+fn blockers(object: &Value) -> Vec<Blocker> {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let list = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let metadata = list("/metadata/finalizers").filter_map(Value::as_str).map(|finalizer| Blocker::Finalizer {
+        finalizer: finalizer.to_owned(),
+        manager: manager_of(object, finalizer),
+    });
+    // `kubernetes` is in every namespace: the conditions say what it waits for.
+    let spec = list("/spec/finalizers").filter_map(Value::as_str).filter(|f| *f != wellknown::NAMESPACE_FINALIZER);
+    let spec = spec.map(|finalizer| Blocker::Finalizer { finalizer: finalizer.to_owned(), manager: None });
+    let telling = |condition: &&Value| {
+        let r#type = text(condition, "type");
+        (r#type.starts_with("Namespace") || r#type == "Terminating") && text(condition, "status") == "True"
+    };
+    let conditions = list("/status/conditions").filter(telling).map(|condition| Blocker::Condition {
+        condition: text(condition, "type"),
+        message: text(condition, "message"),
+    });
+    let found: Vec<_> = metadata.chain(spec).chain(conditions).collect();
+    if found.is_empty() { vec![Blocker::Unconfirmed] } else { found }
+}
+
+/// The field manager whose `managedFields` entry owns a finalizer (`f:metadata.f:finalizers.v:"NAME"`).
+fn manager_of(object: &Value, finalizer: &str) -> Option<String> {
+    let entries = object.pointer("/metadata/managedFields")?.as_array()?;
+    let owned = format!("v:{}", Value::from(finalizer));
+    let owns = |entry: &&Value| {
+        entry.pointer("/fieldsV1/f:metadata/f:finalizers").is_some_and(|finalizers| finalizers.get(&owned).is_some())
+    };
+    entries.iter().find(owns)?.get("manager")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn finalizers_are_named_with_the_manager_that_set_them() {
+        let object = json!({"metadata": {
+        "finalizers": ["a.example/x", "b.example/y"],
+        "managedFields": [
+            {"manager": "kubectl", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+            {"manager": "operator", "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}, "v:\"a.example/x\"": {}}}}}
+        ]}});
+        let found: Vec<_> = blockers(&object).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["finalizer a.example/x (set by operator)", "finalizer b.example/y"]);
+    }
+
+    #[test]
+    fn a_namespace_says_by_its_conditions_what_it_waits_for() {
+        let object = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}, "status": {"conditions": [
+            {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"},
+            {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "fine"}]}});
+        let found: Vec<_> = blockers(&object).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["NamespaceContentRemaining: Some resources are remaining: pods. has 1 resource instances"]);
+        assert_eq!(blockers(&json!({"metadata": {}})), [Blocker::Unconfirmed]);
+    }
+}

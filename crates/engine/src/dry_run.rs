@@ -1,0 +1,52 @@
+//! `--dry-run=server`: every request of a plan goes through admission, and none takes effect.
+
+use std::collections::BTreeMap;
+
+use billhook_cluster::{ApplyOptions, DeleteOptions};
+use billhook_objects::{Manifest, ObjectKey};
+use billhook_plan::{ApplyAction, ApplyTask, Plan, Work};
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::{Clusters, apply::as_written};
+
+/// How many requests are under way at a time.
+const AT_ONCE: usize = 64;
+
+/// Sends every request of a plan with `dryRun=All` and says what the server answered: nothing, or why it refuses.
+///
+/// Objects whose kind or namespace only the plan itself brings are refused here, as the server does not know them yet.
+pub async fn dry_run(
+    plan: &Plan,
+    clusters: &Clusters,
+    manifests: &BTreeMap<ObjectKey, Manifest>,
+) -> Vec<(ObjectKey, Option<String>)> {
+    let mut requests = Vec::new();
+    for node in &plan.nodes {
+        let cluster = clusters.get(node.cluster.as_deref());
+        match &node.work {
+            Work::Delete(work) => requests.extend(work.objects.iter().map(|task| {
+                let options =
+                    DeleteOptions { uid: Some(task.uid.clone()), propagation: work.propagation, dry_run: true };
+                let resource = &plan.queries[task.query].resource;
+                async move {
+                    let answer = cluster.delete(resource, &task.object, &options).await;
+                    (task.object.clone(), answer.err().map(|error| error.message()))
+                }
+                .boxed()
+            })),
+            Work::Apply(work) => {
+                let sent = |task: &&ApplyTask| !matches!(task.action, ApplyAction::Await | ApplyAction::Unchanged);
+                let written = work.objects.iter().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
+                requests.extend(written.map(|(task, manifest)| {
+                    async move {
+                        let options = ApplyOptions { force_conflicts: false, dry_run: true };
+                        let answer = cluster.apply(&as_written(task, manifest), &manifest.value, &options).await;
+                        (task.object.clone(), answer.err().map(|error| error.message()))
+                    }
+                    .boxed()
+                }));
+            }
+        }
+    }
+    futures::stream::iter(requests).buffered(AT_ONCE).collect().await
+}

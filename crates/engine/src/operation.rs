@@ -1,0 +1,349 @@
+//! From a release or manifests to a plan, and from a plan to the release's record: what every front end shares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use billhook_cluster::{ApplyOptions, Error, ErrorKind};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
+use billhook_plan::{
+    ApplyRequest, Catalogs, DeleteRequest, Inventory, Note, Operation, Plan, PlanError, PlanErrorKind, Resource,
+    Snapshot, Wanted, Work,
+};
+use billhook_policy::{DeletionGroup, Policy, Propagation};
+
+use crate::{Clusters, RunOptions, Summary};
+
+mod record;
+
+use record::Record;
+
+/// What is deleted.
+pub enum Subject {
+    /// A release, by its record.
+    Release(ReleaseName),
+    /// The objects that manifests name.
+    Manifests(Vec<Manifest>),
+}
+
+/// What a deletion is to do.
+pub struct DeleteInput {
+    /// What is deleted.
+    pub subject: Subject,
+    /// Replaces the policy recorded with the release.
+    pub policy: Option<Policy>,
+    /// How dependents are treated where the policy says nothing.
+    pub propagation: Propagation,
+    /// More deletions than these are dangerous.
+    pub max_deletions: Option<usize>,
+    /// Look for objects that the release did not create and that would go along.
+    pub look_for_foreign: bool,
+    /// The namespace of manifests that name none.
+    pub namespace: String,
+}
+
+/// What an apply is to do.
+pub struct ApplyInput {
+    /// The release.
+    pub release: ReleaseName,
+    /// Its objects, as written.
+    pub manifests: Vec<Manifest>,
+    /// The policy to record; the recorded one stays where none is given.
+    pub policy: Option<Policy>,
+    /// Take up objects that belong to nobody.
+    pub adopt: bool,
+    /// Delete what the old version had and the new one lacks.
+    pub prune: bool,
+    /// Wait until all is ready.
+    pub wait: bool,
+    /// Create namespaces that do not exist and that the release does not bring.
+    pub create_namespace: bool,
+    /// How dependents of pruned objects are treated where the policy says nothing.
+    pub propagation: Propagation,
+    /// Notes of earlier stages, such as those on a chart's hooks.
+    pub notes: Vec<Note>,
+}
+
+/// A plan, and what carrying it out needs.
+pub struct Prepared {
+    /// The plan.
+    pub plan: Plan,
+    /// The manifests of an apply, as they will be sent.
+    pub manifests: BTreeMap<ObjectKey, Manifest>,
+    snapshot: Snapshot,
+    label: Option<String>,
+    record: Option<Record>,
+    /// Namespaces to create before anything else.
+    namespaces: Vec<String>,
+    /// Whether what the new version lacks was planned for deletion, so that what was not found of it is gone.
+    prune: bool,
+}
+
+/// Why an operation could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The input is wrong; nothing was touched.
+    #[error("{}", .0.join("\n"))]
+    Input(Vec<String>),
+    /// A guard refused it; nothing was touched.
+    #[error("{}", .0.join("\n"))]
+    Refused(Vec<String>),
+    /// The cluster could not be read well enough to be sure; nothing was touched.
+    #[error("{}", .0.join("\n"))]
+    Unreadable(Vec<String>),
+    /// There is no such release.
+    #[error("find release {0}")]
+    NoRelease(ReleaseName),
+    /// A request failed.
+    #[error(transparent)]
+    Cluster(#[from] Error),
+}
+
+impl From<PlanError> for OperationError {
+    fn from(error: PlanError) -> Self {
+        match error.kind {
+            PlanErrorKind::Input => Self::Input(error.problems),
+            PlanErrorKind::Refused => Self::Refused(error.problems),
+            PlanErrorKind::Unreadable => Self::Unreadable(error.problems),
+        }
+    }
+}
+
+/// Plans a deletion. Changes nothing.
+///
+/// # Errors
+///
+/// When there is no such release, the policy does not fit the cluster, or the cluster cannot be read.
+pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<Prepared, OperationError> {
+    let (catalog, record) = match &input.subject {
+        Subject::Release(release) => {
+            let (catalog, record) = tokio::try_join!(clusters.own.catalog(), Record::load(clusters, release))?;
+            (catalog, Some(record.ok_or_else(|| OperationError::NoRelease(release.clone()))?))
+        }
+        Subject::Manifests(_) => (clusters.own.catalog().await?, None),
+    };
+    let objects = match (&record, input.subject) {
+        (Some(record), _) => record.inventory.wanted(),
+        (None, Subject::Manifests(manifests)) if manifests.is_empty() => {
+            return Err(OperationError::Input(vec!["find an object in the input: it holds none".to_owned()]));
+        }
+        (None, Subject::Manifests(manifests)) => Wanted::of_manifests(&manifests, &input.namespace, &catalog),
+        (None, Subject::Release(_)) => Vec::new(),
+    };
+    let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
+    let policy = input.policy.or(recorded).unwrap_or_default();
+    let catalogs = catalogs(clusters, catalog, &policy.deletion).await?;
+    let release = record.as_ref().map(|record| &record.inventory.release);
+    let request = DeleteRequest {
+        release,
+        objects: &objects,
+        groups: &policy.deletion,
+        catalogs: &catalogs,
+        propagation: input.propagation,
+        operation: Operation::Delete,
+    };
+    let snapshot = look(clusters, &request).await?;
+    let mut plan = billhook_plan::plan_delete(&request, &snapshot)?;
+    if input.look_for_foreign {
+        let content = clusters.snapshot(&billhook_plan::blast_queries(&plan, &catalogs)).await;
+        billhook_plan::add_blast_notes(&mut plan, &content, release);
+    }
+    if let Some(max) = input.max_deletions {
+        billhook_plan::limit_deletions(&mut plan, max);
+    }
+    let label = release.map(ReleaseName::label_value);
+    Ok(Prepared { plan, manifests: BTreeMap::new(), snapshot, label, record, namespaces: Vec::new(), prune: true })
+}
+
+/// Carries out a deletion, and keeps the record of the release true.
+///
+/// # Errors
+///
+/// When the record cannot be written. What happens to objects is in the summary.
+pub async fn delete(
+    clusters: &Clusters,
+    mut prepared: Prepared,
+    options: &RunOptions,
+) -> Result<Summary, OperationError> {
+    if let Some(record) = &mut prepared.record {
+        record.deleting(clusters).await?;
+    }
+    let outcome = run(clusters, &prepared, options).await;
+    if let Some(record) = prepared.record {
+        record.deleted(clusters, &prepared.plan, &outcome).await?;
+    }
+    Ok(finished(outcome, clusters, options))
+}
+
+/// Plans an apply. Changes nothing.
+///
+/// # Errors
+///
+/// When the manifests or the policy do not fit the cluster, objects belong to somebody else, or the cluster cannot be
+/// read.
+pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
+    let (mut catalog, record) = tokio::try_join!(clusters.own.catalog(), Record::load(clusters, &input.release))?;
+    let not_served = add_defined_kinds(&mut catalog, &input.manifests);
+    let manifests = billhook_plan::prepare(input.manifests, &input.release, &catalog)?;
+    let record = record.unwrap_or_else(|| Record::new(input.release.clone()));
+    let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
+    let namespaces = missing_namespaces(clusters, &catalog, &manifests, &record.inventory).await?;
+    if !namespaces.is_empty() && !input.create_namespace {
+        let missing = |namespace| {
+            format!("find namespace {namespace}: create it, bring it with the release, or use --create-namespace")
+        };
+        return Err(OperationError::Input(namespaces.into_iter().map(missing).collect()));
+    }
+    let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
+    let request = ApplyRequest {
+        release: &input.release,
+        manifests: &manifests,
+        inventory: record.known(),
+        policy: &policy,
+        catalogs: &catalogs,
+        not_served: &not_served,
+        adopt: input.adopt,
+        prune: input.prune,
+        wait: input.wait,
+        propagation: input.propagation,
+    };
+    let mut snapshot = clusters.snapshot(&billhook_plan::apply_queries(&request)?).await;
+    let missing = billhook_plan::missing_apply_queries(&request, &snapshot);
+    snapshot.listings.extend(clusters.snapshot(&missing).await.listings);
+    let mut plan = billhook_plan::plan_apply(&request, &snapshot)?;
+    plan.notes.extend(input.notes);
+    plan.notes.sort_by_key(|note| note.severity);
+    let label = Some(input.release.label_value());
+    let manifests: BTreeMap<_, _> = manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
+    let record = Some(record.intend(&manifests, policy));
+    Ok(Prepared { plan, manifests, snapshot, label, record, namespaces, prune: input.prune })
+}
+
+/// Carries out an apply, and keeps the record of the release true.
+///
+/// # Errors
+///
+/// When a namespace cannot be created or the record cannot be written. What happens to objects is in the summary.
+pub async fn apply(
+    clusters: &Clusters,
+    mut prepared: Prepared,
+    options: &RunOptions,
+) -> Result<Summary, OperationError> {
+    for namespace in &prepared.namespaces {
+        create_namespace(clusters, namespace).await?;
+    }
+    if let Some(record) = &mut prepared.record {
+        record.applying(clusters, &prepared.plan, &prepared.manifests).await?;
+    }
+    let outcome = run(clusters, &prepared, options).await;
+    if let Some(record) = prepared.record {
+        record.applied(clusters, &prepared.plan, &outcome, prepared.prune).await?;
+    }
+    Ok(finished(outcome, clusters, options))
+}
+
+async fn run(clusters: &Clusters, prepared: &Prepared, options: &RunOptions) -> crate::run::Outcome {
+    let Prepared { plan, manifests, snapshot, label, .. } = prepared;
+    crate::run::run(plan, snapshot, clusters, manifests, label.clone(), options).await
+}
+
+/// The last event: with the requests counted after the record was written.
+fn finished(outcome: crate::run::Outcome, clusters: &Clusters, options: &RunOptions) -> Summary {
+    let mut summary = outcome.summary;
+    summary.requests = clusters.requests();
+    (options.sink)(crate::Event::Finished(summary.clone()));
+    summary
+}
+
+impl Clusters {
+    /// Asks each cluster its own queries.
+    pub(crate) async fn snapshot(&self, queries: &[billhook_plan::Query]) -> Snapshot {
+        let mut by_cluster: BTreeMap<Option<&str>, Vec<billhook_plan::Query>> = BTreeMap::new();
+        for query in queries {
+            by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
+        }
+        let asked = by_cluster.iter().map(|(cluster, queries)| self.get(*cluster).snapshot(queries));
+        Snapshot { listings: futures::future::join_all(asked).await.into_iter().flatten().collect() }
+    }
+}
+
+/// The snapshot a deletion needs: what the label shows, then what the label did not show.
+async fn look(clusters: &Clusters, request: &DeleteRequest<'_>) -> Result<Snapshot, OperationError> {
+    let mut snapshot = clusters.snapshot(&billhook_plan::delete_queries(request)?).await;
+    let missing = billhook_plan::missing_queries(request, &snapshot);
+    snapshot.listings.extend(clusters.snapshot(&missing).await.listings);
+    Ok(snapshot)
+}
+
+/// The catalogs of the release's own cluster and of those targets that the groups name.
+async fn catalogs(clusters: &Clusters, own: Catalog, groups: &[DeletionGroup]) -> Result<Catalogs, OperationError> {
+    let named: BTreeSet<&String> = groups.iter().filter_map(|group| group.target.as_ref()).collect();
+    let mut catalogs = BTreeMap::from([(None, own)]);
+    for (name, cluster) in clusters.targets.iter().filter(|(name, _)| named.contains(name)) {
+        catalogs.insert(Some(name.clone()), cluster.catalog().await?);
+    }
+    Ok(Catalogs(catalogs))
+}
+
+/// The kinds that the manifests' own CRDs define: known from now on, and those the cluster does not serve yet.
+fn add_defined_kinds(catalog: &mut Catalog, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
+    let definitions = manifests.iter().filter(|manifest| manifest.key.kind == wellknown::crd());
+    let mut not_served = BTreeSet::new();
+    for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value)) {
+        if catalog.get(&defined.kind).is_none() {
+            not_served.insert(defined.kind.clone());
+        }
+        catalog.insert_missing(defined);
+    }
+    not_served
+}
+
+/// Namespaces that objects lie in, that the release does not bring, and that do not exist.
+async fn missing_namespaces(
+    clusters: &Clusters,
+    catalog: &Catalog,
+    manifests: &[Manifest],
+    inventory: &Inventory,
+) -> Result<Vec<String>, OperationError> {
+    let kind = wellknown::namespace();
+    let Some(resource) = catalog.get(&kind).map(|namespace| Resource::of(namespace, None)) else {
+        return Ok(Vec::new());
+    };
+    let brought: BTreeSet<_> = manifests.iter().filter(|m| m.key.kind == kind).map(|m| m.key.name.as_str()).collect();
+    let known: BTreeSet<_> =
+        inventory.entries.iter().filter(|(_, e)| e.uid.is_some()).filter_map(|(k, _)| k.namespace.as_deref()).collect();
+    let used = manifests.iter().filter_map(|m| m.key.namespace.as_deref());
+    let used: BTreeSet<_> = used.chain([inventory.release.namespace()]).collect();
+    let unsure = used.into_iter().filter(|n| *n != "default" && !brought.contains(n) && !known.contains(n));
+    let asked = unsure.map(|namespace| {
+        let (key, resource) = (ObjectKey::new(kind.clone(), None, namespace), &resource);
+        async move { (namespace, clusters.own.get_meta(resource, &key).await) }
+    });
+    let mut missing = Vec::new();
+    for (namespace, answer) in futures::future::join_all(asked).await {
+        match answer {
+            Ok(None) => missing.push(namespace.to_owned()),
+            Ok(Some(found)) if found.deleting => {
+                let problem = format!("use namespace {namespace}: it is being deleted; wait until it is gone");
+                return Err(OperationError::Refused(vec![problem]));
+            }
+            // Who may not read namespaces may still write into them.
+            Ok(Some(_)) => {}
+            Err(error) if *error.kind() == ErrorKind::Forbidden => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(missing)
+}
+
+async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let kind = wellknown::namespace();
+    let resource = Resource { kind, version: "v1".into(), plural: "namespaces".into(), namespaced: false };
+    clusters.own.apply(&resource, &manifest, &ApplyOptions { force_conflicts: false, dry_run: false }).await?;
+    Ok(())
+}
+
+/// The objects of a plan that a delete node holds.
+fn tasks(plan: &Plan) -> BTreeSet<&ObjectKey> {
+    let work = plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
+}

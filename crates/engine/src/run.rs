@@ -1,0 +1,276 @@
+//! Carries out a plan's graph: a node starts when all before it are done, and nothing starts after a failure.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use billhook_cluster::{Cluster, InventoryStore, Known};
+use billhook_objects::{Manifest, ObjectKey, Uid};
+use billhook_plan::{Listed, Listing, Plan, QueryId, Snapshot, Work};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Sink, Status, Summary, apply::run_apply, blockers,
+    delete::run_delete,
+};
+
+/// The clusters a plan acts on.
+#[derive(Clone)]
+pub struct Clusters {
+    /// The release's own.
+    pub own: Cluster,
+    /// Others, by the name a policy's `targetName` has for them.
+    pub targets: BTreeMap<String, Cluster>,
+    /// The time of the call, as RFC 3339 writes it: it is noted with the record of a release.
+    pub now: String,
+}
+
+impl Clusters {
+    /// The cluster of a node or query; a target that is not there was refused when the plan was made.
+    pub(crate) fn get(&self, name: Option<&str>) -> &Cluster {
+        name.and_then(|name| self.targets.get(name)).unwrap_or(&self.own)
+    }
+
+    /// The store of releases' records, in the release's own cluster.
+    pub(crate) fn inventory(&self) -> InventoryStore {
+        self.own.inventory().stamped(self.now.as_str())
+    }
+
+    /// The requests sent so far by verb, all clusters together.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        let mut sum = BTreeMap::new();
+        for cluster in std::iter::once(&self.own).chain(self.targets.values()) {
+            for (verb, count) in cluster.requests().by_verb() {
+                *sum.entry(verb.to_owned()).or_insert(0) += count;
+            }
+        }
+        sum
+    }
+}
+
+/// How a plan is carried out.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// How long all may take; no limit where none is given.
+    pub timeout: Option<Duration>,
+    /// Cancelled by the user: nothing more is sent, and what is left is said.
+    pub stop: CancellationToken,
+    /// Where events go.
+    pub sink: Sink,
+    /// Take over fields that another manager owns.
+    pub force_conflicts: bool,
+}
+
+/// What all nodes of a run share.
+pub(crate) struct Context<'a> {
+    pub plan: &'a Plan,
+    pub clusters: &'a Clusters,
+    pub manifests: &'a BTreeMap<ObjectKey, Manifest>,
+    /// The value of the release's label; none where manifests alone name the objects.
+    pub label: Option<String>,
+    pub options: &'a RunOptions,
+    pub deadline: Option<Instant>,
+    listings: HashMap<QueryId, &'a Listing>,
+}
+
+impl<'a> Context<'a> {
+    /// What the snapshot knows of a query, as the start of its watch.
+    pub fn known(&self, query: QueryId) -> Known {
+        match self.listings.get(&query).map(|listing| &listing.found) {
+            Some(Listed::Items { resource_version, items }) => Known {
+                resource_version: resource_version.clone(),
+                objects: items.iter().map(|o| (o.namespace.clone(), o.name.clone(), o.uid.clone())).collect(),
+            },
+            _ => Known::default(),
+        }
+    }
+
+    pub fn emit(&self, event: Event) {
+        (self.options.sink)(event);
+    }
+
+    /// When a node must have ended: its own limit or that of the whole run, whichever comes first.
+    pub fn deadline(&self, node: usize) -> Option<Instant> {
+        let own = self.plan.nodes[node].timeout.map(|limit| Instant::now() + limit.0);
+        match (own, self.deadline) {
+            (Some(own), Some(all)) => Some(own.min(all)),
+            (own, all) => own.or(all),
+        }
+    }
+}
+
+/// How a node ended.
+pub(crate) struct NodeResult {
+    pub status: Status,
+    /// What is not done, with what the node itself knows of the reason.
+    pub left: Vec<(ObjectKey, Option<Blocker>)>,
+    pub gone: Vec<ObjectKey>,
+    pub applied: Vec<AppliedObject>,
+    pub unchanged: usize,
+    pub finalizers_removed: Vec<FinalizersRemoved>,
+    pub recreated: Vec<ObjectKey>,
+}
+
+impl NodeResult {
+    pub fn new(status: Status) -> Self {
+        Self {
+            status,
+            left: Vec::new(),
+            gone: Vec::new(),
+            applied: Vec::new(),
+            unchanged: 0,
+            finalizers_removed: Vec::new(),
+            recreated: Vec::new(),
+        }
+    }
+}
+
+/// What our own write returned: remembered, so that applying it again unchanged costs nothing.
+pub(crate) struct AppliedObject {
+    pub object: ObjectKey,
+    pub uid: Uid,
+    pub resource_version: String,
+}
+
+/// How a run ended: the summary for people, and what the record of the release needs.
+pub(crate) struct Outcome {
+    pub summary: Summary,
+    pub gone: Vec<ObjectKey>,
+    pub applied: Vec<AppliedObject>,
+}
+
+/// Carries out a plan.
+pub(crate) async fn run(
+    plan: &Plan,
+    snapshot: &Snapshot,
+    clusters: &Clusters,
+    manifests: &BTreeMap<ObjectKey, Manifest>,
+    label: Option<String>,
+    options: &RunOptions,
+) -> Outcome {
+    let begun = Instant::now();
+    let by_query: HashMap<_, _> = snapshot.listings.iter().map(|listing| (&listing.query, listing)).collect();
+    let listings =
+        plan.queries.iter().enumerate().filter_map(|(id, q)| by_query.get(q).map(|listing| (id, *listing))).collect();
+    let deadline = options.timeout.map(|limit| begun + limit);
+    let context = Context { plan, clusters, manifests, label, options, deadline, listings };
+    context.emit(Event::Started {
+        format: EVENT_FORMAT,
+        operation: plan.operation,
+        release: plan.release.clone(),
+        nodes: plan.nodes.iter().map(|node| (node.title.clone(), size(&node.work))).collect(),
+    });
+    let results = run_nodes(&context).await;
+    summarize(&context, results, begun).await
+}
+
+async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
+    let nodes = &context.plan.nodes;
+    let mut results: Vec<Option<NodeResult>> = nodes.iter().map(|_| None).collect();
+    let mut started = vec![false; nodes.len()];
+    let mut running = FuturesUnordered::new();
+    let mut failed = false;
+    loop {
+        for (index, node) in nodes.iter().enumerate() {
+            let done = |before: &usize| results[*before].as_ref().is_some_and(|r| r.status == Status::Done);
+            if !started[index] && !failed && !context.options.stop.is_cancelled() && node.after.iter().all(done) {
+                started[index] = true;
+                running.push(async move { (index, run_node(context, index).await) });
+            }
+        }
+        let Some((index, result)) = running.next().await else { return results };
+        failed |= result.status != Status::Done;
+        results[index] = Some(result);
+    }
+}
+
+async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
+    let begun = Instant::now();
+    let node = &context.plan.nodes[index];
+    context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
+    let result = match &node.work {
+        Work::Apply(work) => run_apply(context, index, work).await,
+        Work::Delete(work) => run_delete(context, index, work).await,
+    };
+    context.emit(Event::NodeFinished {
+        node: index,
+        title: node.title.clone(),
+        status: result.status,
+        objects: result.gone.len() + result.applied.len() + result.unchanged,
+        elapsed_ms: millis(begun),
+    });
+    result
+}
+
+async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begun: Instant) -> Outcome {
+    let mut outcome = Outcome {
+        summary: Summary {
+            status: Status::Done,
+            gone: 0,
+            applied: 0,
+            unchanged: 0,
+            left: Vec::new(),
+            uncovered: context.plan.uncovered.clone(),
+            finalizers_removed: Vec::new(),
+            recreated: Vec::new(),
+            requests: BTreeMap::new(),
+            elapsed_ms: 0,
+        },
+        gone: Vec::new(),
+        applied: Vec::new(),
+    };
+    for (node, result) in context.plan.nodes.iter().zip(results) {
+        let result = result.unwrap_or_else(|| {
+            let mut result = NodeResult::new(Status::NotStarted);
+            let objects = objects(&node.work);
+            result.left = objects.into_iter().map(|object| (object, Some(Blocker::NotStarted))).collect();
+            result
+        });
+        let summary = &mut outcome.summary;
+        if result.status != Status::NotStarted {
+            summary.status = summary.status.max(result.status);
+        } else if context.options.stop.is_cancelled() {
+            summary.status = summary.status.max(Status::Interrupted);
+        }
+        summary.left.extend(blockers::explain(context, node, result.left).await);
+        summary.unchanged += result.unchanged;
+        summary.finalizers_removed.extend(result.finalizers_removed);
+        summary.recreated.extend(result.recreated);
+        outcome.gone.extend(result.gone);
+        outcome.applied.extend(result.applied);
+    }
+    let summary = &mut outcome.summary;
+    (summary.gone, summary.applied) = (outcome.gone.len(), outcome.applied.len());
+    summary.requests = context.clusters.requests();
+    summary.elapsed_ms = millis(begun);
+    outcome
+}
+
+fn size(work: &Work) -> usize {
+    match work {
+        Work::Apply(work) => work.objects.len(),
+        Work::Delete(work) => work.objects.len(),
+    }
+}
+
+fn objects(work: &Work) -> Vec<ObjectKey> {
+    match work {
+        Work::Apply(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
+        Work::Delete(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
+    }
+}
+
+pub(crate) fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Waits for a moment that may never come.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
