@@ -23,8 +23,21 @@ pub(crate) trait Shape: DeserializeOwned + Send + 'static {
     const LIST: &'static str;
     /// What is asked for in a single read and in a watch.
     const ITEM: &'static str;
+    /// Whether the caller relies on being told that an object is gone, and not merely out of a selector's sight.
+    const TELLS_GONE: bool;
+    /// The metadata.
+    fn meta(&self) -> &Observed;
+
     /// Who the object is, and in which version.
-    fn id(&self) -> Id<'_>;
+    fn id(&self) -> Id<'_> {
+        let meta = self.meta();
+        Id {
+            namespace: meta.namespace.as_deref(),
+            name: &meta.name,
+            uid: &meta.uid,
+            resource_version: &meta.resource_version,
+        }
+    }
 }
 
 /// Who an object is, and in which version.
@@ -43,9 +56,10 @@ pub(crate) struct Meta(pub(crate) Observed);
 impl Shape for Meta {
     const LIST: &'static str = META_LIST;
     const ITEM: &'static str = META;
+    const TELLS_GONE: bool = true;
 
-    fn id(&self) -> Id<'_> {
-        id(&self.0)
+    fn meta(&self) -> &Observed {
+        &self.0
     }
 }
 
@@ -59,9 +73,10 @@ pub(crate) struct Full<T> {
 impl<T: DeserializeOwned + Send + 'static> Shape for Full<T> {
     const LIST: &'static str = JSON;
     const ITEM: &'static str = JSON;
+    const TELLS_GONE: bool = false;
 
-    fn id(&self) -> Id<'_> {
-        id(&self.meta)
+    fn meta(&self) -> &Observed {
+        &self.meta
     }
 }
 
@@ -71,15 +86,6 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Full<T> {
         let Meta(meta) = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
         let value = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
         Ok(Self { meta, value })
-    }
-}
-
-fn id(meta: &Observed) -> Id<'_> {
-    Id {
-        namespace: meta.namespace.as_deref(),
-        name: &meta.name,
-        uid: &meta.uid,
-        resource_version: &meta.resource_version,
     }
 }
 

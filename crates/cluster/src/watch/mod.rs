@@ -60,9 +60,8 @@ pub enum ObjectChange<T = Value> {
 impl Cluster {
     /// Watches a query's objects by their metadata, from where `known` was read.
     ///
-    /// An object that reappears under its name with another UID is reported gone first. With a label selector, the
-    /// API server says DELETED also of an object that merely lost its labels: such an object is read once, unless its
-    /// deletion was asked for here. Dropping the stream ends the request.
+    /// An object that reappears under its name with another UID is reported gone first; one that merely lost the
+    /// labels of the query is not. Dropping the stream ends the request.
     pub fn watch(&self, query: &Query, known: Known) -> impl Stream<Item = Change> + Send + Unpin + use<> {
         stream_of(Watcher::<Meta>::new(self.clone(), query.clone(), known)).map(|raw| match raw {
             Raw::Present(Meta(observed)) => Change::Present(observed),

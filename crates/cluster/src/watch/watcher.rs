@@ -176,7 +176,10 @@ impl<S: Shape> Watcher<S> {
             Select::Names(names) if names.len() == 1 => format!("metadata.name={}", names[0]),
             _ => String::new(),
         };
-        let labels = if let Select::Labels(selector) = &self.query.select { selector.as_str() } else { "" };
+        let labels = match &self.query.select {
+            Select::Labels(selector) if self.own_label().is_none() => selector.as_str(),
+            _ => "",
+        };
         let parameters = [
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
@@ -308,18 +311,34 @@ impl<S: Shape> Watcher<S> {
         }
     }
 
-    fn is_meant(&self, name: &str) -> bool {
-        match &self.query.select {
-            Select::Names(names) => names.iter().any(|wanted| wanted == name),
-            Select::All | Select::Labels(_) => true,
+    /// The label that is looked at here and not by the server, if the query can be watched so.
+    ///
+    /// A watch with a label selector says DELETED also of an object that merely lost the label. Without a selector
+    /// DELETED means gone; the price is the changes of other objects, so it is paid within one namespace only.
+    fn own_label(&self) -> Option<(&str, &str)> {
+        let Select::Labels(selector) = &self.query.select else { return None };
+        let everywhere = self.query.resource.namespaced && self.query.namespace.is_none();
+        let (label, value) = selector.split_once('=').filter(|_| S::TELLS_GONE && !everywhere)?;
+        let plain = |text: &str| !text.contains(['=', ',', '!', ' ', '(']);
+        (plain(label) && plain(value)).then_some((label, value))
+    }
+
+    fn is_meant(&self, object: &S) -> bool {
+        let meta = object.meta();
+        match (&self.query.select, self.own_label()) {
+            (Select::Names(names), _) => names.contains(&meta.name),
+            (_, Some((label, value))) => {
+                meta.labels.get(label).is_some_and(|v| v == value) || self.known.contains_key(&key(&object.id()))
+            }
+            (Select::All | Select::Labels(_), None) => true,
         }
     }
 
     fn present(&mut self, object: S) {
-        let id = object.id();
-        if !self.is_meant(id.name) {
+        if !self.is_meant(&object) {
             return;
         }
+        let id = object.id();
         let key = key(&id);
         let version = Version { uid: id.uid.clone(), resource_version: Some(id.resource_version.into()) };
         match self.known.get_mut(&key) {
@@ -337,15 +356,17 @@ impl<S: Shape> Watcher<S> {
     }
 
     async fn deleted(&mut self, object: S) {
-        let id = object.id();
-        if !self.is_meant(id.name) {
+        if !self.is_meant(&object) {
             return;
         }
+        let id = object.id();
         let (key, uid) = (key(&id), id.uid.clone());
         if self.known.get(&key).is_some_and(|known| known.uid == uid) {
             self.known.remove(&key);
         }
-        let raw = judge(&self.cluster, &self.query, key, uid).await;
+        // Whoever asked for its deletion may take a DELETED for what it says where nothing held the object.
+        let sure = self.own_label().is_some() || object.meta().finalizers.is_empty() && self.cluster.was_asked(&uid);
+        let raw = if sure { gone(key, uid) } else { judge(&self.cluster, &self.query, key, uid).await };
         self.queue.push_back(raw);
     }
 
@@ -409,9 +430,9 @@ async fn reads<S: Shape>(cluster: &Cluster, query: &Query, known: &HashMap<Key, 
     Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect())
 }
 
-/// Whether an object that the query does not show any more is gone. It may merely have lost the labels.
+/// Whether an object that a list or watch by labels does not show any more is gone: it may merely have lost them.
 async fn judge<S: Shape>(cluster: &Cluster, query: &Query, key: Key, uid: Uid) -> Raw<S> {
-    if matches!(query.select, Select::Labels(_)) && !cluster.was_asked(&uid) {
+    if matches!(query.select, Select::Labels(_)) {
         let read = cluster.fetch_one::<S>(&query.resource, key.0.as_deref(), &key.1, true).await;
         if let Ok(Some(object)) = read
             && *object.id().uid == uid

@@ -237,7 +237,7 @@ async fn an_object_that_merely_lost_its_labels_is_not_gone() {
         None => None,
     });
     let select = Select::Labels("a=b".into());
-    let mut watch = cluster.watch(&query(Some("a"), select), known("10", &[("kept", "1"), ("went", "2")]));
+    let mut watch = cluster.watch(&query(None, select), known("10", &[("kept", "1"), ("went", "2")]));
     let driver = async {
         opened(&ends, 1).await;
         send(&ends, "DELETED", &object("kept", "1", 20));
@@ -248,6 +248,27 @@ async fn an_object_that_merely_lost_its_labels_is_not_gone() {
         assert_eq!(next(&mut watch).await, "gone went 2");
     };
     tokio::join!(driver, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_one_namespace_labels_are_looked_at_here_so_that_deleted_means_gone() {
+    let (cluster, ends, log) = watching(|_, _| None);
+    let select = Select::Labels("a=b".into());
+    let mut watch = cluster.watch(&query(Some("a"), select), known("10", &[("ours", "1")]));
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "MODIFIED", &object("foreign", "9", 11));
+        send(&ends, "DELETED", &object("foreign", "9", 12));
+        // It lost its label, and is still watched.
+        send(&ends, "MODIFIED", &object("ours", "1", 13));
+        send(&ends, "DELETED", &object("ours", "1", 14));
+    };
+    let expected = async {
+        assert_eq!(next(&mut watch).await, "ours 1");
+        assert_eq!(next(&mut watch).await, "gone ours 1");
+    };
+    tokio::join!(driver, expected);
+    assert!(!log.lines().last().unwrap().contains("labelSelector"));
 }
 
 #[tokio::test(start_paused = true)]
