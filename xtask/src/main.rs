@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod test;
 mod testbed;
 
@@ -21,6 +22,7 @@ struct Cli {
 enum Task {
     Bench(bench::Args),
     Demo(demo::Args),
+    Dist(dist::Args),
     Test(test::Args),
     Testbed(testbed::Args),
 }
@@ -28,6 +30,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Demo(args) => demo::run(args),
+        Task::Dist(args) => dist::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Test(args) => test::run(args),
         Task::Testbed(args) => testbed::run(args),

@@ -19,14 +19,29 @@ pub(crate) struct ChartArgs {
     #[arg(long, value_name = "REF", group = "source")]
     pub(crate) chart: Option<String>,
     /// A file with values for the chart; later ones count more
-    #[arg(long, value_name = "FILE", requires = "chart")]
+    #[arg(long, value_name = "FILE")]
     values: Vec<PathBuf>,
     /// A single value for the chart
-    #[arg(long, value_name = "KEY=VALUE", requires = "chart")]
+    #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The version of the chart, or a range
-    #[arg(long, value_name = "VERSION", requires = "chart")]
+    #[arg(long, value_name = "VERSION")]
     chart_version: Option<String>,
+}
+
+impl ChartArgs {
+    /// Refuses what only a chart can have where there is none.
+    pub(crate) fn check(&self) -> Result<(), CommandError> {
+        let flags = [
+            ("--values", !self.values.is_empty()),
+            ("--set", !self.set.is_empty()),
+            ("--chart-version", self.chart_version.is_some()),
+        ];
+        match flags.into_iter().find(|(_, given)| *given && self.chart.is_none()) {
+            Some((flag, _)) => Err(CommandError::input(format!("{flag} needs --chart <REF>"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Renders a chart with `helm template` for the version and kinds of the cluster.

@@ -9,7 +9,7 @@ pub(crate) mod plan;
 pub(crate) mod status;
 pub(crate) mod validate;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use crate::{
     World,
@@ -40,10 +40,15 @@ pub(crate) async fn run(world: World) -> Exit {
         stderr_terminal: world.stderr_terminal,
         stdin: Mutex::new(Some(world.stdin)),
         connect: world.connect,
+        server: Mutex::default(),
     };
     let mut interrupts = Interrupts(world.interrupts);
     let done = dispatch(&session, &mut interrupts, cli.command).await;
-    done.unwrap_or_else(|error| {
+    done.unwrap_or_else(|mut error| {
+        if error.unreachable {
+            let server = session.server.lock().unwrap_or_else(PoisonError::into_inner);
+            error.hints.push(format!("the server is {server}; is it the right one, and does it run?"));
+        }
         printer.error(&error, program);
         error.exit
     })

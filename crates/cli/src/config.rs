@@ -95,5 +95,5 @@ fn read(path: &Path) -> Result<Kubeconfig, CommandError> {
 
 fn wrong(what: &str, error: &dyn std::error::Error) -> CommandError {
     let problem = Problem::Said(format!("failed to {what}"), vec![error.to_string()]);
-    CommandError { exit: Exit::Input, problems: vec![problem], hints: Vec::new() }
+    CommandError { exit: Exit::Input, problems: vec![problem], hints: Vec::new(), unreachable: false }
 }

@@ -49,6 +49,8 @@ pub(crate) struct CommandError {
     pub(crate) problems: Vec<Problem>,
     /// What to do about it.
     pub(crate) hints: Vec<String>,
+    /// Whether the server could not be reached, so that it is worth saying which one it is.
+    pub(crate) unreachable: bool,
 }
 
 /// One thing that is wrong.
@@ -63,7 +65,7 @@ pub(crate) enum Problem {
 impl CommandError {
     /// An error that ends in this way.
     pub(crate) fn new(exit: Exit, problem: impl Into<String>) -> Self {
-        Self { exit, problems: vec![Problem::Said(problem.into(), Vec::new())], hints: Vec::new() }
+        Self { exit, problems: vec![Problem::Said(problem.into(), Vec::new())], hints: Vec::new(), unreachable: false }
     }
 
     /// Wrong input.
@@ -73,7 +75,7 @@ impl CommandError {
 
     /// Everything that is wrong with the input.
     pub(crate) fn inputs(problems: Vec<Problem>) -> Self {
-        Self { exit: Exit::Input, problems, hints: Vec::new() }
+        Self { exit: Exit::Input, problems, hints: Vec::new(), unreachable: false }
     }
 
     /// Something that failed: `failed to …`, and its causes, each said once.
@@ -93,6 +95,10 @@ impl Problem {
     pub(crate) fn failed(error: &(dyn std::error::Error + 'static)) -> Self {
         let said = format!("failed to {error}");
         let mut causes: Vec<String> = Vec::new();
+        let innermost = std::iter::successors(error.source(), |cause| cause.source()).last();
+        if innermost.is_some_and(|cause| said.contains(&cause.to_string())) {
+            return Self::Said(said, causes);
+        }
         let mut next = error.source();
         while let Some(cause) = next {
             let text = cause.to_string();
@@ -120,7 +126,12 @@ impl From<String> for Problem {
 }
 
 fn said(exit: Exit, problems: Vec<String>) -> CommandError {
-    CommandError { exit, problems: problems.into_iter().map(Problem::from).collect(), hints: Vec::new() }
+    CommandError {
+        exit,
+        problems: problems.into_iter().map(Problem::from).collect(),
+        hints: Vec::new(),
+        unreachable: false,
+    }
 }
 
 impl From<OperationError> for CommandError {
@@ -140,7 +151,8 @@ impl From<OperationError> for CommandError {
 
 impl From<billhook_cluster::Error> for CommandError {
     fn from(error: billhook_cluster::Error) -> Self {
-        Self::failed(Exit::Failed, &error)
+        let unreachable = *error.kind() == billhook_cluster::ErrorKind::Unreachable;
+        Self { unreachable, ..Self::failed(Exit::Failed, &error) }
     }
 }
 

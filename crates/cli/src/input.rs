@@ -16,7 +16,7 @@ use files::Text;
 pub(crate) use files::read_texts;
 
 use crate::{
-    error::{CommandError, Exit, Problem},
+    error::{CommandError, Problem},
     session::Session,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Sources {
     #[arg(long, short, value_name = "DIR", group = "source")]
     pub(crate) kustomize: Option<PathBuf>,
     /// Go into the subfolders of folders
-    #[arg(long, short = 'R', requires = "filename")]
+    #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
 }
 
@@ -54,6 +54,9 @@ pub(crate) enum Purpose {
 
 /// Reads all sources.
 pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose) -> Result<Input, CommandError> {
+    if sources.recursive && sources.filename.is_empty() {
+        return Err(CommandError::input("-R goes into the subfolders of what -f names, and there is no -f"));
+    }
     if let Some(dir) = &sources.kustomize {
         let kubectl = session.tool("BILLHOOK_KUBECTL", "kubectl");
         let manifests = billhook_charts::kustomize(&session.path(dir), &kubectl).await?;
@@ -175,7 +178,6 @@ impl<'a> Reader<'a> {
     }
 
     fn policy_document(&mut self, document: PolicyDocument, line: usize, text: &Text) {
-        warn(self.session, &document.warnings, &text.content);
         let place = format!("{}:{line}", text.name);
         if let Some(first) = &self.document {
             let problem = format!("{place}: a second ProviderConfiguration or DeployItem; the first is {first}");
@@ -186,6 +188,7 @@ impl<'a> Reader<'a> {
             self.hint("deploy the chart itself with --chart REF".to_owned());
             return self.problem(format!("{place}: it deploys a chart, and only manifests are deployed from it"));
         }
+        warn(self.session, &document.warnings, &text.content);
         for entry in document.manifests {
             let place = format!("{}:{}", text.name, entry.line);
             match (entry.policy, self.purpose) {
@@ -228,7 +231,7 @@ impl<'a> Reader<'a> {
         if self.problems.is_empty() {
             return Ok(self.input);
         }
-        Err(CommandError { exit: Exit::Input, problems: self.problems, hints: self.hints })
+        Err(CommandError { hints: self.hints, ..CommandError::inputs(self.problems) })
     }
 }
 

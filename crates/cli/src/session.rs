@@ -33,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) stderr_terminal: bool,
     pub(crate) stdin: Mutex<Option<Box<dyn Read + Send>>>,
     pub(crate) connect: Connect,
+    /// The address of the release's own cluster, once it is known.
+    pub(crate) server: Mutex<String>,
 }
 
 /// A cluster to talk to, and the namespace to talk about.
@@ -91,6 +93,7 @@ impl Session {
     /// Connects to the cluster that flags, kubeconfig and environment name. No request is sent yet.
     pub(crate) async fn connection(&self) -> Result<Connection, CommandError> {
         let config = config::load(self).await?;
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = config.cluster_url.to_string();
         let namespace = self.common.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         Ok(Connection { cluster: (self.connect)(config, self.options())?, namespace })
     }

@@ -19,6 +19,7 @@ pub async fn dry_run(
     plan: &Plan,
     clusters: &Clusters,
     manifests: &BTreeMap<ObjectKey, Manifest>,
+    force_conflicts: bool,
 ) -> Vec<(ObjectKey, Option<String>)> {
     let mut requests = Vec::new();
     for node in &plan.nodes {
@@ -39,7 +40,7 @@ pub async fn dry_run(
                 let written = work.objects.iter().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
                 requests.extend(written.map(|(task, manifest)| {
                     async move {
-                        let options = ApplyOptions { force_conflicts: false, dry_run: true };
+                        let options = ApplyOptions { force_conflicts, dry_run: true };
                         let answer = cluster.apply(&as_written(task, manifest), &manifest.value, &options).await;
                         (task.object.clone(), answer.err().map(|error| error.message()))
                     }

@@ -123,7 +123,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     let objects = match (&record, input.subject) {
         (Some(record), _) => record.inventory.wanted(),
         (None, Subject::Manifests(manifests)) if manifests.is_empty() => {
-            return Err(OperationError::Input(vec!["find an object in the input: it holds none".to_owned()]));
+            return Err(OperationError::Input(vec!["the input holds no object".to_owned()]));
         }
         (None, Subject::Manifests(manifests)) => Wanted::of_manifests(&manifests, &input.namespace, &catalog),
         (None, Subject::Release(_)) => Vec::new(),
@@ -188,7 +188,9 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let namespaces = missing_namespaces(clusters, &catalog, &manifests, &record.inventory).await?;
     if !namespaces.is_empty() && !input.create_namespace {
         let missing = |namespace| {
-            format!("find namespace {namespace}: create it, bring it with the release, or use --create-namespace")
+            format!(
+                "namespace {namespace} does not exist: create it, bring it with the release, or use --create-namespace"
+            )
         };
         return Err(OperationError::Input(namespaces.into_iter().map(missing).collect()));
     }
@@ -322,7 +324,7 @@ async fn missing_namespaces(
         match answer {
             Ok(None) => missing.push(namespace.to_owned()),
             Ok(Some(found)) if found.deleting => {
-                let problem = format!("use namespace {namespace}: it is being deleted; wait until it is gone");
+                let problem = format!("namespace {namespace} is being deleted: wait until it is gone");
                 return Err(OperationError::Refused(vec![problem]));
             }
             // Who may not read namespaces may still write into them.

@@ -196,6 +196,14 @@ impl ReleaseName {
         let digest: String = Sha256::digest(full.as_bytes()).iter().take(5).map(|b| format!("{b:02x}")).collect();
         format!("{}-{digest}", &full[..52])
     }
+
+    /// How people know the release behind a label's value: `NAMESPACE/NAME`, or the value itself where it was shortened.
+    pub fn shown(label_value: &str) -> String {
+        match label_value.split_once('.').and_then(|(name, namespace)| Self::new(namespace, name).ok()) {
+            Some(release) if release.label_value() == label_value && label_value.len() < 63 => release.to_string(),
+            _ => label_value.to_owned(),
+        }
+    }
 }
 
 /// Prints `namespace/name`.

@@ -94,6 +94,7 @@ pub(crate) struct Planned {
 
 /// Reads the input and plans; changes nothing.
 pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, CommandError> {
+    what.chart.check()?;
     let connection = session.connection().await?;
     let release = connection.release(&what.name)?;
     let (input, notes) = match &what.chart.chart {
@@ -116,13 +117,8 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
         propagation: Propagation::from(what.cascade),
         notes,
     };
-    let prepared = billhook_engine::prepare_apply(&clusters, apply).await.map_err(|error| explain(error.into()))?;
+    let prepared = billhook_engine::prepare_apply(&clusters, apply).await?;
     Ok(Planned { prepared, clusters, item_timeout: input.timeout })
-}
-
-/// Says what to do about objects that belong to nobody.
-fn explain(error: CommandError) -> CommandError {
-    if error.exit == Exit::Refused { error.hint("--adopt takes up objects that belong to nobody") } else { error }
 }
 
 /// Runs the command.
@@ -136,7 +132,9 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
             return Ok(Exit::Done);
         }
         DryRun::Server => {
-            return interrupts.unless(async { Ok(operate::dry_run(session, &prepared, &clusters).await) }).await;
+            return interrupts
+                .unless(async { Ok(operate::dry_run(session, &prepared, &clusters, force_conflicts).await) })
+                .await;
         }
         DryRun::None => {}
     }

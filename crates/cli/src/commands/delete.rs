@@ -117,7 +117,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: De
             return Ok(Exit::Done);
         }
         DryRun::Server => {
-            return interrupts.unless(async { Ok(operate::dry_run(session, &prepared, &clusters).await) }).await;
+            return interrupts.unless(async { Ok(operate::dry_run(session, &prepared, &clusters, false).await) }).await;
         }
         DryRun::None => {}
     }

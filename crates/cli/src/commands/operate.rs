@@ -127,8 +127,13 @@ struct Answer {
 }
 
 /// Sends every request with `dryRun=All` and prints the plan and the answers.
-pub(crate) async fn dry_run(session: &Session, prepared: &Prepared, clusters: &Clusters) -> Exit {
-    let answers = billhook_engine::dry_run(&prepared.plan, clusters, &prepared.manifests).await;
+pub(crate) async fn dry_run(
+    session: &Session,
+    prepared: &Prepared,
+    clusters: &Clusters,
+    force_conflicts: bool,
+) -> Exit {
+    let answers = billhook_engine::dry_run(&prepared.plan, clusters, &prepared.manifests, force_conflicts).await;
     let answers: Vec<_> =
         answers.into_iter().map(|(object, message)| Answer { object, accepted: message.is_none(), message }).collect();
     let refused = answers.iter().filter(|answer| !answer.accepted).count();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    error::{CommandError, Exit, Problem},
+    error::{CommandError, Problem},
     session::Session,
 };
 
@@ -63,7 +63,7 @@ impl Texts {
     /// The texts, if nothing is wrong.
     pub(crate) fn check(self) -> Result<Vec<Text>, CommandError> {
         let Self { texts, problems, hints } = self;
-        if problems.is_empty() { Ok(texts) } else { Err(CommandError { exit: Exit::Input, problems, hints }) }
+        if problems.is_empty() { Ok(texts) } else { Err(CommandError { hints, ..CommandError::inputs(problems) }) }
     }
 }
 

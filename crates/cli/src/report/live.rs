@@ -34,6 +34,7 @@ struct Group {
     total: usize,
     done: usize,
     verb: &'static str,
+    readied: usize,
     begun: Option<Instant>,
     ended: Option<(Status, u64)>,
     /// Objects that are waited for, and why.
@@ -53,6 +54,7 @@ impl Live {
             total: *total,
             done: 0,
             verb,
+            readied: 0,
             begun: None,
             ended: None,
             waits: BTreeMap::new(),
@@ -135,6 +137,7 @@ impl Group {
             Event::Applied { .. } => self.done += 1,
             Event::Ready { object, .. } => {
                 self.waits.remove(object);
+                self.readied += 1;
             }
             Event::Gone { object, .. } => {
                 self.verb = "gone";
@@ -161,7 +164,10 @@ impl Group {
 
     /// `crds  3/10 gone  4.1s  Widget.example shop/a: finalizer a.example/x (and 2 more)`.
     fn line(&self, width: usize, paint: Paint) -> String {
-        let count = format!("{}/{} {}", self.done, self.total, self.verb);
+        // A group that applies nothing waits for what earlier ones have applied.
+        let waiting = self.done == 0 && (self.readied > 0 || !self.waits.is_empty()) && self.verb == "applied";
+        let (done, verb) = if waiting { (self.readied, "ready") } else { (self.done, self.verb) };
+        let count = format!("{done}/{} {verb}", self.total);
         let (took, state) = match (self.ended, self.begun) {
             (Some((status, elapsed)), _) => {
                 let end = if status == Status::Done { String::new() } else { ended(status, paint) };

@@ -71,7 +71,7 @@ impl Place {
             interrupts,
             connect: Arc::new(Cluster::connect),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let exit = runtime.block_on(billhook::run(world));
         Called { exit, out: out.text(), err: err.text() }
     }

@@ -47,6 +47,7 @@ fn wrong_arguments_are_exit_2_and_say_what_is_meant() {
         ("apply web -f a.yaml --timeout 5", "expected something like 90s"),
         ("apply web -f a.yaml --dry-run maybe", "none, client, server"),
         ("apply web -f a.yaml --wait=perhaps", "--wait"),
+        ("delete -k dir -R", "there is no -f"),
         ("apply UPPER -f a.yaml", "as the name or namespace of a release"),
         ("delete", "NAME"),
         ("delete web -f a.yaml", "cannot be used with"),
@@ -73,6 +74,19 @@ fn without_a_kubeconfig_it_says_what_to_do() {
     std::fs::remove_file(place.folder().join("kubeconfig")).unwrap();
     let called = place.call("list");
     called.is_input_error("error: $KUBECONFIG names kubeconfig, which does not exist\n");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let called = Place::new(&[]).call("list");
+    assert_eq!(
+        (called.exit, called.err.as_str()),
+        (
+            1,
+            "error: failed to list releases: the server cannot be reached (Connection refused (os error 111))\n\
+             hint: the server is http://127.0.0.1:1/; is it the right one, and does it run?\n"
+        )
+    );
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Cluster {
     /// Watches a query's objects by their metadata, from where `known` was read.
     ///
     /// An object that reappears under its name with another UID is reported gone first; one that merely lost the
-    /// labels of the query is not. Dropping the stream ends the request.
+    /// labels of the query is not. Within one namespace an object that somebody makes anew under such a name is said
+    /// although it lacks the labels. Dropping the stream ends the request.
     pub fn watch(&self, query: &Query, known: Known) -> impl Stream<Item = Change> + Send + Unpin + use<> {
         stream_of(Watcher::<Meta>::new(self.clone(), query.clone(), known)).map(|raw| match raw {
             Raw::Present(Meta(observed)) => Change::Present(observed),

@@ -1,7 +1,7 @@
 //! The state of one watch.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -66,6 +66,8 @@ pub(super) struct Watcher<S> {
     query: Query,
     resource_version: String,
     known: HashMap<Key, Version>,
+    /// What went while it was watched without the server's selector: who comes back under such a name is said, too.
+    former: HashSet<Key>,
     queue: VecDeque<Raw<S>>,
     mode: Mode,
     away: bool,
@@ -112,6 +114,7 @@ impl<S: Shape> Watcher<S> {
             mode: if known.resource_version.is_some() { Mode::Connect } else { Mode::List },
             resource_version: known.resource_version.unwrap_or_default(),
             known: objects.collect(),
+            former: HashSet::new(),
             queue: VecDeque::new(),
             away: false,
             attempts: 0,
@@ -328,7 +331,8 @@ impl<S: Shape> Watcher<S> {
         match (&self.query.select, self.own_label()) {
             (Select::Names(names), _) => names.contains(&meta.name),
             (_, Some((label, value))) => {
-                meta.labels.get(label).is_some_and(|v| v == value) || self.known.contains_key(&key(&object.id()))
+                let known = |key: Key| self.known.contains_key(&key) || self.former.contains(&key);
+                meta.labels.get(label).is_some_and(|v| v == value) || known(key(&object.id()))
             }
             (Select::All | Select::Labels(_), None) => true,
         }
@@ -366,6 +370,9 @@ impl<S: Shape> Watcher<S> {
         }
         // Whoever asked for its deletion may take a DELETED for what it says where nothing held the object.
         let sure = self.own_label().is_some() || object.meta().finalizers.is_empty() && self.cluster.was_asked(&uid);
+        if self.own_label().is_some() {
+            self.former.insert(key.clone());
+        }
         let raw = if sure { gone(key, uid) } else { judge(&self.cluster, &self.query, key, uid).await };
         self.queue.push_back(raw);
     }

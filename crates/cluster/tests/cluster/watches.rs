@@ -262,10 +262,13 @@ async fn within_one_namespace_labels_are_looked_at_here_so_that_deleted_means_go
         // It lost its label, and is still watched.
         send(&ends, "MODIFIED", &object("ours", "1", 13));
         send(&ends, "DELETED", &object("ours", "1", 14));
+        // Somebody makes it anew, without the label.
+        send(&ends, "ADDED", &object("ours", "2", 15));
     };
     let expected = async {
         assert_eq!(next(&mut watch).await, "ours 1");
         assert_eq!(next(&mut watch).await, "gone ours 1");
+        assert_eq!(next(&mut watch).await, "ours 2");
     };
     tokio::join!(driver, expected);
     assert!(!log.lines().last().unwrap().contains("labelSelector"));

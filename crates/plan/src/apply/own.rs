@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use billhook_objects::{Manifest, ObjectKey, wellknown::RELEASE_LABEL};
+use billhook_objects::{Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
 
 use crate::{
     ApplyAction, Entry, Observed, PlanErrorKind,
@@ -57,7 +57,7 @@ impl Scene<'_> {
         let known = entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid));
         let ours = known || holder.is_some_and(|holder| holder == label);
         match holder {
-            Some(holder) if !ours => Err(format!("{key} belongs to the release {holder}")),
+            Some(holder) if !ours => Err(format!("{key} belongs to release {}", ReleaseName::shown(holder))),
             None if !ours && !self.request.adopt => {
                 Err(format!("{key} exists and belongs to no release; --adopt takes it up"))
             }

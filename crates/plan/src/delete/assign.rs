@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use billhook_objects::{GroupKind, ObjectKey, Uid, wellknown};
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid, wellknown};
 
 use crate::{
     Note, NoteCode, Observed, Operation, PlanError, PlanErrorKind, Query, Severity, Uncovered, Wanted,
@@ -199,7 +199,7 @@ impl<'a> Scene<'a> {
     fn note_other_release(&self, key: &ObjectKey, object: &Observed, assigned: &mut Assigned<'_>) {
         let Some(holder) = object.labels.get(wellknown::RELEASE_LABEL) else { return };
         if self.request.release.is_none_or(|release| release.label_value() != *holder) {
-            let message = format!("{key} belongs to the release {holder}");
+            let message = format!("{key} belongs to release {}", ReleaseName::shown(holder));
             let note = Note::new(Severity::Dangerous, NoteCode::OtherRelease, message);
             assigned.notes.push(note.about(key.clone()));
         }

@@ -155,7 +155,7 @@ fn what_happens_to_an_object_that_exists() {
             Err("ConfigMap/a/x exists and belongs to no release; --adopt takes it up"),
         ),
         ("", "ConfigMap/a/x uid=2", true, Ok("adopt")),
-        ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to the release db.app")),
+        ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
         (
             "ConfigMap/a/x 1",
             "ConfigMap/a/x uid=1 ours deleting",
@@ -189,7 +189,7 @@ fn all_refusals_are_reported_at_once() {
         &["ConfigMap/a/x of=db.app", "ConfigMap/a/y"],
         PlanErrorKind::Refused,
         &[
-            "ConfigMap/a/x belongs to the release db.app",
+            "ConfigMap/a/x belongs to release app/db",
             "ConfigMap/a/y exists and belongs to no release; --adopt takes it up",
         ],
     );

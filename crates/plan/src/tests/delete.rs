@@ -121,7 +121,7 @@ fn manifests_alone_find_their_objects_by_name() {
     deletion.release = None;
     let plan = deletion.plan(&cluster(&["ConfigMap/a/x", "ConfigMap/a/y of=web.app"])).unwrap();
     assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x ConfigMap/a/y"]);
-    assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap/a/y belongs to the release web.app"]);
+    assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap/a/y belongs to release app/web"]);
     assert!(plan.is_dangerous() && plan.release.is_none());
 }
 
