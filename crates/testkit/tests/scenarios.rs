@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use billhook_testkit::scenario::{Lab, play};
+use billhook_testkit::scenario::{Lab, Scenario, play};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() {
@@ -17,19 +17,50 @@ fn main() {
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();
-    let trials = files.into_iter().map(|file| {
-        let name = file.strip_prefix(&root).unwrap_or(&file).with_extension("").display().to_string();
-        let lab = Arc::clone(&lab);
-        Trial::test(name, move || play_one(&file, &lab))
-    });
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let mut trials: Vec<_> = files.iter().map(|file| trial(&root, file, &lab)).collect();
+    let stems: Vec<_> = files.iter().filter_map(|file| file.file_stem()?.to_str().map(str::to_owned)).collect();
+    trials.push(Trial::test("names", move || check_names(&stems)));
+    let conclusion = libtest_mimic::run(&arguments, trials);
     lab.close();
     conclusion.exit();
 }
 
-fn play_one(file: &Path, lab: &Lab) -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(play(file, lab)).map_err(|error| Failed::from(format!("{error:?}")))
+fn trial(root: &Path, file: &Path, lab: &Arc<Lab>) -> Trial {
+    let name = file.strip_prefix(root).unwrap_or(file).with_extension("").display().to_string();
+    let scenario = Scenario::load(file);
+    let missing = scenario.as_ref().map(Scenario::missing_fixtures).unwrap_or_default();
+    let lab = Arc::clone(lab);
+    let trial = Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let played = scenario.and_then(|scenario| runtime.block_on(play(&scenario, &lab)));
+        played.map_err(|error| Failed::from(explain(&error)))
+    });
+    match missing.first() {
+        // Not green: nothing was shown.
+        Some(missing) => trial.with_kind(format!("ignored: {missing} is not there")).with_ignored_flag(true),
+        None => trial,
+    }
+}
+
+/// What went wrong first, where it happened and what was printed below.
+fn explain(error: &anyhow::Error) -> String {
+    let causes: Vec<_> = error.chain().map(ToString::to_string).collect();
+    causes.into_iter().rev().collect::<Vec<_>>().join("\n")
+}
+
+/// Scenarios tell their objects by their names: none may be found in another one.
+fn check_names(stems: &[String]) -> Result<(), Failed> {
+    for one in stems {
+        let sound = one.len() <= 40 && one.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'));
+        if !sound {
+            return Err(format!("{one}: a short name of a-z, 0-9 and - is needed").into());
+        }
+        let same = stems.iter().filter(|other| format!("s-{other}").contains(&format!("s-{one}"))).count();
+        if same > 1 {
+            return Err(format!("{one} is part of the name of another scenario").into());
+        }
+    }
+    Ok(())
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

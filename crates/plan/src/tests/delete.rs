@@ -86,7 +86,7 @@ fn whose_an_object_is() {
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 ours", true, None),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2", false, Some(("warning", other_uid))),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 of=other.app", false, Some(("warning", other_uid))),
-        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1 of=other.app", true, Some(("dangerous", "other.app"))),
+        ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1 of=other.app", true, Some(("dangerous", "app/other"))),
         ("ConfigMap/a/x", "ConfigMap/a/x uid=2 ours", true, None),
         ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Some(("info", "never became the release's"))),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/y uid=1", false, None),
