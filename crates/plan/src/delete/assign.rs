@@ -59,6 +59,7 @@ impl<'a> Scene<'a> {
         let mut assigned = Assigned { groups: vec![Vec::new(); self.groups.len()], ..Assigned::default() };
         let live = self.look(finder, &mut assigned, &mut problems);
         self.check_collections(index, &mut problems);
+        self.check_protected(&live, &mut problems);
         problems.check()?;
         let mut taken = HashSet::with_capacity(live.ours.len());
         self.collect(&live, index, &mut assigned, &mut taken);
@@ -106,6 +107,20 @@ impl<'a> Scene<'a> {
             }
         }
         (None, excluded)
+    }
+
+    /// The namespaces of the system are never deleted: a deletion that would is refused as a whole (exit 4). An update
+    /// merely leaves them.
+    fn check_protected(&self, live: &Live<'_>, problems: &mut Problems) {
+        if self.request.operation != Operation::Delete {
+            return;
+        }
+        for Ours { key, .. } in live.ours.iter().filter(|ours| ours.group.is_some() && is_protected(ours.key)) {
+            let way_out = format!("excludedResources: [{{apiVersion: v1, kind: Namespace, names: [{}]}}]", key.name);
+            let problem =
+                format!("{key} belongs to the system and is never deleted; a policy leaves it out by {way_out}");
+            problems.add(PlanErrorKind::Refused, problem);
+        }
     }
 
     fn check_collections(&self, index: &Index<'_>, problems: &mut Problems) {
@@ -165,20 +180,19 @@ impl<'a> Scene<'a> {
                 self.note_other_release(key, seen.object, assigned);
                 continue;
             }
-            if is_protected(key) {
-                assigned.leave(key, "the namespace belongs to the system and is never deleted");
-                let message = format!("{key} belongs to the system: it is never deleted");
-                assigned.notes.push(notes::warning(NoteCode::ProtectedNamespace, message).about((*key).clone()));
-                continue;
-            }
             let Some(group) = *group else {
                 let reason = excluded.map(|at| format!("excluded by {}", self.groups[at].place()));
                 assigned.leave(key, reason.as_deref().unwrap_or("no group covers it"));
                 continue;
             };
-            if self.holds_inventory(key) && self.request.operation == Operation::Apply {
-                assigned.leave(key, "it holds the inventory of the release");
-                let message = format!("{key} holds the inventory of the release: an update does not delete it");
+            let kept = match () {
+                () if is_protected(key) => Some("belongs to the system"),
+                () if self.holds_inventory(key) => Some("holds the inventory of the release"),
+                () => None,
+            };
+            if let Some(why) = kept.filter(|_| self.request.operation == Operation::Apply) {
+                assigned.leave(key, &format!("it {why}"));
+                let message = format!("{key} {why}: an update does not delete it");
                 assigned.notes.push(notes::warning(NoteCode::ProtectedNamespace, message).about((*key).clone()));
                 continue;
             }

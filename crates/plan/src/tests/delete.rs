@@ -171,17 +171,13 @@ fn a_collection_may_be_empty_and_is_spread_over_few_namespaces() {
 #[test]
 fn no_namespace_of_the_system_is_ever_deleted() {
     let live = ["Namespace/default uid=1 ours", "Namespace/kube-x uid=2 ours", "Namespace/b uid=3"];
-    let plan = check(
-        &["Namespace/default uid=1", "Namespace/kube-x uid=2"],
-        &["v1 ns all"],
-        &live,
-        &["v1 ns all: Namespace/b; all namespaces"],
-        &[
-            "warning protected-namespace: Namespace/default belongs to the system: it is never deleted",
-            "warning protected-namespace: Namespace/kube-x belongs to the system: it is never deleted",
-            "info uncovered: 2 objects of the release stay: 2 Namespace",
-        ],
-    );
+    let objects = ["Namespace/default uid=1", "Namespace/kube-x uid=2"];
+    let error = deletion(&objects, &["v1 ns all"]).plan(&cluster(&live)).unwrap_err();
+    assert_eq!((error.kind, error.problems.len()), (PlanErrorKind::Refused, 2), "{error}");
+    assert!(error.problems[0].starts_with("Namespace/default belongs to the system and is never deleted"), "{error}");
+    let plan = deletion(&objects, &["namespaced"]).plan(&cluster(&live)).unwrap();
+    assert_eq!((plan.deletions(), plan.uncovered.len()), (0, 2), "no group covers them: they stay");
+    let plan = check(&[], &["v1 ns all"], &live, &["v1 ns all: Namespace/b; all namespaces"], &[]);
     let Work::Delete(work) = &plan.nodes[0].work else { panic!() };
     for (name, taken) in [("kube-later", false), ("default", false), ("app", false), ("later", true)] {
         let Listed::Items { items, .. } = &cluster(&[&format!("Namespace/{name}")]).answer(&plan.queries)[0].found
