@@ -113,14 +113,17 @@ pub(crate) fn as_written(task: &ApplyTask, manifest: &Manifest) -> Resource {
 fn succeeded(context: &Context<'_>, node: usize, task: &ApplyTask, applied: Applied, result: &mut NodeResult) {
     let what = match task.action {
         ApplyAction::Adopt => ApplyResult::Adopted,
+        _ if task.resource_version.as_ref() == Some(&applied.resource_version) => ApplyResult::Unchanged,
         _ if applied.created => ApplyResult::Created,
         _ => ApplyResult::Configured,
     };
     context.emit(applied_event(node, task, what));
+    result.unchanged += usize::from(what == ApplyResult::Unchanged);
     result.applied.push(AppliedObject {
         object: task.object.clone(),
         uid: applied.uid,
         resource_version: applied.resource_version,
+        changed: what != ApplyResult::Unchanged,
     });
 }
 

@@ -160,7 +160,7 @@ pub enum ApplyResult {
     Created,
     /// It existed and was changed, or its fields were claimed.
     Configured,
-    /// It is as we left it; no request was sent.
+    /// It is as it was: no request was needed, or the request changed nothing.
     Unchanged,
     /// It existed, belonged to nobody, and was taken up.
     Adopted,

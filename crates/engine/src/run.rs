@@ -133,6 +133,8 @@ pub(crate) struct AppliedObject {
     pub object: ObjectKey,
     pub uid: Uid,
     pub resource_version: String,
+    /// Whether the write changed anything.
+    pub changed: bool,
 }
 
 /// How a run ended: the summary for people, and what the record of the release needs.
@@ -199,7 +201,7 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
         node: index,
         title: node.title.clone(),
         status: result.status,
-        objects: result.gone.len() + result.applied.len() + result.unchanged,
+        objects: result.gone.len() + changed(&result.applied) + result.unchanged,
         elapsed_ms: millis(begun),
     });
     result
@@ -243,10 +245,14 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         outcome.applied.extend(result.applied);
     }
     let summary = &mut outcome.summary;
-    (summary.gone, summary.applied) = (outcome.gone.len(), outcome.applied.len());
+    (summary.gone, summary.applied) = (outcome.gone.len(), changed(&outcome.applied));
     summary.requests = context.clusters.requests();
     summary.elapsed_ms = millis(begun);
     outcome
+}
+
+fn changed(applied: &[AppliedObject]) -> usize {
+    applied.iter().filter(|object| object.changed).count()
 }
 
 fn size(work: &Work) -> usize {

@@ -139,6 +139,9 @@ pub struct ApplyTask {
     pub action: ApplyAction,
     /// Whether the node's barrier waits until it is ready (for a CRD: Established).
     pub wait: bool,
+    /// Of an update: the version that was seen. Where the write returns the same one, nothing has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
 }
 
 /// What is done with an object.

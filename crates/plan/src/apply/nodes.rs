@@ -97,7 +97,10 @@ impl Scene<'_> {
         };
         // A CRD is always Established before anything follows it (contract, `deploymentGroups`).
         let wait = ready || is_crd(kind);
-        Some(ApplyTask { object: manifest.key.clone(), resource, action: *live.actions.get(at)?, wait })
+        let action = *live.actions.get(at)?;
+        let seen = live.existing.get(&manifest.key).filter(|_| action == ApplyAction::Update);
+        let resource_version = seen.map(|object| object.resource_version.clone());
+        Some(ApplyTask { object: manifest.key.clone(), resource, action, wait, resource_version })
     }
 
     /// Every object into the first group that has it; the rest by class, after the last group.
