@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{Catalog, ObjectKey, ResolveError, ResourceType, wellknown};
+use billhook_objects::{Catalog, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
 use billhook_policy::{Members, ResourceClass, ResourceSelector};
 
 use crate::error::Problems;
@@ -134,8 +134,15 @@ pub(crate) fn describe(error: &ResolveError, catalog: &Catalog) -> String {
         .filter_map(|kind| catalog.get(kind))
         .map(|t| format!("apiVersion: {} for {}", t.api_version(None), t.kind))
         .collect();
-    let hint = if candidates.is_empty() { String::new() } else { format!("; write {}", candidates.join(" or ")) };
-    format!("the cluster does not serve {name}{hint}")
+    let hint =
+        if candidates.is_empty() { near(name, catalog) } else { Some(format!("write {}", candidates.join(" or "))) };
+    format!("the cluster does not serve {name}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())
+}
+
+/// The kind of the same group that a misspelt name most likely stands for.
+fn near(name: &KindName, catalog: &Catalog) -> Option<String> {
+    let kinds = catalog.iter().filter(|t| t.kind.group == name.group).map(|t| t.kind.kind.as_str());
+    billhook_policy::nearest(&name.name, kinds).map(|kind| format!("did you mean {kind}?"))
 }
 
 /// How a group is called in messages: its path, or its title where a default added it.

@@ -165,7 +165,7 @@ impl IntoIterator for Diagnostics {
 }
 
 /// The name among `known` that `written` most likely stands for.
-pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Case and separators are what people get wrong most: `force-delete` and `forcedelete` are `forceDelete`.
     let plain = |text: &str| text.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_lowercase();
     let written = plain(written);

@@ -12,7 +12,7 @@ mod model;
 mod reader;
 mod selector;
 
-pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, nearest};
 pub use document::{
     ItemTimeout, ManifestEntry, ManifestPolicy, PolicyDocument, Provider, parse_document, parse_policy_file,
     read_policy_file, validate,
