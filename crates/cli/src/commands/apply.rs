@@ -11,7 +11,7 @@ use crate::{
     chart::{self, ChartArgs},
     error::{CommandError, Exit},
     input::{self, Purpose, Sources},
-    session::{Interrupts, Session},
+    session::{Interrupts, Session, Target},
 };
 
 use super::operate::{self, How};
@@ -83,6 +83,9 @@ pub(crate) struct What {
     /// How dependents of pruned objects are treated
     #[arg(long, value_name = "HOW", default_value = "background")]
     cascade: Cascade,
+    /// The cluster of a targetName in deletionGroupsDuringUpdate: NAME=KUBECONFIG[#CONTEXT]; may be repeated
+    #[arg(long, value_name = "NAME=KUBECONFIG")]
+    target: Vec<Target>,
 }
 
 /// A plan, the clusters it is for, and what a DeployItem says of its time.
@@ -105,7 +108,7 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
         None => (input::read(session, &what.sources, Purpose::Apply).await?, Vec::new()),
     };
     let policy = input::one_policy(session, what.policy.as_ref(), input.policy)?;
-    let clusters = connection.with(Default::default());
+    let clusters = connection.with(session.targets(&what.target).await?);
     let apply = ApplyInput {
         release,
         manifests: input.manifests,
