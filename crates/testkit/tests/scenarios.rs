@@ -20,9 +20,110 @@ fn main() {
     let mut trials: Vec<_> = files.iter().map(|file| trial(&root, file, &lab)).collect();
     let stems: Vec<_> = files.iter().filter_map(|file| file.file_stem()?.to_str().map(str::to_owned)).collect();
     trials.push(Trial::test("names", move || check_names(&stems)));
+    trials.extend(WRONG.iter().map(|(name, steps, why)| {
+        let lab = Arc::clone(&lab);
+        Trial::test(format!("wrong/{name}"), move || check_wrong(name, steps, why, &lab))
+    }));
     let conclusion = libtest_mimic::run(&arguments, trials);
     lab.close();
     conclusion.exit();
+}
+
+/// What every wrong scenario begins with. Both objects of the first group take their time.
+const GIVEN: &str = "\
+description: A scenario that must fail.
+files:
+  release.yaml: |
+    {apiVersion: v1, kind: ConfigMap, metadata: {name: a, finalizers: [$S.example/slow]}}
+    ---
+    {apiVersion: v1, kind: ConfigMap, metadata: {name: b, finalizers: [$S.example/slow]}}
+    ---
+    {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: $S}, rules: []}
+controllers:
+- removeFinalizer: {kind: ConfigMap, finalizer: $S.example/slow, after: 200ms}
+steps:
+- billhook: apply web -f release.yaml
+";
+
+/// Scenarios that must not pass, and why they do not: a test that cannot fail shows nothing.
+#[rustfmt::skip]
+const WRONG: &[(&str, &str, &str)] = &[
+    ("other-order", "
+- billhook: delete web
+  expect: {gone: [[ClusterRole.rbac.authorization.k8s.io/$S], [ConfigMap/$S/a, ConfigMap/$S/b]]}", "was touched"),
+    ("one-by-one", "
+- billhook: delete web
+  expect: {gone: [[ConfigMap/$S/a], [ConfigMap/$S/b]]}", "was touched"),
+    ("one-more-went", "
+- billhook: delete web
+  expect: {gone: [[ConfigMap/$S/a]]}", "ConfigMap/$S/b was deleted and should have stayed"),
+    ("one-less-went", "
+- billhook: delete web
+  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b, ConfigMap/$S/c]]}", "ConfigMap/$S/c should have gone"),
+    ("exit-code", "
+- billhook: delete web
+  expect: {exit: 1, absent: [ConfigMap/$S/a]}", "exit code 0 instead of 1"),
+    ("output", "
+- billhook: delete web
+  expect: {stdout: [4 objects gone]}", "standard output does not hold"),
+    ("silence", "
+- billhook: delete web
+  expect: {silent: [deleted], absent: [ConfigMap/$S/a]}", "\"deleted\" was printed"),
+    ("stays", "
+- billhook: delete web
+  expect: {stays: [ConfigMap/$S/a]}", "should be there and is not"),
+    ("absent", "
+- billhook: plan delete web
+  expect: {absent: [ConfigMap/$S/a]}", "should not be there and is"),
+    ("content", "
+- billhook: plan delete web
+  expect: {holds: {ConfigMap/$S/a: {data: {a: b}}}}", "should hold"),
+    ("requests", "
+- billhook: delete web
+  expect: {requestsAtMost: 5, absent: [ConfigMap/$S/a]}", "at most 5 were allowed"),
+    ("too-fast", "
+- billhook: delete web
+  expect: {atLeast: 30s, absent: [ConfigMap/$S/a]}", "less than 30s"),
+    ("too-slow", "
+- billhook: delete web
+  expect: {atMost: 10ms, absent: [ConfigMap/$S/a]}", "longer than 10ms"),
+    ("never-meanwhile", "
+- billhook: delete web
+  during: [{when: pigs fly, interrupt: true}]
+  expect: {absent: [ConfigMap/$S/a]}", "it ended before all that should happen meanwhile"),
+    ("made-in-other-order", "
+- billhook: apply more -f -
+  stdin: '{apiVersion: v1, kind: List, items: [
+    {apiVersion: v1, kind: ConfigMap, metadata: {name: c}},
+    {apiVersion: v1, kind: Namespace, metadata: {name: $S-c}}]}'
+  expect: {appeared: [[ConfigMap/$S/c], [Namespace/$S-c]]}", "was made (at"),
+    ("misspelt-field", "
+- billhook: delete web
+  expect: {gon: []}", "unknown field"),
+    ("misspelt-absence", "
+- billhook: delete web
+  expect: {absent: [ConfigMap/$S/aa]}", "nothing makes it"),
+    ("no-expectation", "
+- billhook: delete web", "the last step expects nothing"),
+    ("hangs", "
+- patch: {ConfigMap/$S/a: {metadata: {finalizers: [$S.example/nobody]}}}
+  billhook: delete web
+  within: 1s
+  expect: {absent: [ConfigMap/$S/a]}", "it had not ended after 1s"),
+];
+
+fn check_wrong(name: &str, steps: &str, why: &str, lab: &Lab) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join(format!("wrong-{name}.yaml"));
+    std::fs::write(&file, format!("{GIVEN}{}", steps.trim_start_matches('\n')))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let played = Scenario::load(&file).and_then(|scenario| runtime.block_on(play(&scenario, lab)));
+    let why = why.replace("$S", &format!("s-wrong-{name}"));
+    match played {
+        Ok(()) => Err("it passed".into()),
+        Err(error) if format!("{error:#}").contains(&why) => Ok(()),
+        Err(error) => Err(format!("it failed for another reason than {why:?}: {}", explain(&error)).into()),
+    }
 }
 
 fn trial(root: &Path, file: &Path, lab: &Arc<Lab>) -> Trial {

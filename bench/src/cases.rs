@@ -1,0 +1,193 @@
+//! What is measured, and how many objects it takes.
+
+use serde::Serialize;
+
+use crate::workload::{Kind, Set};
+
+/// A thing that is measured: one row of the table, and another one with added latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Case {
+    /// Create ConfigMaps in one namespace.
+    Create,
+    /// Apply them again, unchanged.
+    Unchanged,
+    /// Delete them.
+    Delete,
+    /// Create as many, spread over namespaces.
+    CreateSpread,
+    /// Apply them again, unchanged.
+    UnchangedSpread,
+    /// Delete them.
+    DeleteSpread,
+    /// Delete three kinds of custom resources, one kind after another, while a controller removes their finalizers.
+    Ordered,
+    /// Create many.
+    CreateMany,
+    /// Delete many.
+    DeleteMany,
+    /// Delete a few that are alone in their namespace.
+    FewAlone,
+    /// Delete a few among many others of their kind.
+    FewAmong,
+}
+
+impl Case {
+    /// All, in the order of the table.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Create,
+        Self::Unchanged,
+        Self::Delete,
+        Self::CreateSpread,
+        Self::UnchangedSpread,
+        Self::DeleteSpread,
+        Self::Ordered,
+        Self::CreateMany,
+        Self::DeleteMany,
+        Self::FewAlone,
+        Self::FewAmong,
+    ];
+
+    /// The name by which it is selected.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Unchanged => "unchanged",
+            Self::Delete => "delete",
+            Self::CreateSpread => "create-spread",
+            Self::UnchangedSpread => "unchanged-spread",
+            Self::DeleteSpread => "delete-spread",
+            Self::Ordered => "ordered",
+            Self::CreateMany => "create-many",
+            Self::DeleteMany => "delete-many",
+            Self::FewAlone => "few-alone",
+            Self::FewAmong => "few-among",
+        }
+    }
+
+    /// Whether one of the filters is a part of its name; without filters all are selected.
+    pub(crate) fn is_selected(self, filters: &[String]) -> bool {
+        filters.is_empty() || filters.iter().any(|filter| self.name().contains(filter.as_str()))
+    }
+
+    /// Whether it is measured with added latency, too.
+    pub(crate) fn is_delayed_too(self) -> bool {
+        !matches!(self, Self::CreateMany | Self::DeleteMany | Self::FewAlone | Self::FewAmong)
+    }
+
+    /// What it is, for the table.
+    pub(crate) fn title(self, sizes: &Sizes) -> String {
+        let Sizes { each, namespaces, custom, many, few, others } = *sizes;
+        match self {
+            Self::Create => format!("create {each}"),
+            Self::Unchanged => format!("apply {each} again, unchanged"),
+            Self::Delete => format!("delete {each}"),
+            Self::CreateSpread => format!("create {each} in {namespaces} namespaces"),
+            Self::UnchangedSpread => format!("apply {each} in {namespaces} again"),
+            Self::DeleteSpread => format!("delete {each} in {namespaces} namespaces"),
+            Self::Ordered => format!("delete 3 kinds x {custom} in order"),
+            Self::CreateMany => format!("create {many}"),
+            Self::DeleteMany => format!("delete {many}"),
+            Self::FewAlone => format!("delete {few}, alone"),
+            Self::FewAmong => format!("delete {few} among {others} others"),
+        }
+    }
+
+    /// How many objects it creates or deletes.
+    pub(crate) fn objects(self, sizes: &Sizes) -> usize {
+        match self {
+            Self::Ordered => sizes.custom * Kind::CUSTOM.len(),
+            Self::CreateMany | Self::DeleteMany => sizes.many,
+            Self::FewAlone | Self::FewAmong => sizes.few,
+            _ => sizes.each,
+        }
+    }
+}
+
+/// Cases that are measured together, because one leads to the next: create, apply again, delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Together,
+    Spread,
+    Ordered,
+    Many,
+    FewAlone,
+    FewAmong,
+}
+
+impl Flow {
+    /// The case that creating is, that applying again is, and that deleting is.
+    pub(crate) fn cases(self) -> [Option<Case>; 3] {
+        match self {
+            Self::Together => [Some(Case::Create), Some(Case::Unchanged), Some(Case::Delete)],
+            Self::Spread => [Some(Case::CreateSpread), Some(Case::UnchangedSpread), Some(Case::DeleteSpread)],
+            Self::Ordered => [None, None, Some(Case::Ordered)],
+            Self::Many => [Some(Case::CreateMany), None, Some(Case::DeleteMany)],
+            Self::FewAlone => [None, None, Some(Case::FewAlone)],
+            Self::FewAmong => [None, None, Some(Case::FewAmong)],
+        }
+    }
+
+    /// Whether one of its cases is among these.
+    pub(crate) fn is_needed(self, selected: &[Case]) -> bool {
+        self.cases().into_iter().flatten().any(|case| selected.contains(&case))
+    }
+
+    /// Its objects.
+    pub(crate) fn set(self, sizes: &Sizes) -> Set {
+        match self {
+            Self::Together => Set::configmaps("together", sizes.each, 1),
+            Self::Spread => Set::configmaps("spread", sizes.each, sizes.namespaces),
+            Self::Ordered => Set { kinds: Kind::CUSTOM.to_vec(), ..Set::configmaps("ordered", sizes.custom, 1) },
+            Self::Many => Set::configmaps("many", sizes.many, 1),
+            Self::FewAlone => Set::configmaps("few-alone", sizes.few, 1),
+            Self::FewAmong => Set::configmaps("few-among", sizes.few, 1),
+        }
+    }
+
+    /// The objects that only stand around.
+    pub(crate) fn others(sizes: &Sizes) -> Set {
+        let namespaces = Self::FewAmong.set(sizes).namespaces;
+        Set { name: "others".to_owned(), kinds: vec![Kind::Configmaps], each: sizes.others, namespaces }
+    }
+}
+
+/// How many objects there are.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Sizes {
+    pub(crate) each: usize,
+    pub(crate) namespaces: usize,
+    pub(crate) custom: usize,
+    pub(crate) many: usize,
+    pub(crate) few: usize,
+    pub(crate) others: usize,
+}
+
+impl Sizes {
+    /// What the bars are about.
+    pub(crate) const FULL: Self =
+        Self { each: 1_000, namespaces: 50, custom: 200, many: 10_000, few: 10, others: 20_000 };
+    /// What shows that it works.
+    pub(crate) const QUICK: Self = Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_belongs_to_one_flow() {
+        let flows = [Flow::Together, Flow::Spread, Flow::Ordered, Flow::Many, Flow::FewAlone, Flow::FewAmong];
+        for case in Case::ALL {
+            let of = flows.iter().filter(|flow| flow.cases().contains(&Some(case))).count();
+            assert_eq!(of, 1, "{}", case.name());
+        }
+    }
+
+    #[test]
+    fn a_filter_is_a_part_of_the_name() {
+        assert!(Case::Ordered.is_selected(&[]));
+        assert!(Case::CreateMany.is_selected(&["ordered".to_owned(), "many".to_owned()]));
+        assert!(!Case::Create.is_selected(&["many".to_owned()]));
+    }
+}

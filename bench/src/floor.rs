@@ -1,0 +1,191 @@
+//! The floor: bare concurrent requests through the `kube` crate's own HTTP/1.1 connector.
+//!
+//! No discovery, no record, no reading of files: nothing but the requests that the work needs, 32 in flight. Creation is
+//! one PATCH (server-side apply) or one POST an object. Deletion is one metadata list per kind, one DELETE with the UID
+//! as precondition per object, and one metadata watch per kind until it has told that all are gone.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Subcommand, ValueEnum};
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::Client;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
+
+use crate::workload::{Item, Kind, LABEL, List, Meta, Object, Set};
+
+/// Requests in flight; watches do not count.
+const IN_FLIGHT: usize = 32;
+
+/// How the floor's requests are found in the audit log.
+pub(crate) const AGENT: &str = "billhook-bench-floor";
+
+/// How objects are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Method {
+    /// Server-side apply, as billhook does it
+    Patch,
+    /// A plain create
+    Post,
+}
+
+/// What the floor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum Action {
+    /// Create the set
+    Create {
+        /// The request
+        #[arg(long, value_enum)]
+        method: Method,
+    },
+    /// Delete the set, kind after kind, and wait until all is gone
+    Delete,
+}
+
+/// What the floor is told.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+    /// The cluster
+    #[arg(long, global = true, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The name of the set
+    #[arg(long, global = true, default_value = "floor")]
+    set: String,
+    /// Its kinds, in their order
+    #[arg(long, global = true, value_enum, value_delimiter = ',', default_value = "configmaps")]
+    kinds: Vec<Kind>,
+    /// Objects of each kind
+    #[arg(long, global = true, default_value_t = 1)]
+    each: usize,
+    /// The namespaces
+    #[arg(long, global = true, value_delimiter = ',', default_value = "default")]
+    namespaces: Vec<String>,
+}
+
+impl Args {
+    /// The arguments of the helper that does this.
+    pub(crate) fn of(action: Action, set: &Set) -> Vec<String> {
+        let mut args = vec!["floor".to_owned()];
+        match action {
+            Action::Create { method: Method::Patch } => args.extend(["create", "--method=patch"].map(str::to_owned)),
+            Action::Create { method: Method::Post } => args.extend(["create", "--method=post"].map(str::to_owned)),
+            Action::Delete => args.push("delete".to_owned()),
+        }
+        let kinds: Vec<&str> = set.kinds.iter().map(|kind| kind.plural()).collect();
+        args.push(format!("--set={}", set.name));
+        args.push(format!("--kinds={}", kinds.join(",")));
+        args.push(format!("--each={}", set.each));
+        args.push(format!("--namespaces={}", set.namespaces.join(",")));
+        args
+    }
+}
+
+/// The helper.
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    let path = args.kubeconfig.as_ref().context("no kubeconfig is given")?;
+    let client = client(path, AGENT).await?;
+    let (name, kinds) = (args.set.clone(), args.kinds.clone());
+    let set = Set { name, kinds, each: args.each, namespaces: args.namespaces.clone() };
+    match args.action {
+        Action::Create { method } => create(&client, &set, method).await,
+        Action::Delete => delete(&client, &set).await,
+    }
+}
+
+/// A client that tells its name and sends nothing again.
+pub(crate) async fn client(kubeconfig: &Path, agent: &'static str) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).context("failed to read a kubeconfig")?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.context("failed to make a client configuration")?;
+    config.default_retry = false;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+    Client::try_from(config).context("failed to make a client")
+}
+
+/// Creates the objects of a set.
+pub(crate) async fn create(client: &Client, set: &Set, method: Method) -> Result<()> {
+    for &kind in &set.kinds {
+        let one = Set { kinds: vec![kind], ..set.clone() };
+        let requests = one.objects().map(|object| send_new(client, kind, object, method));
+        stream::iter(requests).buffer_unordered(IN_FLIGHT).try_for_each(future::ok).await?;
+    }
+    Ok(())
+}
+
+async fn send_new(client: &Client, kind: Kind, object: Object, method: Method) -> Result<()> {
+    let path = Request::new(kind.path(Some(&object.namespace)));
+    let request = match method {
+        Method::Post => path.create(&PostParams::default(), serde_json::to_vec(&object.body)?),
+        Method::Patch => path.patch(&object.name, &PatchParams::apply("floor"), &Patch::Apply(&object.body)),
+    };
+    let answer = client.request_text(request?).await;
+    answer.map(drop).with_context(|| format!("failed to create {} {}", kind.plural(), object.name))
+}
+
+/// Deletes the objects of a set, kind after kind, and waits until they are gone.
+pub(crate) async fn delete(client: &Client, set: &Set) -> Result<()> {
+    // What the next kinds need is asked for at once, so that nothing but their turn keeps them waiting.
+    let lists = set.kinds.iter().map(|&kind| list(client, kind, set));
+    let lists = future::try_join_all(lists).await?;
+    for (&kind, list) in set.kinds.iter().zip(lists) {
+        let mut left: HashSet<String> = list.items.iter().map(|item| item.metadata.uid.clone()).collect();
+        let deletes = list.items.into_iter().map(|item| send_delete(client, kind, item.metadata));
+        let deletes = stream::iter(deletes).buffer_unordered(IN_FLIGHT).try_for_each(future::ok);
+        let gone = until_gone(client, kind, set, list.metadata.resource_version, &mut left);
+        future::try_join(deletes, gone).await?;
+    }
+    Ok(())
+}
+
+/// The metadata of the objects of a kind.
+pub(crate) async fn list(client: &Client, kind: Kind, set: &Set) -> Result<List> {
+    let params = ListParams::default().labels(&format!("{LABEL}={}", set.name));
+    let request = Request::new(kind.path(set.namespace())).list_metadata(&params)?;
+    client.request(request).await.with_context(|| format!("failed to list {}", kind.plural()))
+}
+
+async fn send_delete(client: &Client, kind: Kind, meta: Meta) -> Result<()> {
+    let preconditions = Preconditions { uid: Some(meta.uid), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    let request = Request::new(kind.path(Some(&meta.namespace))).delete(&meta.name, &params)?;
+    let answer = client.request_text(request).await;
+    answer.map(drop).with_context(|| format!("failed to delete {} {}", kind.plural(), meta.name))
+}
+
+/// Watches until all of `left` are gone.
+async fn until_gone(
+    client: &Client,
+    kind: Kind,
+    set: &Set,
+    mut version: String,
+    left: &mut HashSet<String>,
+) -> Result<()> {
+    let params = WatchParams::default().labels(&format!("{LABEL}={}", set.name)).disable_bookmarks();
+    while !left.is_empty() {
+        let request = Request::new(kind.path(set.namespace())).watch_metadata(&params, &version)?;
+        let events = client.request_events::<Item>(request).await;
+        let mut events = std::pin::pin!(events.with_context(|| format!("failed to watch {}", kind.plural()))?);
+        while let Some(event) = events.try_next().await? {
+            ensure!(!matches!(event, WatchEvent::Error(_)), "the watch of {} failed: {event:?}", kind.plural());
+            if let WatchEvent::Deleted(item) = event {
+                left.remove(&item.metadata.uid);
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+        }
+        // The API server ends watches of custom resources soon after their definition is new.
+        let list = list(client, kind, set).await?;
+        let there: HashSet<String> = list.items.into_iter().map(|item| item.metadata.uid).collect();
+        left.retain(|uid| there.contains(uid));
+        version = list.metadata.resource_version;
+    }
+    Ok(())
+}

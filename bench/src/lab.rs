@@ -1,0 +1,196 @@
+//! A control plane, and the programs that are run against it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use billhook_testkit::control_plane::{ControlPlane, Options};
+use kube::Client;
+use kube::api::PostParams;
+use kube::core::Request;
+use serde_json::{Value, json};
+
+use crate::controller::{self, Controller};
+use crate::delay::DelayLine;
+use crate::floor::{self, Action};
+use crate::measure::{Ended, Job, last_lines, measure};
+use crate::progress;
+use crate::workload::{self, Kind, Set};
+
+/// What the delay line adds to each direction; a round trip takes twice as much.
+pub(crate) const EACH_WAY: Duration = Duration::from_millis(10);
+
+/// When a run is given up.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How the bench's own requests are told from others in the audit log.
+const AGENT: &str = "billhook-bench";
+
+/// A control plane with what belongs to it. It ends, with all that was put into it, when this is dropped.
+pub(crate) struct Lab {
+    pub(crate) client: Client,
+    plane: ControlPlane,
+    delay: Option<DelayLine>,
+    folder: tempfile::TempDir,
+    this: PathBuf,
+}
+
+impl Lab {
+    /// Starts a control plane, and a delay line if it is wanted.
+    pub(crate) async fn start(options: &Options, delayed: bool) -> Result<Self> {
+        progress("starting a control plane");
+        let plane = ControlPlane::start(options)?;
+        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        let client = floor::client(&plane.kubeconfig_path(), AGENT).await?;
+        let this = std::env::current_exe().context("failed to find this program")?;
+        let mut lab = Self { client, plane, delay: None, folder, this };
+        if delayed {
+            let url = lab.plane.url();
+            let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+            let line = DelayLine::start(port.context("the API server's URL has no port")?, EACH_WAY).await?;
+            let kubeconfig = lab.plane.kubeconfig().replace(&url, &format!("https://127.0.0.1:{}", line.port()));
+            std::fs::write(lab.path("delayed.kubeconfig"), kubeconfig).context("failed to write a kubeconfig")?;
+            lab.delay = Some(line);
+        }
+        Ok(lab)
+    }
+
+    /// A file in the folder of this lab.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file into the folder of this lab.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// A controller for the custom kinds.
+    pub(crate) async fn controller(&self) -> Result<Controller> {
+        let client = floor::client(&self.plane.kubeconfig_path(), controller::AGENT).await?;
+        Ok(Controller::start(&client))
+    }
+
+    /// The version of the API server.
+    pub(crate) async fn version(&self) -> Result<String> {
+        Ok(self.client.apiserver_version().await.context("failed to read the server's version")?.git_version)
+    }
+
+    /// The path of kubectl.
+    pub(crate) fn kubectl(&self) -> &Path {
+        self.plane.binaries().kubectl()
+    }
+
+    /// Creates the namespaces of a set.
+    pub(crate) async fn prepare(&self, set: &Set) -> Result<()> {
+        for name in &set.namespaces {
+            self.create(
+                "/api/v1/namespaces",
+                &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the definitions of the custom kinds and waits until they are served.
+    pub(crate) async fn define(&self) -> Result<()> {
+        for kind in Kind::CUSTOM {
+            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &workload::definition(kind)).await?;
+        }
+        let empty = Set { kinds: Kind::CUSTOM.to_vec(), ..Set::configmaps("none", 0, 1) };
+        for attempt in 0.. {
+            match self.left(&empty).await {
+                Ok(_) => break,
+                Err(error) if attempt == 100 => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        // Right after that, watches of the new kinds are closed once more.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(())
+    }
+
+    async fn create(&self, path: &str, object: &Value) -> Result<()> {
+        let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(object)?)?;
+        match self.client.request_text(request).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            answer => answer.map(drop).with_context(|| format!("failed to create in {path}")),
+        }
+    }
+
+    /// How many objects of a set there are.
+    pub(crate) async fn left(&self, set: &Set) -> Result<usize> {
+        let mut count = 0;
+        for &kind in &set.kinds {
+            count += floor::list(&self.client, kind, set).await?.items.len();
+        }
+        Ok(count)
+    }
+
+    /// Fails unless this many objects of a set are there.
+    pub(crate) async fn expect(&self, set: &Set, count: usize) -> Result<()> {
+        let there = self.left(set).await?;
+        ensure!(there == count, "there should be {count} objects now, and there are {there}");
+        Ok(())
+    }
+
+    /// Runs the floor as a program of its own.
+    pub(crate) async fn floor(&self, action: Action, set: &Set, delayed: bool) -> Result<Ended> {
+        let args = floor::Args::of(action, set).into_iter().map(OsString::from).collect();
+        let ended = self.run(&self.this, args, delayed, PATIENCE).await?;
+        succeeded("the floor", ended)
+    }
+
+    /// Runs billhook.
+    pub(crate) async fn billhook(&self, program: &Path, args: Vec<OsString>, delayed: bool) -> Result<Ended> {
+        succeeded("billhook", self.run(program, args, delayed, PATIENCE).await?)
+    }
+
+    /// Runs kubectl, at most as long as `cap`.
+    pub(crate) async fn run_kubectl(&self, args: Vec<OsString>, delayed: bool, cap: Option<Duration>) -> Result<Ended> {
+        let program = self.kubectl().to_owned();
+        succeeded("kubectl", self.run(&program, args, delayed, cap.unwrap_or(PATIENCE)).await?)
+    }
+
+    async fn run(&self, program: &Path, args: Vec<OsString>, delayed: bool, cap: Duration) -> Result<Ended> {
+        let kubeconfig = if delayed { self.path("delayed.kubeconfig") } else { self.plane.kubeconfig_path() };
+        let env = vec![
+            ("KUBECONFIG", kubeconfig.into_os_string()),
+            ("KUBECACHEDIR", self.path("kubectl-cache").into_os_string()),
+        ];
+        measure(Job { program, args, env, cap, folder: self.folder.path() }).await
+    }
+}
+
+fn succeeded(what: &str, ended: Ended) -> Result<Ended> {
+    if !ended.capped && ended.taken.exit != Some(0) {
+        let exit = ended.taken.exit.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+        bail!("{what} ended with {exit}: {}", last_lines(&ended.stderr));
+    }
+    Ok(ended)
+}
+
+/// Builds the program that is measured, and says where it is.
+pub(crate) fn build_billhook() -> Result<PathBuf> {
+    progress("building billhook");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    cargo.args([
+        "build",
+        "--release",
+        "--package=billhook",
+        "--bin=billhook",
+        "--message-format=json-render-diagnostics",
+    ]);
+    let output = cargo.stderr(Stdio::inherit()).output().context("failed to run cargo")?;
+    ensure!(output.status.success(), "failed to build billhook");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let messages = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = |message: Value| message.get("executable").and_then(Value::as_str).map(PathBuf::from);
+    messages.filter_map(program).next_back().context("cargo built no program")
+}

@@ -1,0 +1,154 @@
+//! Side-by-side measurements: billhook, bare concurrent requests ("the floor") and kubectl, against a control plane
+//! that is started for it on loopback ports.
+
+mod audit;
+mod bars;
+mod cases;
+mod controller;
+mod counting;
+mod delay;
+mod floor;
+mod lab;
+mod measure;
+mod report;
+mod samples;
+mod timing;
+mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::cases::{Case, Sizes};
+
+/// Measure billhook beside bare concurrent requests (the floor) and kubectl
+///
+/// A control plane is started on loopback ports and ends with this program. The first use builds its programs, which
+/// takes about 9 minutes.
+#[derive(Parser)]
+#[command(name = "billhook-bench", args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    helper: Option<Helper>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The programs that a run starts: this same binary, so that their memory can be compared.
+#[derive(Subcommand)]
+enum Helper {
+    /// Bare concurrent requests
+    #[command(hide = true)]
+    Floor(floor::Args),
+    /// Runs a program and reports its time and its peak memory
+    #[command(hide = true)]
+    Measure(measure::Args),
+}
+
+/// How much of kubectl is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kubectl {
+    /// Not at all
+    Skip,
+    /// Once, without added latency, each command for at most a minute
+    Short,
+    /// Once, also with added latency, each command to its end
+    Full,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct Options {
+    /// The program to measure; by default it is built and taken from target/release
+    #[arg(long, value_name = "PATH")]
+    billhook: Option<PathBuf>,
+    /// Measure only the floor and kubectl
+    #[arg(long, conflicts_with = "billhook")]
+    without_billhook: bool,
+    /// Measure only cases whose name contains this; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// How often each pair is measured
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// How much of kubectl is measured
+    #[arg(long, value_enum, default_value_t = Kubectl::Short)]
+    kubectl: Kubectl,
+    /// Leave out the runs with 20 ms of added latency
+    #[arg(long)]
+    no_delay: bool,
+    /// Leave out the control plane that counts requests
+    #[arg(long)]
+    no_counts: bool,
+    /// A tenth of the objects, one run, no kubectl: shows that it works, measures nothing
+    #[arg(long)]
+    quick: bool,
+    /// Fail if a bar is missed
+    #[arg(long, conflicts_with = "quick")]
+    check: bool,
+    /// Write all samples to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            progress(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    if let Some(Helper::Measure(args)) = &cli.helper {
+        return measure::run(args);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start tokio")?;
+    match cli.helper {
+        Some(Helper::Floor(args)) => runtime.block_on(floor::run(&args)).map(|()| ExitCode::SUCCESS),
+        _ => runtime.block_on(bench(cli.options)),
+    }
+}
+
+async fn bench(mut options: Options) -> Result<ExitCode> {
+    if options.quick {
+        options.runs = 1;
+        options.kubectl = Kubectl::Skip;
+    }
+    let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
+    let selected: Vec<Case> = Case::ALL.into_iter().filter(|case| case.is_selected(&options.cases)).collect();
+    if selected.is_empty() {
+        let names = Case::ALL.map(Case::name).join(", ");
+        anyhow::bail!("no case is selected; there are: {names}");
+    }
+    let billhook = match (&options.billhook, options.without_billhook) {
+        (_, true) => None,
+        (Some(path), _) => Some(path.canonicalize().with_context(|| format!("failed to find {}", path.display()))?),
+        (None, _) => Some(lab::build_billhook()?),
+    };
+
+    let mut samples = samples::Samples::default();
+    let versions = timing::run(&options, &selected, &sizes, billhook.as_deref(), &mut samples).await?;
+    if !options.no_counts {
+        counting::run(&selected, &sizes, billhook.as_deref(), &mut samples).await?;
+    }
+
+    let rows = report::rows(&selected, &sizes, &samples);
+    report::print(&rows, &options, &sizes, &versions, &samples)?;
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&report::json(&rows, &versions, &samples))?;
+        std::fs::write(path, text + "\n").with_context(|| format!("failed to write {}", path.display()))?;
+    }
+    let missed = rows.iter().any(report::Row::missed);
+    Ok(if options.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Writes a line to standard error: standard output is for the table.
+#[expect(clippy::print_stderr, reason = "the one place that does it")]
+fn progress(line: &str) {
+    eprintln!("{line}");
+}

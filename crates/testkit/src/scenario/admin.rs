@@ -1,0 +1,293 @@
+//! What somebody else does to a cluster: plain requests that share no code with billhook's own.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use billhook_objects::{ApiVersion, GroupKind, ObjectKey};
+use kube::{
+    Api, Client, Discovery, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    discovery::{ApiCapabilities, ApiResource, Scope},
+};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// A client with all rights.
+#[derive(Clone)]
+pub struct Admin {
+    client: Client,
+    /// Where namespaced objects lie that name no namespace.
+    namespace: String,
+    known: Arc<Mutex<Vec<(ApiResource, ApiCapabilities)>>>,
+}
+
+/// The name under which the others write.
+const MANAGER: &str = "somebody-else";
+
+impl Admin {
+    /// Makes one from a client; objects that name no namespace lie in this one.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { client, namespace: namespace.to_owned(), known: Arc::default() }
+    }
+
+    /// Creates the objects of a YAML stream in order; waits until a CRD is Established.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be created.
+    pub async fn create(&self, text: &str) -> Result<()> {
+        for document in billhook_objects::yaml::parse(text)? {
+            self.create_one(document.value).await?;
+        }
+        Ok(())
+    }
+
+    async fn create_one(&self, value: Value) -> Result<()> {
+        let object: DynamicObject = serde_json::from_value(value.clone()).context("read an object to create")?;
+        let types = object.types.clone().ok_or_else(|| anyhow!("an object without kind"))?;
+        let version = ApiVersion::parse(&types.api_version)?;
+        let kind = GroupKind::new(version.group(), &types.kind);
+        let mut key = ObjectKey::new(kind, object.namespace().as_deref(), object.name_any());
+        // A namespace that was just made may lack what admission wants for a moment; a new kind may not be served yet.
+        let mut attempt = 0;
+        let api = loop {
+            match self.try_create(&mut key, version.version(), &object).await {
+                Ok(api) => break api,
+                Err(_) if attempt < 50 => attempt += 1,
+                Err(error) => return Err(error).with_context(|| format!("create {key}")),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        if let Some(status) = value.get("status") {
+            let patch = serde_json::json!({ "status": status });
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        if key.kind == billhook_objects::wellknown::crd() {
+            self.wait(&key, |crd| {
+                let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array);
+                conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn try_create(
+        &self,
+        key: &mut ObjectKey,
+        version: &str,
+        object: &DynamicObject,
+    ) -> Result<Api<DynamicObject>> {
+        let (mut resource, capabilities) = self.resolve(&key.kind).await?;
+        if capabilities.scope == Scope::Namespaced && key.namespace.is_none() {
+            key.namespace = Some(self.namespace.clone());
+        }
+        resource.api_version = resource.api_version.replace(&resource.version, version);
+        resource.version = version.to_owned();
+        let api = match &key.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        };
+        api.create(&PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }, object).await?;
+        Ok(api)
+    }
+
+    /// Waits until an object is as it should be.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so within 20 seconds.
+    pub async fn wait(&self, key: &ObjectKey, done: impl Fn(&DynamicObject) -> bool) -> Result<()> {
+        for _ in 0..400 {
+            if self.get(key).await?.is_some_and(|object| done(&object)) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("{key} did not become what it should within 20 s")
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<DynamicObject>> {
+        match self.api(key).await {
+            Ok(api) => match api.get_opt(&key.name).await {
+                Ok(found) => Ok(found),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                Err(error) => Err(error).with_context(|| format!("get {key}")),
+            },
+            Err(error) if error.is::<NotServed>() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the server would accept, or refuse, the deletion of an object.
+    ///
+    /// # Errors
+    ///
+    /// When that is not so within 20 seconds.
+    pub async fn wait_deletable(&self, key: &ObjectKey, deletable: bool) -> Result<()> {
+        let api = self.api(key).await?;
+        for _ in 0..400 {
+            if api.delete(&key.name, &DeleteParams { dry_run: true, ..DeleteParams::default() }).await.is_ok()
+                == deletable
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("{key}: the answer to a DELETE did not change within 20 s")
+    }
+
+    /// Whether an object is there; a name that ends with `*` stands for any that begins so.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn any(&self, key: &ObjectKey) -> Result<bool> {
+        let Some(prefix) = key.name.strip_suffix('*') else { return Ok(self.get(key).await?.is_some()) };
+        let objects = self.api(key).await?.list(&ListParams::default()).await?;
+        Ok(objects.iter().any(|object| object.name_any().starts_with(prefix)))
+    }
+
+    /// Deletes an object and waits until it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When it does not go within 10 seconds.
+    pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
+        self.api(key).await?.delete(&key.name, &DeleteParams::background()).await?;
+        for _ in 0..200 {
+            if self.get(key).await?.is_none() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!("{key} is still there after 10 s")
+    }
+
+    /// Applies a merge patch.
+    ///
+    /// # Errors
+    ///
+    /// When the server refuses it.
+    pub async fn patch(&self, key: &ObjectKey, patch: &Value) -> Result<()> {
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        self.api(key).await?.patch(&key.name, &params, &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Lists all objects of a kind.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn list(&self, kind: &GroupKind) -> Result<Vec<DynamicObject>> {
+        let (resource, _) = self.resolve(kind).await?;
+        Ok(Api::all_with(self.client.clone(), &resource).list(&ListParams::default()).await?.items)
+    }
+
+    /// All objects of all kinds that can be listed, as `Kind.group/namespace/name`, but for what comes and goes by
+    /// itself (events, leases, endpoints of the API server).
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub async fn everything(&self) -> Result<Vec<String>> {
+        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let mut all = Vec::new();
+        for (resource, capabilities) in discovery.groups().flat_map(|group| group.recommended_resources()) {
+            if !capabilities.supports_operation("list") || matches!(resource.kind.as_str(), "Event" | "Lease") {
+                continue;
+            }
+            let list =
+                Api::<DynamicObject>::all_with(self.client.clone(), &resource).list(&ListParams::default()).await;
+            let kind = GroupKind::new(&resource.group, &resource.kind);
+            let list = list.with_context(|| format!("list {kind}"))?;
+            all.extend(list.items.iter().map(|object| {
+                ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any()).to_string()
+            }));
+        }
+        all.sort();
+        Ok(all)
+    }
+
+    /// An interface for objects of a key's kind in its namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the kind is not served.
+    pub async fn api(&self, key: &ObjectKey) -> Result<Api<DynamicObject>> {
+        let (resource, capabilities) = self.resolve(&key.kind).await?;
+        Ok(match (&capabilities.scope, &key.namespace) {
+            (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            (Scope::Namespaced, None) => bail!("{key}: the kind is namespaced, the key has no namespace"),
+            (Scope::Cluster, _) => Api::all_with(self.client.clone(), &resource),
+        })
+    }
+
+    /// An interface for all objects of a kind.
+    ///
+    /// # Errors
+    ///
+    /// When the kind is not served.
+    pub async fn all(&self, kind: &GroupKind) -> Result<Api<DynamicObject>> {
+        let (resource, _) = self.resolve(kind).await?;
+        Ok(Api::all_with(self.client.clone(), &resource))
+    }
+
+    /// An interface for objects of a kind where one of them lies.
+    ///
+    /// # Errors
+    ///
+    /// When the kind is not served.
+    pub async fn beside(&self, kind: &GroupKind, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+        self.api(&ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any())).await
+    }
+
+    async fn resolve(&self, kind: &GroupKind) -> Result<(ApiResource, ApiCapabilities)> {
+        let mut known = self.known.lock().await;
+        for fresh in [false, true] {
+            if fresh {
+                let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+                *known = discovery.groups().flat_map(|group| group.recommended_resources()).collect();
+            }
+            let found = known.iter().find(|(r, _)| r.group == kind.group && r.kind == kind.kind);
+            if let Some((resource, capabilities)) = found {
+                return Ok((resource.clone(), capabilities.clone()));
+            }
+        }
+        Err(NotServed(kind.clone()).into())
+    }
+}
+
+/// The cluster serves no such kind.
+#[derive(Debug)]
+pub(super) struct NotServed(GroupKind);
+
+impl std::fmt::Display for NotServed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the cluster serves no {}", self.0)
+    }
+}
+
+impl std::error::Error for NotServed {}
+
+/// Reads `Kind.group` or `Kind`.
+pub(super) fn parse_kind(text: &str) -> GroupKind {
+    let (kind, group) = text.split_once('.').unwrap_or((text, ""));
+    GroupKind::new(group, kind)
+}
+
+/// Reads `Kind.group/name` or `Kind.group/namespace/name`.
+pub(super) fn parse_key(text: &str) -> Result<ObjectKey> {
+    let parts: Vec<_> = text.split('/').collect();
+    match parts.as_slice() {
+        [kind, name] => Ok(ObjectKey::new(parse_kind(kind), None, *name)),
+        [kind, namespace, name] => Ok(ObjectKey::new(parse_kind(kind), Some(namespace), *name)),
+        _ => bail!("{text}: expected Kind.group/name or Kind.group/namespace/name"),
+    }
+}

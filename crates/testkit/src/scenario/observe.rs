@@ -1,0 +1,267 @@
+//! Watches the kinds of a scenario and remembers in which order objects were marked and went, by the server's own
+//! revisions: `resourceVersion` is one counter for all kinds of one etcd.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use billhook_objects::{GroupKind, ObjectKey};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
+};
+use tokio::task::JoinSet;
+
+use super::{
+    Admin,
+    admin::{NotServed, parse_key},
+    controllers::is_of,
+};
+
+/// When an object was first marked for deletion (or went without a mark), and when it went.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    touched: u64,
+    gone: Option<u64>,
+}
+
+/// An object's lives: it may come back under its name.
+type Fates = Arc<Mutex<BTreeMap<ObjectKey, Vec<Fate>>>>;
+
+/// When objects were first seen that were not there at the start. One that was changed before it was seen counts from
+/// its change.
+type Births = Arc<Mutex<BTreeMap<ObjectKey, u64>>>;
+
+/// Watches that run until it is dropped.
+pub(super) struct Observer {
+    fates: Fates,
+    births: Births,
+    _tasks: JoinSet<()>,
+}
+
+impl Observer {
+    /// Begins to watch the kinds of these objects.
+    pub async fn start<'a>(admin: &Admin, objects: impl Iterator<Item = &'a String>) -> Result<Self> {
+        let keys = objects.map(|text| parse_key(text)).collect::<Result<Vec<_>>>()?;
+        let kinds: BTreeSet<GroupKind> = keys.into_iter().map(|key| key.kind).collect();
+        let (fates, births) = (Fates::default(), Births::default());
+        let mut tasks = JoinSet::new();
+        for kind in kinds {
+            let (fates, births) = (Arc::clone(&fates), Arc::clone(&births));
+            match admin.all(&kind).await {
+                Ok(api) => {
+                    let mut eye = Eye { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                    eye.list(true).await?;
+                    tasks.spawn(eye.watch());
+                }
+                // The call may bring the kind itself.
+                Err(error) if error.is::<NotServed>() => {
+                    let admin = admin.clone();
+                    tasks.spawn(async move {
+                        let api = loop {
+                            if let Ok(api) = admin.all(&kind).await {
+                                break api;
+                            }
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        };
+                        let mut eye = Eye { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                        while eye.list(false).await.is_err() {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                        eye.watch().await;
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { fates, births, _tasks: tasks })
+    }
+
+    /// Checks that these objects were made, in this order.
+    pub async fn check_births(&self, groups: &[Vec<String>]) -> Result<()> {
+        let keys: Vec<_> = groups.iter().flatten().map(|text| parse_key(text)).collect::<Result<_>>()?;
+        // The last event may still be on its way.
+        for _ in 0..100 {
+            let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
+            if keys.iter().all(|key| births.contains_key(key)) {
+                break;
+            }
+            drop(births);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = (0, "nothing".to_owned());
+        for group in groups {
+            let mut last = before.clone();
+            for text in group {
+                let Some(at) = births.get(&parse_key(text)?) else { bail!("{text} was not made") };
+                if *at <= before.0 {
+                    bail!("{text} was made (at {at}) before {} was (at {})", before.1, before.0);
+                }
+                if *at > last.0 {
+                    last = (*at, text.clone());
+                }
+            }
+            before = last;
+        }
+        Ok(())
+    }
+
+    /// Checks that these objects went, in this order, and no others of the scenario.
+    pub async fn check(&self, groups: &[Vec<String>], slug: &str) -> Result<()> {
+        let groups =
+            groups.iter().map(|g| g.iter().map(|t| parse_key(t)).collect()).collect::<Result<Vec<Vec<_>>>>()?;
+        let mut problem = String::new();
+        // The last event may still be on its way.
+        for _ in 0..100 {
+            match self.compare(&groups, slug) {
+                Ok(()) => return Ok(()),
+                Err(found) => problem = found.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        bail!(problem)
+    }
+
+    fn compare(&self, groups: &[Vec<ObjectKey>], slug: &str) -> Result<()> {
+        let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected: BTreeSet<_> = groups.iter().flatten().collect();
+        let mut before = (0, "nothing".to_owned());
+        for (index, group) in groups.iter().enumerate() {
+            let mut last = before.clone();
+            for key in group {
+                let Some(fates) = fates.get(key) else { bail!("{key} should have gone and was not even marked") };
+                for fate in fates {
+                    let Some(gone) = fate.gone else { bail!("{key} was marked and is not gone") };
+                    if fate.touched <= before.0 {
+                        let (touched, (at, other), group) = (fate.touched, &before, index + 1);
+                        bail!("{key} of group {group} was touched (at {touched}) before {other} was gone (at {at})");
+                    }
+                    if gone > last.0 {
+                        last = (gone, key.to_string());
+                    }
+                }
+            }
+            before = last;
+        }
+        // The record of a release is no object of it: it goes at the end.
+        let ours = |key: &ObjectKey| is_of(key, slug) && !key.name.starts_with("billhook.");
+        match fates.keys().find(|key| !expected.contains(key) && ours(key)) {
+            Some(other) => bail!("{other} was deleted and should have stayed"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Watches one kind.
+struct Eye {
+    api: Api<DynamicObject>,
+    kind: GroupKind,
+    version: String,
+    /// What was there when it last looked.
+    there: BTreeSet<ObjectKey>,
+    fates: Fates,
+    births: Births,
+}
+
+impl Eye {
+    /// Looks at all objects. What happened since it looked before is taken to have begun as early and ended as late as
+    /// can be, so that a gap never makes a wrong order look right.
+    async fn list(&mut self, first: bool) -> Result<()> {
+        let list = self.api.list(&ListParams::default()).await?;
+        let (since, version) = (number(&self.version), list.metadata.resource_version.unwrap_or_default());
+        let mut gone = std::mem::take(&mut self.there);
+        for object in &list.items {
+            let key = self.key(object);
+            if !gone.remove(&key) && !first {
+                self.born(&key, object);
+            }
+            if object.metadata.deletion_timestamp.is_some() {
+                self.touched(&key, since + 1);
+            }
+            self.there.insert(key);
+        }
+        for key in gone {
+            self.touched(&key, since + 1);
+            self.gone(&key, number(&version));
+        }
+        self.version = version;
+        Ok(())
+    }
+
+    async fn watch(mut self) {
+        loop {
+            // Watches end when a CRD changes and when the server goes away: go on from the last version seen.
+            let lost = match self.api.watch(&WatchParams::default(), &self.version).await {
+                Ok(events) => self.read(events.boxed()).await,
+                Err(kube::Error::Api(status)) => status.code == 410,
+                Err(_) => false,
+            };
+            if lost {
+                self.list(false).await.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Reads events until there are no more; says whether the server has forgotten what comes next.
+    async fn read(
+        &mut self,
+        mut events: futures::stream::BoxStream<'_, kube::Result<WatchEvent<DynamicObject>>>,
+    ) -> bool {
+        while let Ok(Some(event)) = events.try_next().await {
+            let (object, gone) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                WatchEvent::Deleted(object) => (object, true),
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Error(status) => return status.code == 410,
+            };
+            self.version = object.resource_version().unwrap_or_default();
+            let (key, at) = (self.key(&object), number(&self.version));
+            if gone || object.metadata.deletion_timestamp.is_some() {
+                self.touched(&key, at);
+            }
+            if gone {
+                self.gone(&key, at);
+                self.there.remove(&key);
+            } else if self.there.insert(key.clone()) {
+                self.born(&key, &object);
+            }
+        }
+        false
+    }
+
+    fn key(&self, object: &DynamicObject) -> ObjectKey {
+        ObjectKey::new(self.kind.clone(), object.namespace().as_deref(), object.name_any())
+    }
+
+    fn born(&self, key: &ObjectKey, object: &DynamicObject) {
+        let mut births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
+        births
+            .entry(key.clone())
+            .or_insert_with(|| number(object.metadata.resource_version.as_deref().unwrap_or_default()));
+    }
+
+    fn touched(&self, key: &ObjectKey, at: u64) {
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = fates.entry(key.clone()).or_default();
+        if lives.last().is_none_or(|fate| fate.gone.is_some()) {
+            lives.push(Fate { touched: at, gone: None });
+        }
+    }
+
+    fn gone(&self, key: &ObjectKey, at: u64) {
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fate) = fates.get_mut(key).and_then(|lives| lives.last_mut()) {
+            fate.gone = Some(at);
+        }
+    }
+}
+
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or_default()
+}
