@@ -82,13 +82,11 @@ impl Cluster {
     /// When the configuration cannot be used: certificates that cannot be read, an unknown proxy.
     pub fn connect(mut config: kube::Config, options: Options) -> Result<Self, Error> {
         config.default_retry = false;
-        let client = kube::client::ClientBuilder::try_from(config)
-            .map_err(|source| {
-                Error::new("use the cluster's configuration", ErrorKind::Other)
-                    .because("it does not make a client")
-                    .with_source(source)
-            })?
-            .build();
+        let client = crate::connect::client(config).map_err(|source| {
+            Error::new("use the cluster's configuration", ErrorKind::Other)
+                .because("it does not make a client")
+                .with_source(source)
+        })?;
         Ok(Self::from_client(client, options))
     }
 

@@ -11,6 +11,7 @@
 //! - an [`Error`] says what was being done and of which [`ErrorKind`] the failure is, and never holds an object's content.
 
 mod cluster;
+mod connect;
 mod discovery;
 mod error;
 mod fetch;

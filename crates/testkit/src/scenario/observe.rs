@@ -86,11 +86,13 @@ impl Observer {
         let keys: Vec<_> = groups.iter().flatten().map(|text| parse_key(text)).collect::<Result<_>>()?;
         // The last event may still be on its way.
         for _ in 0..100 {
-            let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
-            if keys.iter().all(|key| births.contains_key(key)) {
+            let all = {
+                let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
+                keys.iter().all(|key| births.contains_key(key))
+            };
+            if all {
                 break;
             }
-            drop(births);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
