@@ -134,7 +134,8 @@ async fn values_and_capabilities_reach_the_templates() {
     let capabilities =
         Capabilities { kube_version: "v1.31.7".to_owned(), api_versions: vec!["a.example/v1".to_owned()] };
     let rendered = template(&chart, "shop", "store", Some(&capabilities), &helm).await.unwrap();
-    let data = &rendered.manifests[1].value["data"];
+    let value = rendered.manifests[1].value();
+    let data = &value["data"];
     let expected = serde_json::json!({"color": "blue", "size": "huge", "kubernetes": "v1.31.7", "widgets": "true"});
     assert_eq!(data, &expected);
 }
@@ -204,7 +205,7 @@ async fn a_kustomization_is_built() {
     let manifests = kustomize(&live, &kubectl).await.unwrap();
     let [manifest] = manifests.as_slice() else { panic!("{manifests:?}") };
     assert_eq!(manifest.key.to_string(), "ConfigMap/store/live-a");
-    assert_eq!(manifest.value["data"]["port"], "0644");
+    assert_eq!(manifest.value()["data"]["port"], "0644");
     assert_eq!(manifest.source.to_string(), format!("{}:1", live.display()));
 
     let error = kustomize(&folder.path().join("nothing"), &kubectl).await.unwrap_err();

@@ -44,6 +44,13 @@ impl ChartArgs {
     }
 }
 
+/// A chart as it was rendered, with the kinds of the cluster that were read for it.
+pub(crate) struct FromChart {
+    pub(crate) manifests: Vec<Manifest>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) catalog: Catalog,
+}
+
 /// Renders a chart with `helm template` for the version and kinds of the cluster.
 pub(crate) async fn render(
     session: &Session,
@@ -51,7 +58,7 @@ pub(crate) async fn render(
     reference: &str,
     release: &ReleaseName,
     connection: &Connection,
-) -> Result<(Vec<Manifest>, Vec<Note>), CommandError> {
+) -> Result<FromChart, CommandError> {
     let cluster = &connection.cluster;
     let (kube_version, catalog) = tokio::try_join!(cluster.version(), cluster.catalog())?;
     let capabilities = Capabilities { kube_version, api_versions: api_versions(&catalog) };
@@ -66,7 +73,7 @@ pub(crate) async fn render(
     let (name, namespace) = (release.name(), release.namespace());
     let rendered = billhook_charts::template(&chart, name, namespace, Some(&capabilities), &helm).await?;
     let notes = notes(&rendered);
-    Ok((rendered.manifests, notes))
+    Ok(FromChart { manifests: rendered.manifests, notes, catalog })
 }
 
 /// `v1`, `v1/ConfigMap`, `apps/v1`, `apps/v1/Deployment`: what templates ask `.Capabilities.APIVersions` for.

@@ -1,53 +1,130 @@
 //! A node that applies: server-side apply in parallel, then, where the plan says so, the wait until objects are ready.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, VecDeque},
     pin::Pin,
+    time::Duration,
 };
 
-use billhook_cluster::{Applied, ApplyOptions, Cluster, Error, ObjectChange};
+use billhook_cluster::{Applied, ApplyOptions, Cluster, Error, ErrorKind, ObjectChange};
 use billhook_objects::{Manifest, ObjectKey, wellknown};
 use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, Query, Resource, Select};
-use futures::{Stream, StreamExt as _, stream::SelectAll};
+use futures::{
+    Stream, StreamExt as _,
+    stream::{FuturesUnordered, SelectAll},
+};
 use tokio::time::Instant;
 
 use crate::{
     ApplyResult, Blocker, Event, Status,
+    node::{AppliedObject, Context, NodeResult, until},
     readiness::{Readiness, View, readiness},
-    run::{AppliedObject, Context, NodeResult, until},
 };
 
 /// Objects of one query, as far as readiness looks at them.
 type ReadyWatch = Pin<Box<dyn Stream<Item = (usize, ObjectChange<View>)> + Send>>;
+/// A request under way, and how often its object was tried before.
+type Sending<'a> = Pin<Box<dyn Future<Output = (Try<'a>, Result<Applied, Error>)> + Send + 'a>>;
 
-/// How many requests wait for their turn at the cluster's own limiter; more would only hold memory.
-const WINDOW: usize = 128;
+/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
+const WINDOW: usize = 64;
+/// How long requests under way may still take once the user has interrupted.
+const GRACE: Duration = Duration::from_secs(2);
+/// The longest pause before something that was refused for the moment is tried again.
+const MAX_PAUSE: Duration = Duration::from_secs(15);
+/// Up to how many objects of a kind are watched by name for readiness, which works without the right to list.
+const FEW_NAMES: usize = 8;
 /// Up to how many namespaces are watched one by one for readiness; more are watched in one go.
-const FEW_NAMESPACES: usize = 4;
+const FEW_NAMESPACES: usize = 16;
 
 /// Applies the objects of a node, then waits for those that the plan waits for.
-pub(crate) async fn run_apply(context: &Context<'_>, node: usize, work: &ApplyWork) -> NodeResult {
+pub(crate) async fn run_apply(context: &Context<'_>, cluster: &Cluster, node: usize, work: &ApplyWork) -> NodeResult {
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
-    result.status = send(context, node, work, deadline, &mut result).await;
+    result.status = send(context, cluster, node, work, deadline, &mut result).await;
     if result.status == Status::Done {
         let waited = work.objects.iter().filter(|task| task.wait).map(|task| (task.object.clone(), &task.resource));
-        result.status = wait(context, node, waited.collect(), deadline, &mut result).await;
+        result.status = wait(context, cluster, node, waited.collect(), deadline, &mut result).await;
     }
     result
 }
 
+/// One object that is being applied.
+struct Try<'a> {
+    task: &'a ApplyTask,
+    manifest: &'a Manifest,
+    attempts: u32,
+    /// What the server said last, so that it is not said again.
+    said: String,
+}
+
 async fn send(
     context: &Context<'_>,
+    cluster: &Cluster,
     node: usize,
     work: &ApplyWork,
     deadline: Option<Instant>,
     result: &mut NodeResult,
 ) -> Status {
-    let cluster = context.clusters.get(context.plan.nodes[node].cluster.as_deref());
     let stop = &context.options.stop;
-    let mut left: BTreeSet<&ObjectKey> = BTreeSet::new();
-    let mut tasks = Vec::new();
+    let mut queue = to_send(context, node, work, result);
+    let mut left: BTreeMap<&ObjectKey, Option<Blocker>> = queue.iter().map(|t| (&t.task.object, None)).collect();
+    let mut sending: FuturesUnordered<Sending<'_>> = FuturesUnordered::new();
+    let mut status = Status::Done;
+    let mut stop_at = None;
+    loop {
+        while sending.len() < WINDOW
+            && stop_at.is_none()
+            && let Some(next) = queue.pop_front()
+        {
+            sending.push(apply_one(context, cluster, next, Duration::ZERO));
+        }
+        tokio::select! {
+            answer = sending.next() => match answer {
+                Some((Try { task, .. }, Ok(applied))) => {
+                    left.remove(&task.object);
+                    succeeded(context, node, task, applied, result);
+                }
+                Some((tried, Err(error))) => {
+                    let message = error.message();
+                    left.insert(&tried.task.object, Some(Blocker::Refused { message: message.clone() }));
+                    let retried = passes(&error) && stop_at.is_none();
+                    if tried.said != message {
+                        let object = tried.task.object.clone();
+                        context.emit(Event::Refused { node, object, message: message.clone(), retried });
+                    }
+                    if retried {
+                        let pause = Duration::from_millis(500 << tried.attempts.min(5)).min(MAX_PAUSE);
+                        let pause = pause.max(error.retry_after().unwrap_or_default());
+                        let next = Try { attempts: tried.attempts + 1, said: message, ..tried };
+                        sending.push(apply_one(context, cluster, next, pause));
+                    } else {
+                        status = Status::Failed;
+                    }
+                }
+                None => break,
+            },
+            () = stop.cancelled(), if stop_at.is_none() => {
+                status = status.max(Status::Interrupted);
+                stop_at = Some(Instant::now() + GRACE);
+            }
+            () = until(stop_at), if stop_at.is_some() => break,
+            () = until(deadline), if stop_at.is_none() => {
+                status = status.max(Status::TimedOut);
+                break;
+            }
+        }
+    }
+    let blocked = |(object, blocker): (&ObjectKey, Option<Blocker>)| {
+        (object.clone(), Some(blocker.unwrap_or(Blocker::NotRequested)))
+    };
+    result.left.extend(left.into_iter().map(blocked));
+    status
+}
+
+/// The objects of a node that a request is sent for; the others are counted.
+fn to_send<'a>(context: &Context<'a>, node: usize, work: &'a ApplyWork, result: &mut NodeResult) -> VecDeque<Try<'a>> {
+    let mut queue = VecDeque::new();
     for task in &work.objects {
         match task.action {
             ApplyAction::Await => {}
@@ -56,53 +133,32 @@ async fn send(
                 context.emit(applied_event(node, task, ApplyResult::Unchanged));
             }
             ApplyAction::Create | ApplyAction::Update | ApplyAction::Adopt => {
-                left.insert(&task.object);
-                tasks.extend(context.manifests.get(&task.object).map(|manifest| (task, manifest)));
+                let manifest = context.manifests.get(&task.object);
+                queue.extend(manifest.map(|manifest| Try { task, manifest, attempts: 0, said: String::new() }));
             }
         }
     }
-    let mut answers = futures::stream::iter(tasks)
-        .take_until(Box::pin(stop.cancelled()))
-        .map(|(task, manifest)| async move { (task, apply_one(context, cluster, task, manifest).await) })
-        .buffer_unordered(WINDOW);
-    let mut status = Status::Done;
-    loop {
-        tokio::select! {
-            answer = answers.next() => match answer {
-                Some((task, Ok(applied))) => {
-                    left.remove(&task.object);
-                    succeeded(context, node, task, applied, result);
-                }
-                Some((task, Err(error))) => {
-                    left.remove(&task.object);
-                    status = Status::Failed;
-                    let message = error.message();
-                    context.emit(Event::Refused { node, object: task.object.clone(), message: message.clone(), retried: false });
-                    result.left.push((task.object.clone(), Some(Blocker::Refused { message })));
-                }
-                None => break,
-            },
-            () = until(deadline) => {
-                status = status.max(Status::TimedOut);
-                break;
-            }
-        }
-    }
-    if stop.is_cancelled() {
-        status = status.max(Status::Interrupted);
-    }
-    result.left.extend(left.into_iter().map(|object| (object.clone(), Some(Blocker::NotStarted))));
-    status
+    queue
 }
 
-async fn apply_one(
-    context: &Context<'_>,
-    cluster: &Cluster,
-    task: &ApplyTask,
-    manifest: &Manifest,
-) -> Result<Applied, Error> {
+fn apply_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Try<'a>, pause: Duration) -> Sending<'a> {
     let options = ApplyOptions { force_conflicts: context.options.force_conflicts, dry_run: false };
-    cluster.apply(&as_written(task, manifest), &manifest.value, &options).await
+    Box::pin(async move {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        let Try { task, manifest, .. } = &next;
+        let answer = cluster.apply(&as_written(task, manifest), &task.object, manifest.json(), &options).await;
+        (next, answer)
+    })
+}
+
+/// Whether the same request may succeed later: the server is away, a webhook's backend is not up yet (perhaps it is part
+/// of the release), or a new namespace has no ServiceAccount yet.
+fn passes(error: &Error) -> bool {
+    error.is_transient()
+        || *error.kind() == ErrorKind::Webhook
+        || error.message().contains("error looking up service account")
 }
 
 /// How to talk to an object in the version its manifest was written in; the plan's resource says where it lives.
@@ -134,12 +190,12 @@ fn applied_event(node: usize, task: &ApplyTask, result: ApplyResult) -> Event {
 /// Waits until all of these objects are ready, by one list and watch a kind.
 async fn wait(
     context: &Context<'_>,
+    cluster: &Cluster,
     node: usize,
     objects: BTreeMap<ObjectKey, &Resource>,
     deadline: Option<Instant>,
     result: &mut NodeResult,
 ) -> Status {
-    let cluster = context.clusters.get(context.plan.nodes[node].cluster.as_deref());
     let mut watches: SelectAll<ReadyWatch> = SelectAll::new();
     let queries = ready_queries(&objects, context.label.as_deref());
     let kinds: Vec<_> = queries.iter().map(|query| query.resource.kind.clone()).collect();
@@ -153,15 +209,24 @@ async fn wait(
         let change = tokio::select! {
             Some(change) = watches.next() => change,
             () = context.options.stop.cancelled() => {
-                status = Status::Interrupted;
+                status = status.max(Status::Interrupted);
                 break;
             }
             () = until(deadline) => {
-                status = Status::TimedOut;
+                status = status.max(Status::TimedOut);
                 break;
             }
         };
-        let (index, ObjectChange::Present(object)) = change else { continue };
+        let (index, object) = match change {
+            (index, ObjectChange::Present(object)) => (index, object),
+            (_, ObjectChange::Gone(key)) => {
+                if let Some(reason) = waiting.get_mut(&key) {
+                    "it was deleted".clone_into(reason);
+                    context.emit(Event::Waiting { node, object: key, reason: reason.clone() });
+                }
+                continue;
+            }
+        };
         let metadata = &object.metadata;
         let key = ObjectKey::new(kinds[index].clone(), metadata.namespace.as_deref(), &metadata.name);
         let Some(reason) = waiting.get_mut(&key) else { continue };
@@ -190,27 +255,32 @@ async fn wait(
     status
 }
 
-/// One query a kind, or one a namespace where those are few.
+/// Queries by name where a kind's objects are few; else by the release's label, in each namespace where those are few.
 fn ready_queries(objects: &BTreeMap<ObjectKey, &Resource>, label: Option<&str>) -> Vec<Query> {
-    let mut spaces: BTreeMap<&Resource, BTreeSet<Option<&str>>> = BTreeMap::new();
+    let mut spaces: BTreeMap<&Resource, BTreeMap<Option<&str>, Vec<String>>> = BTreeMap::new();
     for (key, resource) in objects {
-        spaces.entry(resource).or_default().insert(key.namespace.as_deref());
+        let names = spaces.entry(resource).or_default().entry(key.namespace.as_deref()).or_default();
+        names.push(key.name.clone());
     }
-    let select = match label {
-        Some(label) => Select::Labels(format!("{}={label}", wellknown::RELEASE_LABEL)),
-        None => Select::All,
-    };
-    let query = |resource: &Resource, namespace: Option<&str>| Query {
+    let labels = label.map(|label| Select::Labels(format!("{}={label}", wellknown::RELEASE_LABEL)));
+    let query = |resource: &Resource, namespace: Option<&str>, select: Select| Query {
         cluster: None,
         resource: resource.clone(),
         namespace: namespace.map(str::to_owned),
-        select: select.clone(),
+        select,
         namespaces: Vec::new(),
     };
-    let queries = spaces.into_iter().flat_map(|(resource, namespaces)| {
-        let all = namespaces.len() > FEW_NAMESPACES;
-        let namespaces = if all { BTreeSet::from([None]) } else { namespaces };
-        namespaces.into_iter().map(|namespace| query(resource, namespace)).collect::<Vec<_>>()
-    });
-    queries.collect()
+    let mut queries = Vec::new();
+    for (resource, namespaces) in spaces {
+        let everywhere = labels.as_ref().filter(|_| namespaces.len() > FEW_NAMESPACES);
+        if let Some(labels) = everywhere {
+            queries.push(query(resource, None, labels.clone()));
+            continue;
+        }
+        for (namespace, names) in namespaces {
+            let by_label = labels.clone().filter(|_| names.len() > FEW_NAMES);
+            queries.push(query(resource, namespace, by_label.unwrap_or(Select::Names(names))));
+        }
+    }
+    queries
 }

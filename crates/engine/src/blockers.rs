@@ -1,26 +1,37 @@
 //! Says what keeps the objects that are left: their finalizers and who set them, the conditions of a Namespace or CRD.
 
+use std::{collections::HashMap, time::Duration};
+
+use billhook_cluster::{Cluster, Error};
 use billhook_objects::{ObjectKey, wellknown};
 use billhook_plan::{ApplyWork, DeleteWork, Node, Resource, Work};
 use futures::StreamExt as _;
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
-use crate::{Blocker, Left, run::Context};
+use crate::{Blocker, Left, node::Context};
 
 /// How many objects are read for their blockers; with more left, the first ones tell the story.
 const MAX_READ: usize = 100;
 /// How many are read at a time.
 const AT_ONCE: usize = 16;
+/// How long all of the reading may take: somebody has waited for the time limit already, or has pressed Ctrl-C.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Turns what a node left into [`Left`], reading the objects whose blockers the node itself does not know.
-pub(crate) async fn explain(context: &Context<'_>, node: &Node, left: Vec<(ObjectKey, Option<Blocker>)>) -> Vec<Left> {
+pub(crate) async fn explain(
+    context: &Context<'_>,
+    node: &Node,
+    left: Vec<(ObjectKey, Option<Blocker>)>,
+    until: Instant,
+) -> Vec<Left> {
     let cluster = context.clusters.get(node.cluster.as_deref());
     let unknown = left.iter().filter(|(_, blocker)| blocker.is_none()).take(MAX_READ);
     let reads = unknown.map(|(key, _)| async move {
-        let resource = resource(context, &node.work, key)?;
-        Some((key, cluster.get(resource, key).await.ok()?))
+        let read = cluster?.get(resource(context, &node.work, key)?, key);
+        Some((key, timeout_at(until, read).await.ok()?.ok()?))
     });
-    let read: std::collections::HashMap<_, _> =
+    let read: HashMap<_, _> =
         futures::stream::iter(reads).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
     let left_of = |(key, blocker): &(ObjectKey, Option<Blocker>)| {
         let blockers = match (blocker, read.get(key)) {
@@ -33,6 +44,18 @@ pub(crate) async fn explain(context: &Context<'_>, node: &Node, left: Vec<(Objec
         Some(Left { object: key.clone(), group: node.title.clone(), blockers })
     };
     left.iter().filter_map(left_of).collect()
+}
+
+/// What keeps an object from being gone, as far as the object itself says: its finalizers and who set them, the
+/// conditions of a Namespace or CRD. Empty where the object is gone or is not being deleted.
+///
+/// # Errors
+///
+/// When the object cannot be read.
+pub async fn blockers_of(cluster: &Cluster, resource: &Resource, key: &ObjectKey) -> Result<Vec<Blocker>, Error> {
+    let found = cluster.get(resource, key).await?;
+    let deleting = found.filter(|object| object.pointer("/metadata/deletionTimestamp").is_some());
+    Ok(deleting.map(|object| blockers(&object)).unwrap_or_default())
 }
 
 fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Option<&'a Resource> {

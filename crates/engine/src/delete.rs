@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Change, Cluster, DeleteAnswer, DeleteOptions, Error, ErrorKind, RemoveAnswer};
+use billhook_cluster::{Change, Cluster, DeleteAnswer, DeleteOptions, Error, ErrorKind, Known, RemoveAnswer};
 use billhook_objects::{ObjectKey, Uid, wellknown};
 use billhook_plan::{DeleteWork, Observed, Query, QueryId, Resource};
 use futures::{
@@ -19,17 +19,19 @@ use tokio_util::time::DelayQueue;
 
 use crate::{
     Blocker, Event, FinalizersRemoved, Status,
-    run::{Context, NodeResult, until},
+    node::{Context, NodeResult, until},
 };
 
 mod force;
 
-/// How many requests wait for their turn at the cluster's own limiter; more would only hold memory.
-const WINDOW: usize = 128;
+/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
+const WINDOW: usize = 64;
 /// How long requests under way may still take once the user has interrupted.
 const GRACE: Duration = Duration::from_secs(2);
 /// The longest pause before something that was refused for the moment is tried again.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
+/// The longest that a timer can run; a force stage that is due later never is.
+const MAX_TIMER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// One object of the node.
 struct Object {
@@ -41,8 +43,21 @@ struct Object {
     attempts: u32,
     /// The force stage of this object has begun.
     forced: bool,
-    /// A request of the force stage is under way.
-    forcing: bool,
+    /// Whether a request of the force stage is under way.
+    forcing: Forcing,
+    /// What a request of the force stage was last refused with.
+    said: String,
+    /// It is no member of the group, but an instance that a CRD under the force stage takes along.
+    instance: bool,
+}
+
+/// Whether a request of an object's force stage is under way.
+#[derive(Clone, Copy, PartialEq)]
+enum Forcing {
+    Idle,
+    Running,
+    /// Something changed while it ran: the stage looks again when the answer is there.
+    Again,
 }
 
 #[derive(PartialEq)]
@@ -63,7 +78,7 @@ enum State {
 enum Answer {
     Delete(ObjectKey, Uid, Result<DeleteAnswer, Error>),
     Strip(ObjectKey, Result<RemoveAnswer, Error>),
-    Look(ObjectKey, Result<Option<Observed>, Error>),
+    Look(ObjectKey, QueryId, Result<Option<Observed>, Error>),
     Namespace(ObjectKey, Result<Option<Value>, Error>),
     Confirm(usize, Result<Vec<Observed>, Error>),
 }
@@ -79,9 +94,11 @@ enum Confirmed {
 /// What a timer is for.
 enum Due {
     /// A DELETE that was refused for the moment is sent again.
-    Retry(ObjectKey),
+    Retry(ObjectKey, Uid),
     /// The force stage of an object begins, or goes on.
-    Force(ObjectKey),
+    Force(ObjectKey, Uid),
+    /// Who stands under a name is asked again.
+    Look(ObjectKey),
     /// A collection is listed once more.
     Confirm(usize),
 }
@@ -96,8 +113,14 @@ struct Deletion<'a> {
     cluster: &'a Cluster,
     objects: BTreeMap<ObjectKey, Object>,
     queue: VecDeque<ObjectKey>,
-    /// How many objects are not gone.
+    /// How many members of the group are not gone.
     remaining: usize,
+    /// How many of these were refused for good.
+    refused: usize,
+    /// Names under which another object stands, of which it is not known yet whose it is.
+    looking: HashSet<ObjectKey>,
+    /// The user has interrupted: nothing more is sent.
+    stopping: bool,
     requests: FuturesUnordered<Request<'a>>,
     watches: SelectAll<Watch>,
     /// Queries whose objects are the instances of a CRD under a force stage.
@@ -111,8 +134,12 @@ struct Deletion<'a> {
 }
 
 /// Deletes the objects of a node and waits until the API server has said of each that it is gone.
-pub(crate) async fn run_delete<'a>(context: &'a Context<'a>, node: usize, work: &'a DeleteWork) -> NodeResult {
-    let cluster = context.clusters.get(context.plan.nodes[node].cluster.as_deref());
+pub(crate) async fn run_delete<'a>(
+    context: &'a Context<'a>,
+    cluster: &'a Cluster,
+    node: usize,
+    work: &'a DeleteWork,
+) -> NodeResult {
     let mut deletion = Deletion {
         context,
         node,
@@ -121,6 +148,9 @@ pub(crate) async fn run_delete<'a>(context: &'a Context<'a>, node: usize, work: 
         objects: BTreeMap::new(),
         queue: VecDeque::with_capacity(work.objects.len()),
         remaining: 0,
+        refused: 0,
+        looking: HashSet::new(),
+        stopping: false,
         requests: FuturesUnordered::new(),
         watches: SelectAll::new(),
         instance_queries: HashSet::new(),
@@ -136,7 +166,7 @@ pub(crate) async fn run_delete<'a>(context: &'a Context<'a>, node: usize, work: 
     }
     queries.extend(work.collections.iter().map(|collection| collection.query));
     for query in queries {
-        deletion.watch(query);
+        deletion.watch(query, context.known(query));
     }
     let status = deletion.run().await;
     deletion.finish(status)
@@ -160,7 +190,10 @@ impl<'a> Deletion<'a> {
                 }
             }
             tokio::select! {
-                () = stop.cancelled(), if stop_at.is_none() => stop_at = Some(Instant::now() + GRACE),
+                () = stop.cancelled(), if stop_at.is_none() => {
+                    self.stopping = true;
+                    stop_at = Some(Instant::now() + GRACE);
+                }
                 () = until(stop_at), if stop_at.is_some() => return Status::Interrupted,
                 () = until(deadline), if stop_at.is_none() => return Status::TimedOut,
                 Some(answer) = self.requests.next() => self.answered(answer),
@@ -172,10 +205,8 @@ impl<'a> Deletion<'a> {
 
     /// Whether the node has ended, once no request is under way; sends what is needed to be sure of it.
     fn ended(&mut self) -> Option<Status> {
-        let refused = |object: &Object| matches!(object.state, State::Refused { last: true, .. });
-        if self.remaining > 0 {
-            let stuck = self.objects.values().filter(|object| refused(object)).count();
-            return (stuck == self.remaining).then_some(Status::Failed);
+        if self.remaining > 0 || !self.looking.is_empty() {
+            return (self.remaining > 0 && self.refused == self.remaining).then_some(Status::Failed);
         }
         for index in 0..self.confirmed.len() {
             if self.confirmed[index] == Confirmed::No {
@@ -189,7 +220,9 @@ impl<'a> Deletion<'a> {
     fn confirm(&mut self, index: usize) {
         self.confirmed[index] = Confirmed::Asked;
         let (cluster, query) = (self.cluster, &self.context.plan.queries[self.work.collections[index].query]);
-        self.requests.push(async move { Answer::Confirm(index, cluster.exists_any(query).await) }.boxed());
+        let collection = &self.work.collections[index];
+        let found = async move { cluster.find(query, &|object| collection.contains(object)).await };
+        self.requests.push(found.map(move |found| Answer::Confirm(index, found)).boxed());
     }
 
     fn insert(&mut self, key: ObjectKey, uid: Uid, query: QueryId, instances: Option<QueryId>, finalizers: &[String]) {
@@ -201,16 +234,35 @@ impl<'a> Deletion<'a> {
             instances,
             attempts: 0,
             forced: false,
-            forcing: false,
+            forcing: Forcing::Idle,
+            said: String::new(),
+            instance: false,
         };
         self.queue.push_back(key.clone());
-        if self.objects.insert(key, object).is_none_or(|old| old.state == State::Gone) {
+        if self.objects.insert(key, object).is_none_or(|old| old.instance || old.state == State::Gone) {
             self.remaining += 1;
+        }
+        // Whatever was said of its being empty is no longer so.
+        for (confirmed, collection) in self.confirmed.iter_mut().zip(&self.work.collections) {
+            if collection.query == query {
+                *confirmed = Confirmed::No;
+            }
         }
     }
 
-    fn watch(&mut self, query: QueryId) {
-        let stream = self.cluster.watch(&self.context.plan.queries[query], self.context.known(query));
+    /// Sets the state of an object, and keeps count.
+    fn set_state(&mut self, key: &ObjectKey, state: State) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        let counts = |state: &State| usize::from(matches!(state, State::Refused { last: true, .. }));
+        if !object.instance {
+            self.refused = self.refused + counts(&state) - counts(&object.state);
+            self.remaining -= usize::from(state == State::Gone && object.state != State::Gone);
+        }
+        object.state = state;
+    }
+
+    fn watch(&mut self, query: QueryId, known: Known) {
+        let stream = self.cluster.watch(&self.context.plan.queries[query], known);
         self.watches.push(Box::pin(stream.map(move |change| (query, change))));
     }
 
@@ -246,9 +298,15 @@ impl<'a> Deletion<'a> {
             Answer::Delete(key, uid, answer) => self.deleted(key, &uid, answer),
             Answer::Strip(key, answer) => self.stripped(key, answer),
             Answer::Namespace(key, answer) => self.looked_at_namespace(key, answer),
-            Answer::Look(key, Ok(Some(found))) => self.met(&key, found),
-            Answer::Look(_, Ok(None)) => {}
-            Answer::Look(key, Err(_)) => self.stays(key),
+            Answer::Look(key, query, Ok(found)) => {
+                self.looking.remove(&key);
+                if let Some(found) = found {
+                    self.present(query, key, found);
+                }
+            }
+            Answer::Look(key, _, Err(_)) => {
+                self.timers.insert(Due::Look(key), MAX_PAUSE);
+            }
             Answer::Confirm(index, answer) => self.listed(index, answer),
         }
     }
@@ -258,7 +316,6 @@ impl<'a> Deletion<'a> {
         match answer {
             Ok(found) => {
                 let kind = &self.resource(collection.query).kind;
-                let found: Vec<_> = found.into_iter().filter(|object| collection.contains(object)).collect();
                 self.confirmed[index] = if found.is_empty() { Confirmed::Yes } else { Confirmed::No };
                 for object in found {
                     self.present(collection.query, object.key(kind), object);
@@ -280,8 +337,11 @@ impl<'a> Deletion<'a> {
         };
         match answer {
             Ok(DeleteAnswer::Accepted { finalizers, deletion: true }) => {
-                object.finalizers = finalizers;
-                self.deleting(&key);
+                // The watch may have said more recent things already.
+                if object.state != State::Deleting {
+                    object.finalizers = finalizers;
+                    self.deleting(&key);
+                }
             }
             // Removed at once: the watch says so.
             Ok(DeleteAnswer::Accepted { .. } | DeleteAnswer::Done) => {}
@@ -298,30 +358,34 @@ impl<'a> Deletion<'a> {
         let Some(object) = self.objects.get_mut(&key) else { return };
         let last = matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Refused | ErrorKind::Invalid);
         let message = error.message();
-        if !matches!(&object.state, State::Refused { message: said, .. } if *said == message) {
+        if object.said != message {
+            object.said.clone_from(&message);
             let object = key.clone();
             self.context.emit(Event::Refused { node: self.node, object, message: message.clone(), retried: !last });
         }
-        object.state = State::Refused { message, last };
         if !last {
             object.attempts += 1;
             let pause = Duration::from_millis(500 << object.attempts.min(5)).min(MAX_PAUSE);
-            self.timers.insert(Due::Retry(key), pause);
+            let pause = pause.max(error.retry_after().unwrap_or_default()).min(MAX_TIMER);
+            self.timers.insert(Due::Retry(key.clone(), object.uid.clone()), pause);
         }
+        self.set_state(&key, State::Refused { message, last });
     }
 
     /// An object is found to carry a `deletionTimestamp`.
     fn deleting(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.get_mut(key) else { return };
-        if object.state != State::Deleting {
-            object.state = State::Deleting;
-            let finalizers = object.finalizers.clone();
-            self.context.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
-            if let Some(force) = &self.work.force {
-                self.timers.insert(Due::Force(key.clone()), force.after.0);
+        if object.state == State::Deleting {
+            if object.forced {
+                self.force(key);
             }
-        } else if object.forced {
-            self.force(key);
+            return;
+        }
+        let (finalizers, uid) = (object.finalizers.clone(), object.uid.clone());
+        self.set_state(key, State::Deleting);
+        self.context.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
+        if let Some(force) = &self.work.force {
+            self.timers.insert(Due::Force(key.clone(), uid), force.after.0.min(MAX_TIMER));
         }
     }
 
@@ -329,10 +393,12 @@ impl<'a> Deletion<'a> {
         let Some(object) = self.objects.get_mut(key).filter(|o| o.uid == *uid && o.state != State::Gone) else {
             return;
         };
-        object.state = State::Gone;
-        self.remaining -= 1;
-        self.result.gone.push(key.clone());
-        self.context.emit(Event::Gone { node: self.node, object: key.clone(), uid: uid.clone() });
+        let instance = object.instance;
+        self.set_state(key, State::Gone);
+        if !instance {
+            self.result.gone.push(key.clone());
+            self.context.emit(Event::Gone { node: self.node, object: key.clone(), uid: uid.clone() });
+        }
     }
 
     fn changed(&mut self, query: QueryId, change: Change) {
@@ -370,8 +436,8 @@ impl<'a> Deletion<'a> {
 
     /// A list or watch shows an object.
     fn present(&mut self, query: QueryId, key: ObjectKey, found: Observed) {
-        if self.instance_queries.contains(&query) {
-            return self.strip_instance(query, key, &found);
+        if self.instance_queries.contains(&query) && self.objects.get(&key).is_none_or(|object| object.instance) {
+            return self.instance(query, key, found);
         }
         match self.objects.get_mut(&key) {
             Some(object) if object.uid == found.uid => {
@@ -420,45 +486,48 @@ impl<'a> Deletion<'a> {
         }
     }
 
+    /// Asks who stands under a name.
     fn look(&mut self, key: ObjectKey) {
         let Some(object) = self.objects.get(&key) else { return };
-        let (cluster, resource) = (self.cluster, self.resource(object.query));
+        let (cluster, query, resource) = (self.cluster, object.query, self.resource(object.query));
+        self.looking.insert(key.clone());
         self.requests.push(
             async move {
                 let found = cluster.get_meta(resource, &key).await;
-                Answer::Look(key, found)
+                Answer::Look(key, query, found)
             }
             .boxed(),
         );
     }
 
     fn due(&mut self, due: Due) {
+        let is_same = |this: &Self, key: &ObjectKey, uid: &Uid| this.objects.get(key).is_some_and(|o| o.uid == *uid);
         match due {
-            Due::Retry(key) => {
-                if let Some(object) = self.objects.get_mut(&key)
-                    && matches!(object.state, State::Refused { last: false, .. })
-                {
-                    object.state = State::Queued;
+            Due::Retry(key, uid) if is_same(self, &key, &uid) => {
+                if matches!(self.objects[&key].state, State::Refused { last: false, .. }) {
+                    self.set_state(&key, State::Queued);
                     self.queue.push_back(key);
                 }
             }
-            Due::Force(key) => {
+            Due::Force(key, uid) if is_same(self, &key, &uid) => {
                 if let Some(object) = self.objects.get_mut(&key) {
                     object.forced = true;
                     self.force(&key);
                 }
             }
+            Due::Retry(..) | Due::Force(..) => {}
+            Due::Look(key) => self.look(key),
             Due::Confirm(index) => self.confirm(index),
         }
     }
 
     fn finish(mut self, status: Status) -> NodeResult {
         self.result.status = status;
-        for (key, object) in self.objects {
+        for (key, object) in self.objects.into_iter().filter(|(_, object)| !object.instance) {
             let blocker = match object.state {
                 State::Gone => continue,
                 State::Refused { message, .. } => Some(Blocker::Refused { message }),
-                State::Queued => Some(Blocker::NotStarted),
+                State::Queued => Some(Blocker::NotRequested),
                 State::Sent | State::Deleting => None,
             };
             self.result.left.push((key, blocker));

@@ -23,7 +23,7 @@ pub async fn dry_run(
 ) -> Vec<(ObjectKey, Option<String>)> {
     let mut requests = Vec::new();
     for node in &plan.nodes {
-        let cluster = clusters.get(node.cluster.as_deref());
+        let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
         match &node.work {
             Work::Delete(work) => requests.extend(work.objects.iter().map(|task| {
                 let options =
@@ -41,7 +41,8 @@ pub async fn dry_run(
                 requests.extend(written.map(|(task, manifest)| {
                     async move {
                         let options = ApplyOptions { force_conflicts, dry_run: true };
-                        let answer = cluster.apply(&as_written(task, manifest), &manifest.value, &options).await;
+                        let answer =
+                            cluster.apply(&as_written(task, manifest), &task.object, manifest.json(), &options).await;
                         (task.object.clone(), answer.err().map(|error| error.message()))
                     }
                     .boxed()

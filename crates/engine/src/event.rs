@@ -206,6 +206,9 @@ pub struct Summary {
     pub requests: BTreeMap<String, u64>,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,
+    /// Why the record of the release could not be written at the end. The labels of the objects say what is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_error: Option<String>,
 }
 
 /// A removal of finalizers.
@@ -254,6 +257,8 @@ pub enum Blocker {
     },
     /// Its group was never begun.
     NotStarted,
+    /// Its group was begun, but nothing was requested of it, or the answer was not awaited.
+    NotRequested,
     /// The deletion was requested; the API server has not said that it is gone.
     Unconfirmed,
     /// It is not ready.
@@ -273,6 +278,7 @@ impl std::fmt::Display for Blocker {
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
             Self::Refused { message } => write!(f, "refused: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
+            Self::NotRequested => f.write_str("not requested yet"),
             Self::Unconfirmed => f.write_str("deletion requested, not confirmed"),
             Self::NotReady { reason } => write!(f, "not ready: {reason}"),
         }

@@ -14,13 +14,16 @@ mod blockers;
 mod delete;
 mod dry_run;
 mod event;
+mod node;
 mod operation;
 pub mod readiness;
 mod run;
 
+pub use blockers::blockers_of;
 pub use dry_run::dry_run;
 pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, Sink, Status, Summary};
 pub use operation::{
-    ApplyInput, DeleteInput, OperationError, Prepared, Subject, apply, delete, prepare_apply, prepare_delete,
+    ApplyInput, DeleteInput, OperationError, Prepared, Subject, apply, delete, load_record, prepare_apply,
+    prepare_delete,
 };
 pub use run::{Clusters, RunOptions};

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use billhook_cluster::{ApplyOptions, Error, ErrorKind};
+use billhook_cluster::{ApplyOptions, Error};
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
 use billhook_plan::{
-    ApplyRequest, Catalogs, DeleteRequest, Inventory, Note, Operation, Plan, PlanError, PlanErrorKind, Resource,
-    Snapshot, Wanted, Work,
+    ApplyRequest, Catalogs, DeleteRequest, Inventory, Listed, Note, NoteCode, Operation, Plan, PlanError,
+    PlanErrorKind, Query, Select, Severity, Snapshot, Wanted, Work,
 };
 use billhook_policy::{DeletionGroup, Policy, Propagation};
 
-use crate::{Clusters, RunOptions, Summary};
+use crate::{Clusters, RunOptions, Status, Summary};
 
 mod record;
 
@@ -60,6 +60,8 @@ pub struct ApplyInput {
     pub propagation: Propagation,
     /// Notes of earlier stages, such as those on a chart's hooks.
     pub notes: Vec<Note>,
+    /// The kinds of the release's cluster, where they were read already.
+    pub catalog: Option<Catalog>,
 }
 
 /// A plan, and what carrying it out needs.
@@ -115,7 +117,8 @@ impl From<PlanError> for OperationError {
 pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<Prepared, OperationError> {
     let (catalog, record) = match &input.subject {
         Subject::Release(release) => {
-            let (catalog, record) = tokio::try_join!(clusters.own.catalog(), Record::load(clusters, release))?;
+            let (catalog, record) =
+                tokio::try_join!(clusters.own.catalog(), Record::load_what_is_left(clusters, release))?;
             (catalog, Some(record.ok_or_else(|| OperationError::NoRelease(release.clone()))?))
         }
         Subject::Manifests(_) => (clusters.own.catalog().await?, None),
@@ -129,6 +132,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         (None, Subject::Release(_)) => Vec::new(),
     };
     let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
+    let policy_is_lost = input.policy.is_none() && record.as_ref().is_some_and(Record::went_with_its_namespace);
     let policy = input.policy.or(recorded).unwrap_or_default();
     let catalogs = catalogs(clusters, catalog, &policy.deletion).await?;
     let release = record.as_ref().map(|record| &record.inventory.release);
@@ -143,11 +147,16 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     let snapshot = look(clusters, &request).await?;
     let mut plan = billhook_plan::plan_delete(&request, &snapshot)?;
     if input.look_for_foreign {
-        let content = clusters.snapshot(&billhook_plan::blast_queries(&plan, &catalogs)).await;
-        billhook_plan::add_blast_notes(&mut plan, &content, release);
+        note_foreign(clusters, &mut plan, &catalogs, release).await;
     }
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
+    }
+    if policy_is_lost {
+        let message =
+            "the record went with its Namespace, and the policy with it: the default holds unless --policy is given";
+        plan.notes.push(note(Severity::Warning, NoteCode::InventoryLast, message.to_owned()));
+        plan.notes.sort_by_key(|note| note.severity);
     }
     let label = release.map(ReleaseName::label_value);
     Ok(Prepared { plan, manifests: BTreeMap::new(), snapshot, label, record, namespaces: Vec::new(), prune: true })
@@ -157,7 +166,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
 ///
 /// # Errors
 ///
-/// When the record cannot be written. What happens to objects is in the summary.
+/// When the record cannot be written beforehand; nothing was touched then. Everything else is in the summary.
 pub async fn delete(
     clusters: &Clusters,
     mut prepared: Prepared,
@@ -167,10 +176,11 @@ pub async fn delete(
         record.deleting(clusters).await?;
     }
     let outcome = run(clusters, &prepared, options).await;
-    if let Some(record) = prepared.record {
-        record.deleted(clusters, &prepared.plan, &outcome).await?;
-    }
-    Ok(finished(outcome, clusters, options))
+    let written = match prepared.record {
+        Some(record) => record.deleted(clusters, &prepared.plan, &outcome).await,
+        None => Ok(()),
+    };
+    Ok(finished(outcome, written, clusters, options))
 }
 
 /// Plans an apply. Changes nothing.
@@ -180,20 +190,17 @@ pub async fn delete(
 /// When the manifests or the policy do not fit the cluster, objects belong to somebody else, or the cluster cannot be
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
-    let (mut catalog, record) = tokio::try_join!(clusters.own.catalog(), Record::load(clusters, &input.release))?;
+    let catalog = async {
+        match input.catalog {
+            Some(catalog) => Ok(catalog),
+            None => clusters.own.catalog().await,
+        }
+    };
+    let (mut catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &input.release))?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
     let manifests = billhook_plan::prepare(input.manifests, &input.release, &catalog)?;
     let record = record.unwrap_or_else(|| Record::new(input.release.clone()));
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
-    let namespaces = missing_namespaces(clusters, &catalog, &manifests, &record.inventory).await?;
-    if !namespaces.is_empty() && !input.create_namespace {
-        let missing = |namespace| {
-            format!(
-                "namespace {namespace} does not exist: create it, bring it with the release, or use --create-namespace"
-            )
-        };
-        return Err(OperationError::Input(namespaces.into_iter().map(missing).collect()));
-    }
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     let request = ApplyRequest {
         release: &input.release,
@@ -202,15 +209,26 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         policy: &policy,
         catalogs: &catalogs,
         not_served: &not_served,
+        namespaces: &[],
         adopt: input.adopt,
         prune: input.prune,
         wait: input.wait,
         propagation: input.propagation,
     };
     let mut snapshot = clusters.snapshot(&billhook_plan::apply_queries(&request)?).await;
+    let namespaces = missing_namespaces(clusters, &manifests, &input.release, &snapshot).await?;
+    if !namespaces.is_empty() && !input.create_namespace {
+        let missing = |namespace| {
+            let way_out = "create it, bring it with the release, or use --create-namespace";
+            format!("namespace {namespace} does not exist: {way_out}")
+        };
+        return Err(OperationError::Input(namespaces.into_iter().map(missing).collect()));
+    }
+    let request = ApplyRequest { namespaces: &namespaces, ..request };
     let missing = billhook_plan::missing_apply_queries(&request, &snapshot);
     snapshot.listings.extend(clusters.snapshot(&missing).await.listings);
     let mut plan = billhook_plan::plan_apply(&request, &snapshot)?;
+    note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     plan.notes.extend(input.notes);
     plan.notes.sort_by_key(|note| note.severity);
     let label = Some(input.release.label_value());
@@ -223,7 +241,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
 ///
 /// # Errors
 ///
-/// When a namespace cannot be created or the record cannot be written. What happens to objects is in the summary.
+/// When a namespace cannot be created or the record cannot be written beforehand. Everything else is in the summary.
 pub async fn apply(
     clusters: &Clusters,
     mut prepared: Prepared,
@@ -236,10 +254,11 @@ pub async fn apply(
         record.applying(clusters, &prepared.plan, &prepared.manifests).await?;
     }
     let outcome = run(clusters, &prepared, options).await;
-    if let Some(record) = prepared.record {
-        record.applied(clusters, &prepared.plan, &outcome, prepared.prune).await?;
-    }
-    Ok(finished(outcome, clusters, options))
+    let written = match prepared.record {
+        Some(record) => record.applied(clusters, &prepared.plan, &outcome, prepared.prune).await,
+        None => Ok(()),
+    };
+    Ok(finished(outcome, written, clusters, options))
 }
 
 async fn run(clusters: &Clusters, prepared: &Prepared, options: &RunOptions) -> crate::run::Outcome {
@@ -247,9 +266,20 @@ async fn run(clusters: &Clusters, prepared: &Prepared, options: &RunOptions) -> 
     crate::run::run(plan, snapshot, clusters, manifests, label.clone(), options).await
 }
 
-/// The last event: with the requests counted after the record was written.
-fn finished(outcome: crate::run::Outcome, clusters: &Clusters, options: &RunOptions) -> Summary {
+/// The last event. A record that could not be written does not hide what happened to the objects.
+fn finished(
+    outcome: crate::run::Outcome,
+    written: Result<(), Error>,
+    clusters: &Clusters,
+    options: &RunOptions,
+) -> Summary {
     let mut summary = outcome.summary;
+    if let Err(error) = written {
+        summary.record_error = Some(format!("failed to {error}: {}", error.message()));
+        if summary.status == Status::Done {
+            summary.status = Status::Failed;
+        }
+    }
     summary.requests = clusters.requests();
     (options.sink)(crate::Event::Finished(summary.clone()));
     summary
@@ -262,7 +292,7 @@ impl Clusters {
         for query in queries {
             by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
         }
-        let asked = by_cluster.iter().map(|(cluster, queries)| self.get(*cluster).snapshot(queries));
+        let asked = by_cluster.iter().filter_map(|(name, queries)| Some(self.get(*name)?.snapshot(queries)));
         Snapshot { listings: futures::future::join_all(asked).await.into_iter().flatten().collect() }
     }
 }
@@ -289,7 +319,7 @@ async fn catalogs(clusters: &Clusters, own: Catalog, groups: &[DeletionGroup]) -
 fn add_defined_kinds(catalog: &mut Catalog, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
     let definitions = manifests.iter().filter(|manifest| manifest.key.kind == wellknown::crd());
     let mut not_served = BTreeSet::new();
-    for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value)) {
+    for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
         if catalog.get(&defined.kind).is_none() {
             not_served.insert(defined.kind.clone());
         }
@@ -298,54 +328,80 @@ fn add_defined_kinds(catalog: &mut Catalog, manifests: &[Manifest]) -> BTreeSet<
     not_served
 }
 
-/// Namespaces that objects lie in, that the release does not bring, and that do not exist.
+/// Namespaces that objects lie in, that the release does not bring, and that do not exist: one query for all in which
+/// the snapshot has found nothing.
 async fn missing_namespaces(
     clusters: &Clusters,
-    catalog: &Catalog,
     manifests: &[Manifest],
-    inventory: &Inventory,
+    release: &ReleaseName,
+    snapshot: &Snapshot,
 ) -> Result<Vec<String>, OperationError> {
     let kind = wellknown::namespace();
-    let Some(resource) = catalog.get(&kind).map(|namespace| Resource::of(namespace, None)) else {
-        return Ok(Vec::new());
-    };
     let brought: BTreeSet<_> = manifests.iter().filter(|m| m.key.kind == kind).map(|m| m.key.name.as_str()).collect();
-    let known: BTreeSet<_> =
-        inventory.entries.iter().filter(|(_, e)| e.uid.is_some()).filter_map(|(k, _)| k.namespace.as_deref()).collect();
-    let used = manifests.iter().filter_map(|m| m.key.namespace.as_deref());
-    let used: BTreeSet<_> = used.chain([inventory.release.namespace()]).collect();
-    let unsure = used.into_iter().filter(|n| *n != "default" && !brought.contains(n) && !known.contains(n));
-    let asked = unsure.map(|namespace| {
-        let (key, resource) = (ObjectKey::new(kind.clone(), None, namespace), &resource);
-        async move { (namespace, clusters.own.get_meta(resource, &key).await) }
+    let items = snapshot.listings.iter().filter_map(|listing| match &listing.found {
+        Listed::Items { items, .. } => Some(items),
+        Listed::NotServed | Listed::Failed(_) => None,
     });
-    let mut missing = Vec::new();
-    for (namespace, answer) in futures::future::join_all(asked).await {
-        match answer {
-            Ok(None) => missing.push(namespace.to_owned()),
-            Ok(Some(found)) if found.deleting => {
-                let problem = format!("namespace {namespace} is being deleted: wait until it is gone");
+    let found: BTreeSet<_> = items.flatten().filter_map(|item| item.namespace.as_deref()).collect();
+    let used = manifests.iter().filter_map(|m| m.key.namespace.as_deref());
+    let used: BTreeSet<_> = used.chain([release.namespace()]).collect();
+    let unsure = used.into_iter().filter(|n| *n != "default" && !brought.contains(n) && !found.contains(n));
+    let names: Vec<String> = unsure.map(str::to_owned).collect();
+    if names.is_empty() {
+        return Ok(names);
+    }
+    let query = Query {
+        cluster: None,
+        resource: record::namespaces(),
+        namespace: None,
+        select: Select::Names(names.clone()),
+        namespaces: Vec::new(),
+    };
+    let answer = clusters.own.snapshot(&[query]).await;
+    match answer.into_iter().next().map(|listing| listing.found) {
+        Some(Listed::Items { items, .. }) => {
+            if let Some(leaving) = items.iter().find(|item| item.deleting) {
+                let problem = format!("namespace {} is being deleted: wait until it is gone", leaving.name);
                 return Err(OperationError::Refused(vec![problem]));
             }
-            // Who may not read namespaces may still write into them.
-            Ok(Some(_)) => {}
-            Err(error) if *error.kind() == ErrorKind::Forbidden => {}
-            Err(error) => return Err(error.into()),
+            Ok(names.into_iter().filter(|name| items.iter().all(|item| item.name != *name)).collect())
         }
+        // Who may not read namespaces may still write into them.
+        _ => Ok(Vec::new()),
     }
-    Ok(missing)
+}
+
+/// Adds what the plan's Namespaces and CRDs would take along; nothing is asked where it deletes none.
+async fn note_foreign(clusters: &Clusters, plan: &mut Plan, catalogs: &Catalogs, release: Option<&ReleaseName>) {
+    let queries = billhook_plan::blast_queries(plan, catalogs);
+    let content = clusters.snapshot(&queries).await;
+    billhook_plan::add_blast_notes(plan, &content, release);
+}
+
+fn note(severity: Severity, code: NoteCode, message: String) -> Note {
+    Note { severity, code, message, object: None, counts: Vec::new() }
+}
+
+/// The record of a release; where it went together with its Namespace, what is left of it.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Inventory>, Error> {
+    Ok(Record::load_what_is_left(clusters, release).await?.map(|record| record.inventory))
 }
 
 async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
     let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let kind = wellknown::namespace();
-    let resource = Resource { kind, version: "v1".into(), plural: "namespaces".into(), namespaced: false };
-    clusters.own.apply(&resource, &manifest, &ApplyOptions { force_conflicts: false, dry_run: false }).await?;
+    let key = ObjectKey::new(wellknown::namespace(), None, name);
+    let options = ApplyOptions { force_conflicts: false, dry_run: false };
+    clusters.own.apply(&record::namespaces(), &key, &manifest.to_string(), &options).await?;
     Ok(())
 }
 
-/// The objects of a plan that a delete node holds.
+/// The objects of the release's own cluster that a plan deletes.
 fn tasks(plan: &Plan) -> BTreeSet<&ObjectKey> {
-    let work = plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    let own = plan.nodes.iter().filter(|node| node.cluster.is_none());
+    let work = own.filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
     work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
 }

@@ -5,16 +5,19 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, InventoryStore, Known};
-use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{Listed, Listing, Plan, QueryId, Snapshot, Work};
+use billhook_cluster::{Cluster, InventoryStore};
+use billhook_objects::{Manifest, ObjectKey};
+use billhook_plan::{Plan, Snapshot, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Sink, Status, Summary, apply::run_apply, blockers,
+    Blocker, EVENT_FORMAT, Event, Sink, Status, Summary,
+    apply::run_apply,
+    blockers,
     delete::run_delete,
+    node::{AppliedObject, Context, NodeResult, millis},
 };
 
 /// The clusters a plan acts on.
@@ -29,9 +32,9 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// The cluster of a node or query; a target that is not there was refused when the plan was made.
-    pub(crate) fn get(&self, name: Option<&str>) -> &Cluster {
-        name.and_then(|name| self.targets.get(name)).unwrap_or(&self.own)
+    /// The cluster of a node or query: the release's own, or the target of that name.
+    pub(crate) fn get(&self, name: Option<&str>) -> Option<&Cluster> {
+        name.map_or(Some(&self.own), |name| self.targets.get(name))
     }
 
     /// The store of releases' records, in the release's own cluster.
@@ -64,79 +67,6 @@ pub struct RunOptions {
     pub force_conflicts: bool,
 }
 
-/// What all nodes of a run share.
-pub(crate) struct Context<'a> {
-    pub plan: &'a Plan,
-    pub clusters: &'a Clusters,
-    pub manifests: &'a BTreeMap<ObjectKey, Manifest>,
-    /// The value of the release's label; none where manifests alone name the objects.
-    pub label: Option<String>,
-    pub options: &'a RunOptions,
-    pub deadline: Option<Instant>,
-    listings: HashMap<QueryId, &'a Listing>,
-}
-
-impl<'a> Context<'a> {
-    /// What the snapshot knows of a query, as the start of its watch.
-    pub fn known(&self, query: QueryId) -> Known {
-        match self.listings.get(&query).map(|listing| &listing.found) {
-            Some(Listed::Items { resource_version, items }) => Known {
-                resource_version: resource_version.clone(),
-                objects: items.iter().map(|o| (o.namespace.clone(), o.name.clone(), o.uid.clone())).collect(),
-            },
-            _ => Known::default(),
-        }
-    }
-
-    pub fn emit(&self, event: Event) {
-        (self.options.sink)(event);
-    }
-
-    /// When a node must have ended: its own limit or that of the whole run, whichever comes first.
-    pub fn deadline(&self, node: usize) -> Option<Instant> {
-        let own = self.plan.nodes[node].timeout.map(|limit| Instant::now() + limit.0);
-        match (own, self.deadline) {
-            (Some(own), Some(all)) => Some(own.min(all)),
-            (own, all) => own.or(all),
-        }
-    }
-}
-
-/// How a node ended.
-pub(crate) struct NodeResult {
-    pub status: Status,
-    /// What is not done, with what the node itself knows of the reason.
-    pub left: Vec<(ObjectKey, Option<Blocker>)>,
-    pub gone: Vec<ObjectKey>,
-    pub applied: Vec<AppliedObject>,
-    pub unchanged: usize,
-    pub finalizers_removed: Vec<FinalizersRemoved>,
-    pub recreated: Vec<ObjectKey>,
-}
-
-impl NodeResult {
-    pub fn new(status: Status) -> Self {
-        Self {
-            status,
-            left: Vec::new(),
-            gone: Vec::new(),
-            applied: Vec::new(),
-            unchanged: 0,
-            finalizers_removed: Vec::new(),
-            recreated: Vec::new(),
-        }
-    }
-}
-
-/// What our own write returned: remembered, so that applying it again unchanged costs nothing.
-pub(crate) struct AppliedObject {
-    pub object: ObjectKey,
-    pub uid: Uid,
-    pub resource_version: String,
-    /// Whether the write changed anything.
-    pub changed: bool,
-}
-
 /// How a run ended: the summary for people, and what the record of the release needs.
 pub(crate) struct Outcome {
     pub summary: Summary,
@@ -157,7 +87,7 @@ pub(crate) async fn run(
     let by_query: HashMap<_, _> = snapshot.listings.iter().map(|listing| (&listing.query, listing)).collect();
     let listings =
         plan.queries.iter().enumerate().filter_map(|(id, q)| by_query.get(q).map(|listing| (id, *listing))).collect();
-    let deadline = options.timeout.map(|limit| begun + limit);
+    let deadline = options.timeout.and_then(|limit| begun.checked_add(limit));
     let context = Context { plan, clusters, manifests, label, options, deadline, listings };
     context.emit(Event::Started {
         format: EVENT_FORMAT,
@@ -193,9 +123,16 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
     let begun = Instant::now();
     let node = &context.plan.nodes[index];
     context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
-    let result = match &node.work {
-        Work::Apply(work) => run_apply(context, index, work).await,
-        Work::Delete(work) => run_delete(context, index, work).await,
+    let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
+        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work).await,
+        (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
+        (None, work) => {
+            let message = format!("target {} is not known", node.cluster.as_deref().unwrap_or_default());
+            let refused = |object| (object, Some(Blocker::Refused { message: message.clone() }));
+            let mut result = NodeResult::new(Status::Failed);
+            result.left.extend(objects(work).into_iter().map(refused));
+            result
+        }
     };
     context.emit(Event::NodeFinished {
         node: index,
@@ -220,10 +157,12 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             recreated: Vec::new(),
             requests: BTreeMap::new(),
             elapsed_ms: 0,
+            record_error: None,
         },
         gone: Vec::new(),
         applied: Vec::new(),
     };
+    let until = Instant::now() + blockers::PATIENCE;
     for (node, result) in context.plan.nodes.iter().zip(results) {
         let result = result.unwrap_or_else(|| {
             let mut result = NodeResult::new(Status::NotStarted);
@@ -237,15 +176,19 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         } else if context.options.stop.is_cancelled() {
             summary.status = summary.status.max(Status::Interrupted);
         }
-        summary.left.extend(blockers::explain(context, node, result.left).await);
+        summary.left.extend(blockers::explain(context, node, result.left, until).await);
         summary.unchanged += result.unchanged;
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);
-        outcome.gone.extend(result.gone);
+        summary.gone += result.gone.len();
+        // An object of another cluster is none of the release's, whatever its name.
+        if node.cluster.is_none() {
+            outcome.gone.extend(result.gone);
+        }
         outcome.applied.extend(result.applied);
     }
     let summary = &mut outcome.summary;
-    (summary.gone, summary.applied) = (outcome.gone.len(), changed(&outcome.applied));
+    summary.applied = changed(&outcome.applied);
     summary.requests = context.clusters.requests();
     summary.elapsed_ms = millis(begun);
     outcome
@@ -266,17 +209,5 @@ fn objects(work: &Work) -> Vec<ObjectKey> {
     match work {
         Work::Apply(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
         Work::Delete(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
-    }
-}
-
-pub(crate) fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Waits for a moment that may never come.
-pub(crate) async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

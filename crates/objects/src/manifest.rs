@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::{ApiVersion, GroupKind, ObjectKey, yaml::Document};
@@ -31,20 +31,12 @@ pub struct Digest(String);
 impl Digest {
     /// Digests a JSON value. `serde_json` keeps maps sorted, so the same value has the same digest.
     pub fn of(value: &Value) -> Self {
-        struct Hash(Sha256);
-        impl std::io::Write for Hash {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.update(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let mut hash = Hash(Sha256::new());
-        // Serializing a Value into a writer that takes everything does not fail.
-        let _ = serde_json::to_writer(&mut hash, value);
-        Self(hash.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        Self::of_text(&value.to_string())
+    }
+
+    /// Digests the text of a JSON value, compact and with sorted keys.
+    fn of_text(json: &str) -> Self {
+        Self(Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
@@ -55,10 +47,10 @@ pub struct Manifest {
     pub api_version: ApiVersion,
     /// Its identity; the namespace is the one written, until the front end fills in a default.
     pub key: ObjectKey,
-    /// The whole object.
-    pub value: Value,
     /// Where it was written.
     pub source: Source,
+    /// The whole object. As text it takes a tenth of the memory of the value, and there may be ten thousand.
+    json: Box<str>,
 }
 
 /// Why a document is not an object.
@@ -85,41 +77,56 @@ impl Manifest {
         if errors.is_empty() { Ok(found) } else { Err(errors) }
     }
 
+    /// The whole object, as compact JSON with sorted keys.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// The whole object.
+    pub fn value(&self) -> Value {
+        // It was written from a value, so it reads as one.
+        serde_json::from_str(&self.json).unwrap_or_default()
+    }
+
     /// The digest of the object as written.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.value)
+        Digest::of_text(&self.json)
     }
 
     /// Sets the namespace, in the identity and in the object.
     pub fn set_namespace(&mut self, namespace: &str) {
         self.key.namespace = Some(namespace.to_owned());
-        self.metadata_entry("namespace", Value::from(namespace));
+        self.edit_metadata(|metadata| {
+            metadata.insert("namespace".to_owned(), Value::from(namespace));
+        });
     }
 
     /// Removes a namespace that was written on a cluster-scoped object.
     pub fn clear_namespace(&mut self) {
         self.key.namespace = None;
-        if let Some(metadata) = self.value.get_mut("metadata").and_then(Value::as_object_mut) {
+        self.edit_metadata(|metadata| {
             metadata.remove("namespace");
-        }
+        });
     }
 
     /// Sets one label on the object.
     pub fn set_label(&mut self, label: &str, value: &str) {
-        if let Some(metadata) = self.value.get_mut("metadata").and_then(Value::as_object_mut) {
-            let labels = metadata.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        self.edit_metadata(|metadata| {
+            let labels = metadata.entry("labels").or_insert(Value::Null);
             if labels.is_null() {
-                *labels = Value::Object(serde_json::Map::new());
+                *labels = Value::Object(Map::new());
             }
             if let Some(labels) = labels.as_object_mut() {
                 labels.insert(label.to_owned(), Value::from(value));
             }
-        }
+        });
     }
 
-    fn metadata_entry(&mut self, key: &str, value: Value) {
-        if let Some(metadata) = self.value.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert(key.to_owned(), value);
+    fn edit_metadata(&mut self, edit: impl FnOnce(&mut Map<String, Value>)) {
+        let mut value = self.value();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            edit(metadata);
+            self.json = value.to_string().into();
         }
     }
 }
@@ -183,7 +190,7 @@ fn collect(value: Value, source: &Source, found: &mut Vec<Manifest>, errors: &mu
         return errors.push(problem(format!("a {kind} without metadata.name{hint}")));
     };
     let key = ObjectKey::new(GroupKind::new(api_version.group(), kind), metadata("namespace"), name);
-    found.push(Manifest { api_version, key, value, source: source.clone() });
+    found.push(Manifest { api_version, key, json: value.to_string().into(), source: source.clone() });
 }
 
 #[cfg(test)]
@@ -322,7 +329,7 @@ mod tests {
         {
             let mut manifest = one(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": labels}));
             manifest.set_label("l", "v");
-            assert_eq!(manifest.value["metadata"]["labels"]["l"], "v");
+            assert_eq!(manifest.value()["metadata"]["labels"]["l"], "v");
         }
     }
 
@@ -331,12 +338,12 @@ mod tests {
         let mut manifest = one(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
         manifest.set_namespace("n");
         assert_eq!(
-            (manifest.key.to_string().as_str(), &manifest.value["metadata"]["namespace"]),
+            (manifest.key.to_string().as_str(), &manifest.value()["metadata"]["namespace"]),
             ("ConfigMap/n/a", &json!("n"))
         );
         manifest.clear_namespace();
         assert_eq!(
-            (manifest.key.to_string().as_str(), manifest.value["metadata"].get("namespace")),
+            (manifest.key.to_string().as_str(), manifest.value()["metadata"].get("namespace")),
             ("ConfigMap/a", None)
         );
     }

@@ -8,6 +8,11 @@ pub const RELEASE_LABEL: &str = "billhook.dev/release";
 pub const FIELD_MANAGER: &str = "billhook";
 /// The finalizer with which the API server holds a CRD until its instances are gone. It is never ours to remove.
 pub const CRD_CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// With which `propagationPolicy: Orphan` holds an owner until its dependents are released; never ours to remove either,
+/// as the dependents that must stay would be collected.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+/// With which `propagationPolicy: Foreground` holds an owner until its dependents are gone.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// The entry of a Namespace's `spec.finalizers` that the namespace controller removes.
 pub const NAMESPACE_FINALIZER: &str = "kubernetes";
 

@@ -6,14 +6,15 @@ mod order;
 mod own;
 mod prepare;
 mod prune;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use billhook_objects::{Catalog, Manifest};
+use billhook_objects::{Catalog, Manifest, ObjectKey, wellknown};
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, Operation, Plan, PlanError, PlanErrorKind, Query, Snapshot, Wanted,
+    ApplyRequest, Note, NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Snapshot, Wanted,
     delete::{self, missing_queries, plan_delete},
     error::Problems,
     find::{Finder, Index},
@@ -29,7 +30,8 @@ pub use prepare::prepare;
 ///
 /// When the policy is wrong: all that is wrong with it.
 pub fn apply_queries(request: &ApplyRequest<'_>) -> Result<Vec<Query>, PlanError> {
-    let scene = Scene::new(request)?;
+    let catalogs = versions::lasting(request);
+    let scene = Scene::new(&ApplyRequest { catalogs: &catalogs, ..*request })?;
     let mut queries = QuerySet::default();
     queries.extend(scene.first_round());
     queries.extend(delete::delete_queries(&scene.pruning())?);
@@ -39,7 +41,8 @@ pub fn apply_queries(request: &ApplyRequest<'_>) -> Result<Vec<Query>, PlanError
 /// The queries of the second round: objects that a list by label did not show may have lost the label, and where a
 /// list is forbidden, single reads may not be. Most often there are none.
 pub fn missing_apply_queries(request: &ApplyRequest<'_>, snapshot: &Snapshot) -> Vec<Query> {
-    let Ok(scene) = Scene::new(request) else { return Vec::new() };
+    let catalogs = versions::lasting(request);
+    let Ok(scene) = Scene::new(&ApplyRequest { catalogs: &catalogs, ..*request }) else { return Vec::new() };
     let mut queries = QuerySet::default();
     let first = scene.first_round();
     queries.extend(scene.objects.missing(&Finder::new(&first, &Index::of(snapshot))));
@@ -54,7 +57,8 @@ pub fn missing_apply_queries(request: &ApplyRequest<'_>, snapshot: &Snapshot) ->
 /// When the policy or its order is wrong, when the snapshot leaves open whether an object is there, and when objects
 /// belong to somebody else: all problems at once.
 pub fn plan_apply(request: &ApplyRequest<'_>, snapshot: &Snapshot) -> Result<Plan, PlanError> {
-    let scene = Scene::new(request)?;
+    let catalogs = versions::lasting(request);
+    let scene = Scene::new(&ApplyRequest { catalogs: &catalogs, ..*request })?;
     let index = Index::of(snapshot);
     let mut queries = scene.first_round();
     queries.extend(scene.objects.missing(&Finder::new(&queries, &index)));
@@ -64,10 +68,15 @@ pub fn plan_apply(request: &ApplyRequest<'_>, snapshot: &Snapshot) -> Result<Pla
     let mut plan = Plan::new(Operation::Apply, Some(request.release));
     scene.add_nodes(&live, &mut plan, &mut problems);
     match plan_delete(&scene.pruning(), snapshot) {
-        Ok(pruning) => scene.add_pruning(pruning, &live, &mut plan),
+        Ok(mut pruning) => {
+            prune::drop_applied(&mut pruning, &live);
+            versions::check(request, &pruning, &mut problems);
+            scene.add_pruning(pruning, &mut plan);
+        }
         Err(error) => problems.extend(error),
     }
     problems.check()?;
+    plan.notes.extend(request.namespaces.iter().map(|namespace| created(namespace)));
     plan.sort_notes();
     Ok(plan)
 }
@@ -144,9 +153,15 @@ fn check_deletion(request: &ApplyRequest<'_>, catalog: &Catalog, problems: &mut 
     }
 }
 
+fn created(namespace: &str) -> Note {
+    let message = format!("namespace {namespace} does not exist and is created");
+    delete::info(NoteCode::NamespaceCreated, message).about(ObjectKey::new(wellknown::namespace(), None, namespace))
+}
+
 /// The labels of a manifest, as a selector takes them.
 fn labels(manifest: &Manifest) -> BTreeMap<String, String> {
-    let labels = manifest.value.get("metadata").and_then(|metadata| metadata.get("labels"));
+    let value = manifest.value();
+    let labels = value.get("metadata").and_then(|metadata| metadata.get("labels"));
     let labels = labels.and_then(serde_json::Value::as_object).into_iter().flatten();
     labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

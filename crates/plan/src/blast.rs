@@ -9,6 +9,7 @@ use crate::{
     Select, Severity, Snapshot, Work,
     counts::{Counts, some_of},
     delete::own_of_every_namespace,
+    groups::is_crd,
     queries::{QuerySet, all_of, by_crd_name, spread},
 };
 
@@ -26,7 +27,7 @@ pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
         let namespaces: Vec<Option<&str>> = containers.namespaces.keys().map(|name| Some(*name)).collect();
         if !namespaces.is_empty() {
             for kind in catalog.iter().filter(|kind| holds_content(kind, catalog)) {
-                queries.extend(spread(cluster, &Resource::of(kind, None), &namespaces, || Select::All));
+                queries.extend(spread(cluster, &Resource::of(kind, None), &namespaces, &Select::All));
             }
         }
     }
@@ -53,8 +54,7 @@ fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note
     let matters = |query: &Query| {
         let inside = |namespace: &String| containers.namespaces.contains_key(namespace.as_str());
         query.select == Select::All
-            && (containers.crds.contains_key(crd_name(&query.resource).as_str())
-                || query.namespace.iter().chain(&query.namespaces).any(inside))
+            && (containers.crds.contains_key(crd_name(&query.resource).as_str()) || query.namespace.iter().any(inside))
     };
     let mut failed = Vec::new();
     for Listing { query, found } in listings {
@@ -92,14 +92,14 @@ struct Containers<'a> {
 }
 
 fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
-    let (namespace, crd) = (wellknown::namespace(), wellknown::crd());
+    let namespace = wellknown::namespace();
     let mut found: BTreeMap<_, Containers<'_>> = BTreeMap::new();
     for (node, work) in deletions(plan) {
         for task in work.objects.iter().filter(|task| !task.deleting) {
             let key = &task.object;
             if key.kind == namespace {
                 found.entry(node.cluster.as_deref()).or_default().namespaces.insert(&key.name, key);
-            } else if key.kind == crd {
+            } else if is_crd(&key.kind) {
                 found.entry(node.cluster.as_deref()).or_default().crds.insert(&key.name, key);
             }
         }

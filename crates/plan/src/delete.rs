@@ -7,14 +7,14 @@ mod notes;
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{Catalog, GroupKind, ResourceType, wellknown};
+use billhook_objects::{Catalog, GroupKind, ResourceType};
 use billhook_policy::DeletionGroup;
 
 use crate::{
     DeleteRequest, Plan, PlanError, PlanErrorKind, Query, Snapshot,
     error::Problems,
     find::{Finder, Index},
-    groups::{Matcher, place},
+    groups::{Matcher, is_crd, place},
     queries::{ByKind, QuerySet, all_of, by_crd_name, release_selector, scope_problem},
 };
 use collect::Draft;
@@ -146,7 +146,7 @@ impl<'a> Scene<'a> {
         for group in &self.groups {
             queries.extend(group.drafts.iter().map(|draft| draft.query.clone()));
         }
-        let crds = self.request.objects.iter().filter(|w| w.key.kind == wellknown::crd());
+        let crds = self.request.objects.iter().filter(|w| is_crd(&w.key.kind));
         for wanted in crds {
             let groups = self.groups.iter().filter(|g| g.cluster().is_none() && g.matcher.may_match(&wanted.key));
             queries.extend(groups.filter_map(|group| group.instances(&wanted.key.name)));
@@ -165,7 +165,7 @@ impl<'a> Scene<'a> {
         let mut queries = QuerySet::default();
         queries.extend(self.objects.missing(&finder));
         for group in &self.groups {
-            for draft in group.drafts.iter().filter(|draft| draft.query.resource.kind == wellknown::crd()) {
+            for draft in group.drafts.iter().filter(|draft| is_crd(&draft.query.resource.kind)) {
                 queries.extend(draft.items(index).filter_map(|(_, crd)| group.instances(&crd.name)));
             }
         }

@@ -107,7 +107,7 @@ impl<'a> Finder<'a> {
         let narrow = namespace.and_then(|namespace| answers.narrow.get(namespace)).into_iter().flatten();
         let mut reason = "it was not asked by name".to_owned();
         for (query, listing) in answers.broad.iter().chain(narrow) {
-            match verdict(query, *listing, namespace, name) {
+            match verdict(query, *listing, name) {
                 Some(Ok(state)) => return state,
                 Some(Err(why)) => reason = format!("list {}: {why}", query.describe()),
                 None => {}
@@ -118,19 +118,9 @@ impl<'a> Finder<'a> {
 }
 
 /// What a query that does not show an object says of it; none where it says nothing.
-fn verdict<'a>(
-    query: &Query,
-    listing: Option<&Listing>,
-    namespace: Option<&str>,
-    name: &str,
-) -> Option<Result<State<'a>, String>> {
+fn verdict<'a>(query: &Query, listing: Option<&Listing>, name: &str) -> Option<Result<State<'a>, String>> {
     let complete = match &query.select {
-        // Across all namespaces with some named, the cluster may have answered for those alone.
-        Select::All => {
-            query.namespace.is_some()
-                || query.namespaces.is_empty()
-                || namespace.is_some_and(|ns| query.namespaces.iter().any(|known| known == ns))
-        }
+        Select::All => true,
         Select::Labels(_) => false,
         Select::Names(names) => names.binary_search_by(|known| known.as_str().cmp(name)).is_ok(),
     };

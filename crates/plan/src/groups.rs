@@ -1,8 +1,8 @@
 //! The groups of a policy with their kinds resolved: which objects are members of which.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use billhook_objects::{Catalog, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
+use billhook_objects::{Catalog, GroupKind, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
 use billhook_policy::{Members, ResourceClass, ResourceSelector};
 
 use crate::error::Problems;
@@ -117,11 +117,10 @@ impl<'a> Matcher<'a> {
 }
 
 fn in_class(class: ResourceClass, key: &ObjectKey) -> bool {
-    let is_crd = || key.kind.is("apiextensions.k8s.io", "CustomResourceDefinition");
     match class {
         ResourceClass::Namespaced => key.namespace.is_some(),
-        ResourceClass::ClusterScoped => key.namespace.is_none() && !is_crd(),
-        ResourceClass::Crds => key.namespace.is_none() && is_crd(),
+        ResourceClass::ClusterScoped => key.namespace.is_none() && !is_crd(&key.kind),
+        ResourceClass::Crds => key.namespace.is_none() && is_crd(&key.kind),
         ResourceClass::Empty => false,
     }
 }
@@ -148,6 +147,12 @@ fn near(name: &KindName, catalog: &Catalog) -> Option<String> {
 /// How a group is called in messages: its path, or its title where a default added it.
 pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
     if path.is_empty() { title } else { path }
+}
+
+/// Whether a kind is that of CustomResourceDefinitions.
+pub(crate) fn is_crd(kind: &GroupKind) -> bool {
+    static CRD: LazyLock<GroupKind> = LazyLock::new(wellknown::crd);
+    *kind == *CRD
 }
 
 /// Whether an object is a Namespace that is never deleted.

@@ -39,15 +39,6 @@ impl Inventory {
     pub fn wanted(&self) -> Vec<Wanted> {
         self.entries.iter().map(|(key, entry)| Wanted::of_entry(key, entry)).collect()
     }
-
-    /// The objects that an earlier version had and the current one has not.
-    pub fn obsolete(&self) -> Vec<Wanted> {
-        self.entries
-            .iter()
-            .filter(|(_, entry)| entry.obsolete)
-            .map(|(key, entry)| Wanted::of_entry(key, entry))
-            .collect()
-    }
 }
 
 /// What was last begun with a release.

@@ -348,6 +348,8 @@ pub enum NoteCode {
     DeadApiService,
     /// The Namespace that holds the inventory goes last.
     InventoryLast,
+    /// A namespace that does not exist and is created because the call says so.
+    NamespaceCreated,
     /// An object's group was chosen otherwise than written, or a group matches nothing.
     Order,
     /// A chart's hook.

@@ -9,8 +9,8 @@ use crate::{
     find::{Finder, State},
 };
 
-/// In up to this many namespaces a kind is listed one by one, which needs namespaced rights only.
-pub(crate) const FEW_NAMESPACES: usize = 4;
+/// In up to this many namespaces a kind is listed by label one by one, which needs namespaced rights only.
+const FEW_NAMESPACES: usize = 4;
 
 /// Queries in the order of their first use, each once.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl KindObjects<'_> {
             }
         }
         if let Some(label) = label {
-            queries.extend(spread(None, &self.resource, &by_label, || Select::Labels(label.to_owned())));
+            queries.extend(spread(None, &self.resource, &by_label, &Select::Labels(label.to_owned())));
         }
         queries
     }
@@ -143,21 +143,22 @@ impl KindObjects<'_> {
     }
 }
 
-/// One query a namespace where they are few, else one across all that names them.
+/// One query a namespace where they are few, else one across all that names them. All objects of a kind are always listed
+/// in the namespaces that matter: across all, the answer would be as large as the cluster.
 pub(crate) fn spread(
     cluster: Option<&str>,
     resource: &Resource,
     namespaces: &[Option<&str>],
-    select: impl Fn() -> Select,
+    select: &Select,
 ) -> Vec<Query> {
     let query = |namespace: Option<&str>, namespaces: Vec<String>| Query {
         cluster: cluster.map(str::to_owned),
         resource: resource.clone(),
         namespace: namespace.map(str::to_owned),
-        select: select(),
+        select: select.clone(),
         namespaces,
     };
-    if namespaces.len() <= FEW_NAMESPACES {
+    if namespaces.len() <= FEW_NAMESPACES || *select == Select::All {
         return namespaces.iter().map(|namespace| query(*namespace, Vec::new())).collect();
     }
     vec![query(None, namespaces.iter().flatten().map(|ns| (*ns).to_owned()).collect())]

@@ -109,6 +109,8 @@ pub struct ApplyRequest<'a> {
     pub catalogs: &'a Catalogs,
     /// Kinds that only the release's own CRDs bring: nothing of them exists yet, and nothing is asked.
     pub not_served: &'a BTreeSet<GroupKind>,
+    /// Namespaces that do not exist, that the release does not bring, and that the call creates before anything else.
+    pub namespaces: &'a [String],
     /// Whether objects that belong to nobody are taken up.
     pub adopt: bool,
     /// Whether what the new version lacks is deleted.

@@ -8,7 +8,7 @@ use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
     args::{Cascade, DryRun},
-    chart::{self, ChartArgs},
+    chart::{self, ChartArgs, FromChart},
     error::{CommandError, Exit},
     input::{self, Purpose, Sources},
     session::{Interrupts, Session, Target},
@@ -100,12 +100,13 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
     what.chart.check()?;
     let connection = session.connection().await?;
     let release = connection.release(&what.name)?;
-    let (input, notes) = match &what.chart.chart {
+    let (input, notes, catalog) = match &what.chart.chart {
         Some(reference) => {
-            let (manifests, notes) = chart::render(session, &what.chart, reference, &release, &connection).await?;
-            (input::Input { manifests, ..input::Input::default() }, notes)
+            let FromChart { manifests, notes, catalog } =
+                chart::render(session, &what.chart, reference, &release, &connection).await?;
+            (input::Input { manifests, ..input::Input::default() }, notes, Some(catalog))
         }
-        None => (input::read(session, &what.sources, Purpose::Apply).await?, Vec::new()),
+        None => (input::read(session, &what.sources, Purpose::Apply).await?, Vec::new(), None),
     };
     let policy = input::one_policy(session, what.policy.as_ref(), input.policy)?;
     let clusters = connection.with(session.targets(&what.target).await?);
@@ -119,6 +120,7 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
         create_namespace: what.create_namespace,
         propagation: Propagation::from(what.cascade),
         notes,
+        catalog,
     };
     let prepared = billhook_engine::prepare_apply(&clusters, apply).await?;
     Ok(Planned { prepared, clusters, item_timeout: input.timeout })

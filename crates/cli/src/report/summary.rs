@@ -126,6 +126,9 @@ fn failure(
         summary.left.iter().partition(|left| left.blockers.as_slice() == [Blocker::NotStarted]);
     lines.extend(listed(&blocked));
     lines.extend(not_started(&waiting));
+    if let Some(error) = &summary.record_error {
+        lines.push(format!("  the record of the release was not written: {error}"));
+    }
     lines.push(format!("{} {}", paint.good("hint:"), how_to_go_on(summary, operation)));
 }
 

@@ -1,6 +1,9 @@
 //! The record of a release, kept true: written before the act, and forgetting an object only when it is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use billhook_cluster::{ApplyOptions, Error, ErrorKind, Token};
 use billhook_objects::{Manifest, ObjectKey, ReleaseName, wellknown};
@@ -10,25 +13,35 @@ use billhook_policy::Policy;
 use super::tasks;
 use crate::{Clusters, Status, run::Outcome};
 
+/// How long the last write of a record may take once the time is over or the user has interrupted.
+const LAST_WRITE: Duration = Duration::from_secs(10);
+
 /// The record of one release during one operation.
 pub(super) struct Record {
     pub inventory: Inventory,
     token: Option<Token>,
-    /// As it was read, to see whether there is anything to write; none for a release that is new.
-    before: Option<Inventory>,
+    /// Whether it was there before.
+    exists: bool,
+    /// Whether it holds anything that is not written yet.
+    dirty: bool,
 }
 
 impl Record {
-    pub fn new(release: ReleaseName) -> Self {
-        Self { inventory: Inventory::new(release), token: None, before: None }
+    pub(super) fn new(release: ReleaseName) -> Self {
+        Self { inventory: Inventory::new(release), token: None, exists: false, dirty: true }
+    }
+
+    /// Reads the record.
+    pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
+        let stored = clusters.inventory().load(release).await?;
+        Ok(stored.map(|s| Self { inventory: s.inventory, token: Some(s.token), exists: true, dirty: false }))
     }
 
     /// Reads the record. Where it is gone together with the Namespace that held it, but that Namespace still carries
     /// the release's label, what is left of the release is this Namespace.
-    pub async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
-        if let Some(stored) = clusters.inventory().load(release).await? {
-            let (inventory, token) = (stored.inventory, Some(stored.token));
-            return Ok(Some(Self { before: Some(inventory.clone()), inventory, token }));
+    pub(super) async fn load_what_is_left(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
+        if let Some(record) = Self::load(clusters, release).await? {
+            return Ok(Some(record));
         }
         let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
         let found = match clusters.own.get_meta(&namespaces(), &key).await {
@@ -38,7 +51,7 @@ impl Record {
         };
         let ours = found.filter(|n| n.labels.get(wellknown::RELEASE_LABEL) == Some(&release.label_value()));
         Ok(ours.map(|namespace| {
-            let mut record = Self::new(release.clone());
+            let mut record = Self { exists: true, ..Self::new(release.clone()) };
             let entry = Entry {
                 api_version: namespaces().api_version(),
                 digest: billhook_objects::Digest::of(&serde_json::Value::Null),
@@ -52,32 +65,48 @@ impl Record {
     }
 
     /// The inventory as it was read; none for a new release.
-    pub fn known(&self) -> Option<&Inventory> {
-        self.before.as_ref().or((!self.inventory.entries.is_empty()).then_some(&self.inventory))
+    pub(super) fn known(&self) -> Option<&Inventory> {
+        self.exists.then_some(&self.inventory)
+    }
+
+    /// Whether all that is known of the release is a Namespace that took the record along.
+    pub(super) fn went_with_its_namespace(&self) -> bool {
+        self.exists && self.token.is_none()
     }
 
     /// What an apply intends: the new objects and, until they are gone, the old ones.
-    pub fn intend(mut self, manifests: &BTreeMap<ObjectKey, Manifest>, policy: Policy) -> Self {
+    pub(super) fn intend(mut self, manifests: &BTreeMap<ObjectKey, Manifest>, policy: Policy) -> Self {
         let entries = &mut self.inventory.entries;
         for (key, entry) in entries.iter_mut() {
-            entry.obsolete = !manifests.contains_key(key);
+            let obsolete = !manifests.contains_key(key);
+            self.dirty |= entry.obsolete != obsolete;
+            entry.obsolete = obsolete;
         }
         for (key, manifest) in manifests {
             let digest = manifest.digest();
-            let known = entries.get(key);
-            let uid = known.and_then(|entry| entry.uid.clone());
-            // With another digest, the version that our last write returned says nothing any more.
-            let same = known.filter(|entry| entry.digest == digest);
-            let resource_version = same.and_then(|entry| entry.resource_version.clone());
-            let api_version = manifest.api_version.clone();
-            entries.insert(key.clone(), Entry { api_version, digest, uid, resource_version, obsolete: false });
+            match entries.get_mut(key) {
+                Some(entry) if entry.digest == digest => {}
+                Some(entry) => {
+                    // With another digest, the version that our last write returned says nothing any more.
+                    entry.resource_version = None;
+                    (entry.digest, entry.api_version) = (digest, manifest.api_version.clone());
+                    self.dirty = true;
+                }
+                None => {
+                    let api_version = manifest.api_version.clone();
+                    let entry = Entry { api_version, digest, uid: None, resource_version: None, obsolete: false };
+                    entries.insert(key.clone(), entry);
+                    self.dirty = true;
+                }
+            }
         }
+        self.dirty |= self.inventory.policy != policy;
         self.inventory.policy = policy;
         self
     }
 
     /// Writes what is intended before the first request of an apply.
-    pub async fn applying(
+    pub(super) async fn applying(
         &mut self,
         clusters: &Clusters,
         plan: &Plan,
@@ -89,12 +118,12 @@ impl Record {
             }
             Work::Delete(_) => false,
         };
-        if self.before.as_ref() == Some(&self.inventory) && plan.nodes.iter().all(idle) {
+        if !self.dirty && plan.nodes.iter().all(idle) {
             return Ok(());
         }
         self.bring_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
-        let written: Vec<_> = manifests.iter().map(|(key, manifest)| (key, &manifest.value)).collect();
+        let written: Vec<_> = manifests.iter().map(|(key, manifest)| (key, manifest.json())).collect();
         self.save(clusters, Some(&written)).await
     }
 
@@ -112,7 +141,7 @@ impl Record {
         });
         let Some(manifest) = manifests.get(&key).filter(|_| created) else { return Ok(()) };
         let options = ApplyOptions { force_conflicts: false, dry_run: false };
-        let applied = clusters.own.apply(&namespaces(), &manifest.value, &options).await?;
+        let applied = clusters.own.apply(&namespaces(), &key, manifest.json(), &options).await?;
         if let Some(entry) = self.inventory.entries.get_mut(&key) {
             entry.uid = Some(applied.uid);
         }
@@ -120,7 +149,7 @@ impl Record {
     }
 
     /// Writes what an apply has confirmed.
-    pub async fn applied(
+    pub(super) async fn applied(
         mut self,
         clusters: &Clusters,
         plan: &Plan,
@@ -129,24 +158,26 @@ impl Record {
     ) -> Result<(), Error> {
         for applied in &outcome.applied {
             if let Some(entry) = self.inventory.entries.get_mut(&applied.object) {
-                entry.uid = Some(applied.uid.clone());
-                entry.resource_version = Some(applied.resource_version.clone());
+                let (uid, version) = (Some(applied.uid.clone()), Some(applied.resource_version.clone()));
+                self.dirty |= entry.uid != uid || entry.resource_version != version;
+                (entry.uid, entry.resource_version) = (uid, version);
             }
         }
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
-        if outcome.summary.status == Status::Done {
+        if outcome.summary.status == Status::Done && self.inventory.phase != Phase::Applied {
             self.inventory.phase = Phase::Applied;
+            self.dirty = true;
         }
-        if self.before.as_ref() == Some(&self.inventory) {
+        if !self.dirty {
             return Ok(());
         }
-        self.save(clusters, None).await
+        in_time(outcome, self.save(clusters, None)).await
     }
 
-    /// Writes that a deletion is begun.
-    pub async fn deleting(&mut self, clusters: &Clusters) -> Result<(), Error> {
+    /// Claims the record for a deletion: another call that is at work on the release finds out.
+    pub(super) async fn deleting(&mut self, clusters: &Clusters) -> Result<(), Error> {
         // A record that was read off a Namespace has no place to be written to: it is on its way.
-        if self.token.is_none() || self.inventory.phase == Phase::Deleting {
+        if self.token.is_none() {
             return Ok(());
         }
         self.inventory.phase = Phase::Deleting;
@@ -154,7 +185,7 @@ impl Record {
     }
 
     /// Writes what a deletion has left; the record goes when all that the policy covers is gone.
-    pub async fn deleted(mut self, clusters: &Clusters, plan: &Plan, outcome: &Outcome) -> Result<(), Error> {
+    pub(super) async fn deleted(mut self, clusters: &Clusters, plan: &Plan, outcome: &Outcome) -> Result<(), Error> {
         let Some(token) = self.token.clone() else { return Ok(()) };
         let release = self.inventory.release.clone();
         let with_namespace = |error: &Error| {
@@ -166,7 +197,7 @@ impl Record {
             clusters.inventory().remove(&release, token).await
         } else {
             self.forget(plan, outcome, |_| true);
-            self.save(clusters, None).await
+            in_time(outcome, self.save(clusters, None)).await
         };
         match written {
             // The record went with its Namespace: what is left of it is known by its label.
@@ -181,23 +212,31 @@ impl Record {
         let gone: BTreeSet<_> = outcome.gone.iter().collect();
         let planned = tasks(plan);
         let stays: BTreeSet<_> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
+        let before = self.inventory.entries.len();
         self.inventory.entries.retain(|key, entry| {
             let there = planned.contains(key) || stays.contains(key);
             !concerned(entry) || (there && !gone.contains(key))
         });
+        self.dirty |= self.inventory.entries.len() != before;
     }
 
-    async fn save(
-        &mut self,
-        clusters: &Clusters,
-        manifests: Option<&[(&ObjectKey, &serde_json::Value)]>,
-    ) -> Result<(), Error> {
+    async fn save(&mut self, clusters: &Clusters, manifests: Option<&[(&ObjectKey, &str)]>) -> Result<(), Error> {
         let token = clusters.inventory().save(&mut self.inventory, self.token.take(), manifests).await?;
         self.token = Some(token);
+        self.dirty = false;
         Ok(())
     }
 }
 
-fn namespaces() -> Resource {
+/// The last write of a record: where the time is over already, it does not wait for a server that is away. Nothing is
+/// lost by that, as the labels say what is left.
+async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    match outcome.summary.status {
+        Status::Done | Status::Failed => write.await,
+        _ => tokio::time::timeout(LAST_WRITE, write).await.unwrap_or(Ok(())),
+    }
+}
+
+pub(super) fn namespaces() -> Resource {
     Resource { kind: wellknown::namespace(), version: "v1".into(), plural: "namespaces".into(), namespaced: false }
 }

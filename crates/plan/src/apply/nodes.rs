@@ -9,7 +9,7 @@ use crate::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Node, NoteCode, Plan, Resource, Work,
     delete::{info, warning},
     error::Problems,
-    groups::{Matcher, Verdict, place},
+    groups::{Matcher, Verdict, is_crd, place},
 };
 
 use super::{Scene, labels, own::Live};
@@ -96,7 +96,7 @@ impl Scene<'_> {
             }
         };
         // A CRD is always Established before anything follows it (contract, `deploymentGroups`).
-        let wait = ready || is_crd(kind);
+        let wait = is_crd(kind) || (ready && !is_ready_when_created(kind));
         let action = *live.actions.get(at)?;
         let seen = live.existing.get(&manifest.key).filter(|_| action == ApplyAction::Update);
         let resource_version = seen.map(|object| object.resource_version.clone());
@@ -174,10 +174,6 @@ fn add_node(plan: &mut Plan, group: &DeploymentGroup, objects: Vec<ApplyTask>) {
         barrier: if waits { Barrier::Ready } else { Barrier::Requested },
         timeout: group.timeout,
     });
-}
-
-fn is_crd(kind: &GroupKind) -> bool {
-    kind.is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
 fn is_ready_when_created(kind: &GroupKind) -> bool {

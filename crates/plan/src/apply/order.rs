@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ResourceType, wellknown};
 
-use crate::error::Problems;
+use crate::{error::Problems, groups::is_crd};
 
 use super::{Scene, nodes::Stage, own::Live};
 
@@ -17,7 +17,8 @@ impl Scene<'_> {
             let key = &manifest.key;
             if key.kind == wellknown::namespace() {
                 namespaces.insert(&key.name, (stage, key));
-            } else if let Some(defined) = is_crd(key).then(|| ResourceType::from_crd(&manifest.value)).flatten() {
+            } else if let Some(defined) = is_crd(&key.kind).then(|| ResourceType::from_crd(&manifest.value())).flatten()
+            {
                 crds.insert(defined.kind, (stage, key));
             }
         }
@@ -48,8 +49,4 @@ impl Scene<'_> {
         let members = stages.iter().enumerate().flat_map(|(at, stage)| stage.members.iter().map(move |m| (at, *m)));
         members.filter_map(|(stage, at)| Some((stage, self.request.manifests.get(at)?)))
     }
-}
-
-fn is_crd(key: &ObjectKey) -> bool {
-    key.kind == wellknown::crd()
 }

@@ -50,8 +50,7 @@ fn containers(request: &ApplyRequest<'_>, catalog: &Catalog) -> BTreeSet<ObjectK
 
 impl Scene<'_> {
     /// Appends the nodes of a pruning: the old goes when the new is there, and ready where that is waited for.
-    pub(super) fn add_pruning(&self, mut pruning: Plan, live: &Live<'_>, plan: &mut Plan) {
-        drop_applied(&mut pruning, live);
+    pub(super) fn add_pruning(&self, pruning: Plan, plan: &mut Plan) {
         let queries = plan.queries.len();
         for mut node in pruning.nodes {
             // A deletion is a chain, and so is a deployment.
@@ -93,7 +92,7 @@ impl Scene<'_> {
 }
 
 /// An object that moved to another API group is still the same object, under two kinds: it is not pruned.
-fn drop_applied(pruning: &mut Plan, live: &Live<'_>) {
+pub(super) fn drop_applied(pruning: &mut Plan, live: &Live<'_>) {
     let applied: HashSet<&Uid> = live.existing.values().map(|object| &object.uid).collect();
     for node in &mut pruning.nodes {
         if let Work::Delete(work) = &mut node.work {

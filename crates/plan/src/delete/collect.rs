@@ -30,13 +30,8 @@ impl Draft {
     }
 
     pub(super) fn shows_all_of(&self, namespace: Option<&str>) -> bool {
-        let Query { select, namespace: within, namespaces, .. } = &self.query;
-        *select == Select::All
-            && match (within, namespace) {
-                (Some(within), namespace) => Some(within.as_str()) == namespace,
-                (None, Some(namespace)) => namespaces.is_empty() || namespaces.iter().any(|ns| ns == namespace),
-                (None, None) => true,
-            }
+        let Query { select, namespace: within, .. } = &self.query;
+        *select == Select::All && within.as_deref().is_none_or(|within| Some(within) == namespace)
     }
 
     pub(super) fn is_served(&self, index: &Index<'_>) -> bool {
@@ -70,7 +65,7 @@ pub(super) fn drafts(group: &DeletionGroup, matcher: &Matcher<'_>, request: &Del
 /// Names are not asked for one by one: an object that appears meanwhile is to be seen too.
 fn queries(group: &DeletionGroup, entry: &Entry<'_>) -> Vec<Query> {
     let selector = entry.selector;
-    let select = || match selector.label_selector.is_empty() {
+    let select = match selector.label_selector.is_empty() {
         true => Select::All,
         false => Select::Labels(selector.label_selector.to_query()),
     };
@@ -85,7 +80,7 @@ fn queries(group: &DeletionGroup, entry: &Entry<'_>) -> Vec<Query> {
         // No cluster-scoped object lies in a namespace, so this selects nothing.
         return Vec::new();
     }
-    spread(group.target.as_deref(), &resource, &namespaces, select)
+    spread(group.target.as_deref(), &resource, &namespaces, &select)
 }
 
 fn exclusion(entry: &Entry<'_>) -> Exclusion {

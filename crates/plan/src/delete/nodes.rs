@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use billhook_objects::wellknown;
-
 use crate::{
     Barrier, DeleteTask, DeleteWork, Listed, Node, NoteCode, Plan, Query, QueryId, Work, find::Answer, find::Index,
+    groups::is_crd,
 };
 
 use super::{
@@ -122,7 +121,7 @@ impl Scene<'_> {
         let mut tasks = Vec::with_capacity(picks.len());
         for Pick { key, object, query, .. } in picks {
             let query = numbers.of(query);
-            let instances = if key.kind == *self.crd() { group.instances(&key.name) } else { None };
+            let instances = if is_crd(&key.kind) { group.instances(&key.name) } else { None };
             let instances = instances.and_then(|query| readable(query, plan, index)).map(|query| numbers.of(query));
             tasks.push(DeleteTask {
                 object: key,
@@ -148,12 +147,5 @@ fn readable<'s>(query: Query, plan: &mut Plan, index: &Index<'s>) -> Option<&'s 
             plan.notes.push(notes::warning(NoteCode::Unreadable, message));
             None
         }
-    }
-}
-
-impl Scene<'_> {
-    fn crd(&self) -> &billhook_objects::GroupKind {
-        static CRD: std::sync::LazyLock<billhook_objects::GroupKind> = std::sync::LazyLock::new(wellknown::crd);
-        &CRD
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     DeleteTask, Listed, Note, NoteCode, Operation, Plan, Severity, Work,
     counts::Counts,
     find::{Finder, Index},
+    groups::is_crd,
     queries::release_selector,
 };
 
@@ -119,7 +120,7 @@ fn covered_after_all(scene: &Scene<'_>, plan: &mut Plan) {
     for node in plan.nodes.iter().filter(|node| node.cluster.is_none()) {
         let Work::Delete(work) = &node.work else { continue };
         let keys = work.objects.iter().map(|task| &task.object);
-        let containing = keys.filter(|key| key.kind == wellknown::namespace() || key.kind == wellknown::crd());
+        let containing = keys.filter(|key| key.kind == wellknown::namespace() || is_crd(&key.kind));
         containers.extend(containing.cloned());
     }
     let holder = |key: &ObjectKey| {

@@ -6,6 +6,8 @@ use billhook_policy::{DeploymentGroup, Policy, Propagation, WaitFor};
 use super::cluster::*;
 use crate::*;
 
+mod versions;
+
 const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
 
 /// `APIVERSION KIND/[NAMESPACE/]NAME`, a document each, a line each.
@@ -34,6 +36,7 @@ struct Deployment {
     policy: Policy,
     catalogs: Catalogs,
     not_served: BTreeSet<GroupKind>,
+    namespaces: Vec<String>,
     adopt: bool,
     prune: bool,
     wait: bool,
@@ -41,13 +44,26 @@ struct Deployment {
 
 fn deployment(lines: &[&str]) -> Deployment {
     let (mut catalog, mut not_served) = (catalog(), BTreeSet::new());
-    for kind in manifests(lines).iter().filter_map(|manifest| ResourceType::from_crd(&manifest.value)) {
-        not_served.insert(kind.kind.clone());
+    for kind in manifests(lines).iter().filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
+        if catalog.get(&kind.kind).is_none() {
+            not_served.insert(kind.kind.clone());
+        }
         catalog.insert_missing(kind);
     }
     let manifests = prepare(manifests(lines), &release(), &catalog).unwrap();
     let (inventory, policy, catalogs) = (None, Policy::default(), Catalogs::own(catalog));
-    Deployment { manifests, inventory, policy, catalogs, not_served, adopt: false, prune: true, wait: false }
+    let namespaces = Vec::new();
+    Deployment {
+        manifests,
+        inventory,
+        policy,
+        catalogs,
+        not_served,
+        namespaces,
+        adopt: false,
+        prune: true,
+        wait: false,
+    }
 }
 
 impl Deployment {
@@ -73,6 +89,7 @@ impl Deployment {
             policy: &self.policy,
             catalogs: &self.catalogs,
             not_served: &self.not_served,
+            namespaces: &self.namespaces,
             adopt: self.adopt,
             prune: self.prune,
             wait: self.wait,
@@ -288,18 +305,46 @@ fn an_object_under_another_group_is_not_pruned() {
 
 #[test]
 fn deployment_groups_come_first_and_may_wait() {
-    let mut deployment = deployment(&["v1 ConfigMap/a", "v1 Secret/s", "v1 ServiceAccount/t"]);
+    let mut deployment = deployment(&["apps/v1 Deployment/d", "v1 ConfigMap/a", "v1 Secret/s", "v1 ServiceAccount/t"]);
     deployment.policy.deployment =
-        vec![deploy_group("v1 secrets", WaitFor::Ready), deploy_group("v1 pods", WaitFor::Exists)];
+        vec![deploy_group("apps/v1 deploy + v1 secrets", WaitFor::Ready), deploy_group("v1 pods", WaitFor::Exists)];
     let plan = deployment.check(
         &[],
         &[
-            "v1 secrets: Secret/app/s(create!)",
+            "apps/v1 deploy + v1 secrets: Secret/app/s(create) Deployment.apps/app/d(create!)",
             "namespaced-resources: ConfigMap/app/a(create) ServiceAccount/app/t(create)",
         ],
     );
     assert_eq!((plan.nodes[0].barrier, plan.nodes[0].path.as_str()), (Barrier::Ready, "deploymentGroups[0]"));
     assert_eq!(notes(&plan), ["info order: deploymentGroups[0] (v1 pods) matches nothing"]);
+}
+
+#[test]
+fn what_is_ready_when_created_is_not_waited_for() {
+    let crd = format!("apiextensions.k8s.io/v1 {CRD}");
+    let mut deployment = deployment(&[&crd, "v1 ConfigMap/a", "v1 Service/s"]);
+    let mut crds = deploy_group("crds", WaitFor::Ready);
+    crds.members = members("crds");
+    deployment.policy.deployment = vec![crds, deploy_group("v1 cm + v1 svc", WaitFor::Ready)];
+    let plan = deployment.check(
+        &[],
+        &[
+            "crds: CustomResourceDefinition.apiextensions.k8s.io/gadgets.c.example(create!)",
+            "v1 cm + v1 svc: ConfigMap/app/a(create) Service/app/s(create)",
+        ],
+    );
+    assert_eq!(plan.nodes.iter().map(|n| n.barrier).collect::<Vec<_>>(), [Barrier::Ready, Barrier::Requested]);
+}
+
+#[test]
+fn namespaces_that_the_call_creates_are_noted() {
+    let mut deployment = deployment(&["v1 ConfigMap/x/a"]);
+    deployment.namespaces = vec!["x".into(), "app".into()];
+    let plan = deployment.check(&[], &["namespaced-resources: ConfigMap/x/a(create)"]);
+    let expected =
+        ["app", "x"].map(|ns| format!("info namespace-created: namespace {ns} does not exist and is created"));
+    assert_eq!(notes(&plan), expected);
+    assert_eq!(plan.notes[0].object, Some(key("Namespace/app")));
 }
 
 #[test]
@@ -324,7 +369,7 @@ fn manifests_are_made_ready() {
     let found = prepare(manifests(&["v1 ConfigMap/x", "v1 Namespace/z/y"]), &release(), &catalog()).unwrap();
     let keys: Vec<_> = found.iter().map(|manifest| manifest.key.to_string()).collect();
     assert_eq!(keys, ["ConfigMap/app/x", "Namespace/y"]);
-    assert_eq!(found[0].value["metadata"]["labels"]["billhook.dev/release"], "web.app");
+    assert_eq!(found[0].value()["metadata"]["labels"]["billhook.dev/release"], "web.app");
     let wrong = [
         "v1 Gizmo/x",
         "v1 Deployment/x",

@@ -55,6 +55,18 @@ fn a_collection_that_lists_the_kind_anyway_is_enough() {
 }
 
 #[test]
+fn a_collection_lists_each_namespace_that_it_names() {
+    let five = "ns=a ns=b ns=c ns=d ns=e";
+    let expected = ["a", "b", "c", "d", "e"].map(|ns| format!("configmaps/v1@{ns} all"));
+    let many = deletion(&["ConfigMap/e/x"], &[&format!("v1 cm all {five}")]);
+    check(&many, &expected.each_ref().map(String::as_str));
+    let plan = many.plan(&cluster(&["ConfigMap/e/x ours", "ConfigMap/b/y", "ConfigMap/f/z"])).unwrap();
+    assert_eq!(plan.nodes.len(), 1);
+    assert_eq!((plan.deletions(), plan.queries.len()), (2, 5));
+    check(&deletion(&[], &[&format!("v1 cm all {five} tier=web")]), &["configmaps/v1@a,b,c,d,e tier=web"]);
+}
+
+#[test]
 fn the_second_round_asks_for_what_the_first_did_not_show() {
     let deletion = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/lost uid=2", "ConfigMap/a/gone uid=3"], &[]);
     let live = cluster(&["ConfigMap/a/x uid=1 ours", "ConfigMap/a/lost uid=2"]);
