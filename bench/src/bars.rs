@@ -33,6 +33,7 @@ impl Bar {
             Case::Ordered => Self::Floor(1.15),
             Case::Unchanged => Self::Faster(8.0, Case::Create),
             Case::UnchangedSpread => Self::Faster(8.0, Case::CreateSpread),
+            Case::UnchangedMany => Self::Faster(8.0, Case::CreateMany),
             Case::FewAmong => Self::Alone(1.3, Case::FewAlone),
             Case::FewAlone => Self::None,
         }

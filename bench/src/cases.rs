@@ -24,6 +24,8 @@ pub(crate) enum Case {
     Ordered,
     /// Create many.
     CreateMany,
+    /// Apply them again, unchanged.
+    UnchangedMany,
     /// Delete many.
     DeleteMany,
     /// Delete a few that are alone in their namespace.
@@ -34,7 +36,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Create,
         Self::Unchanged,
         Self::Delete,
@@ -43,6 +45,7 @@ impl Case {
         Self::DeleteSpread,
         Self::Ordered,
         Self::CreateMany,
+        Self::UnchangedMany,
         Self::DeleteMany,
         Self::FewAlone,
         Self::FewAmong,
@@ -59,6 +62,7 @@ impl Case {
             Self::DeleteSpread => "delete-spread",
             Self::Ordered => "ordered",
             Self::CreateMany => "create-many",
+            Self::UnchangedMany => "unchanged-many",
             Self::DeleteMany => "delete-many",
             Self::FewAlone => "few-alone",
             Self::FewAmong => "few-among",
@@ -72,7 +76,12 @@ impl Case {
 
     /// Whether it is measured with added latency, too.
     pub(crate) fn is_delayed_too(self) -> bool {
-        !matches!(self, Self::CreateMany | Self::DeleteMany | Self::FewAlone | Self::FewAmong)
+        !(self.is_many() || matches!(self, Self::FewAlone | Self::FewAmong))
+    }
+
+    /// Whether it is about so many objects that memory counts.
+    pub(crate) fn is_many(self) -> bool {
+        matches!(self, Self::CreateMany | Self::UnchangedMany | Self::DeleteMany)
     }
 
     /// What it is, for the table.
@@ -87,6 +96,7 @@ impl Case {
             Self::DeleteSpread => format!("delete {each} in {namespaces} namespaces"),
             Self::Ordered => format!("delete 3 kinds x {custom} in order"),
             Self::CreateMany => format!("create {many}"),
+            Self::UnchangedMany => format!("apply {many} again, unchanged"),
             Self::DeleteMany => format!("delete {many}"),
             Self::FewAlone => format!("delete {few}, alone"),
             Self::FewAmong => format!("delete {few} among {others} others"),
@@ -97,7 +107,7 @@ impl Case {
     pub(crate) fn objects(self, sizes: &Sizes) -> usize {
         match self {
             Self::Ordered => sizes.custom * Kind::CUSTOM.len(),
-            Self::CreateMany | Self::DeleteMany => sizes.many,
+            Self::CreateMany | Self::UnchangedMany | Self::DeleteMany => sizes.many,
             Self::FewAlone | Self::FewAmong => sizes.few,
             _ => sizes.each,
         }
@@ -122,7 +132,7 @@ impl Flow {
             Self::Together => [Some(Case::Create), Some(Case::Unchanged), Some(Case::Delete)],
             Self::Spread => [Some(Case::CreateSpread), Some(Case::UnchangedSpread), Some(Case::DeleteSpread)],
             Self::Ordered => [None, None, Some(Case::Ordered)],
-            Self::Many => [Some(Case::CreateMany), None, Some(Case::DeleteMany)],
+            Self::Many => [Some(Case::CreateMany), Some(Case::UnchangedMany), Some(Case::DeleteMany)],
             Self::FewAlone => [None, None, Some(Case::FewAlone)],
             Self::FewAmong => [None, None, Some(Case::FewAmong)],
         }

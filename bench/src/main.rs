@@ -84,7 +84,7 @@ struct Options {
     /// A tenth of the objects, one run, no kubectl: shows that it works, measures nothing
     #[arg(long)]
     quick: bool,
-    /// Fail if a bar is missed
+    /// Fail if a bar is missed, or billhook fails
     #[arg(long, conflicts_with = "quick")]
     check: bool,
     /// Write all samples to this file
@@ -143,7 +143,7 @@ async fn bench(mut options: Options) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&report::json(&rows, &versions, &samples))?;
         std::fs::write(path, text + "\n").with_context(|| format!("failed to write {}", path.display()))?;
     }
-    let missed = rows.iter().any(report::Row::missed);
+    let missed = rows.iter().any(report::Row::missed) || !samples.failures.is_empty();
     Ok(if options.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -81,7 +81,7 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
     }
 
     let peak = |contender| samples.of(case, delayed, contender).iter().map(|one| one.peak_mib).reduce(f64::max);
-    if let (Case::CreateMany | Case::DeleteMany, Some(peak)) = (case, peak(Contender::Billhook)) {
+    if let (true, Some(peak)) = (case.is_many(), peak(Contender::Billhook)) {
         verdicts.push(Verdict::at_most("memory", peak * 1.048_576, bars::PEAK_MB));
     }
     let mebibytes = |peak: Option<f64>| peak.map_or("-".to_owned(), |peak| format!("{peak:.0}"));

@@ -125,9 +125,7 @@ impl Set {
         }
     }
 
-    /// The objects as a file of many documents.
-    ///
-    /// JSON is YAML, and all contenders that read the file read the same.
+    /// The objects as a YAML file of many documents, the same for all contenders that read files.
     pub(crate) fn manifests(&self) -> String {
         let mut text = String::new();
         for object in self.objects() {

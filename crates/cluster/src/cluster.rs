@@ -1,7 +1,7 @@
 //! The handle on one cluster.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,10 +16,20 @@ use tokio::time::Instant;
 
 use crate::{
     error::{Error, ErrorKind},
+    gone::Answers,
     inventory::InventoryStore,
     limiter::Limiter,
     transport::{Call, Verb},
 };
+
+/// What came of a DELETE that names a UID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is on its way.
+    Sent,
+    /// The server said that nothing holds the object: it is gone, or about to be.
+    Removed,
+}
 
 /// How a [`Cluster`] sends its requests.
 #[derive(Clone, Debug)]
@@ -62,8 +72,10 @@ pub(crate) struct Inner {
     /// When a request last found the server away.
     pub(crate) outage: Mutex<Option<Instant>>,
     jitter: AtomicU64,
-    /// The UIDs whose deletion was asked for here: a watch by labels need not ask whether they are really gone.
-    asked: Mutex<HashSet<Uid>>,
+    /// What came of the DELETEs that were sent from here.
+    asked: Mutex<HashMap<Uid, Asked>>,
+    /// In which versions kinds were served when a 404 made it doubtful.
+    pub(crate) served: tokio::sync::Mutex<Answers>,
 }
 
 impl fmt::Debug for Cluster {
@@ -100,7 +112,8 @@ impl Cluster {
             reached: AtomicBool::new(false),
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
-            asked: Mutex::new(HashSet::new()),
+            asked: Mutex::default(),
+            served: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -158,16 +171,17 @@ impl Cluster {
         full.mul_f64(1.0 - self.jitter() / 2.0)
     }
 
-    pub(crate) fn note_asked(&self, uid: &Uid) {
-        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+    /// Notes what is known of a DELETE of this UID; none where it came to nothing.
+    pub(crate) fn note_asked(&self, uid: &Uid, asked: Option<Asked>) {
+        let mut all = self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        match asked {
+            Some(asked) => all.insert(uid.clone(), asked),
+            None => all.remove(uid),
+        };
     }
 
-    pub(crate) fn forget_asked(&self, uid: &Uid) {
-        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
-
-    pub(crate) fn was_asked(&self, uid: &Uid) -> bool {
-        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    pub(crate) fn asked(&self, uid: &Uid) -> Option<Asked> {
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
     }
 
     pub(crate) fn note_outage(&self) {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::{
     cluster::Cluster,
     error::Error,
+    gone::Served,
     transport::{Call, Reply},
 };
 
@@ -25,7 +26,7 @@ impl Cluster {
     ///
     /// When the server does not answer `/api` or `/apis`.
     pub async fn catalog(&self) -> Result<Catalog, Error> {
-        let (core, groups) = futures::future::try_join(self.groups("/api"), self.groups("/apis")).await?;
+        let (core, groups) = futures::future::try_join(self.groups("/api", None), self.groups("/apis", None)).await?;
         let mut types = Types::default();
         let mut stale = Vec::new();
         for group in core.into_iter().chain(groups) {
@@ -49,13 +50,32 @@ impl Cluster {
         Ok(catalog)
     }
 
-    async fn groups(&self, url: &str) -> Result<Vec<Group>, Error> {
+    /// Asks in which versions a kind is served now: one request.
+    pub(crate) async fn discover(&self, kind: &GroupKind) -> Result<Served, Error> {
+        let groups =
+            if kind.group.is_empty() { self.groups("/api", Some("")) } else { self.groups("/apis", Some(&kind.group)) };
+        let mut served = Vec::new();
+        for version in groups.await?.into_iter().flat_map(|group| group.versions) {
+            match version.resources {
+                Some(resources) if resources.iter().any(|resource| resource.kind == kind.kind) => {
+                    served.push(version.name)
+                }
+                Some(_) if !version.stale => {}
+                _ => return Ok(Served::Perhaps),
+            }
+        }
+        Ok(Served::In(served))
+    }
+
+    /// The groups of `/api` or `/apis`, or one of them.
+    async fn groups(&self, url: &str, only: Option<&str>) -> Result<Vec<Group>, Error> {
         let call = Call::get("read the list of kinds", url.into()).accept(AGGREGATED);
         let reply = self.send(&call).await?;
+        let is_meant = |name: &str| only.is_none_or(|only| only == name);
         let aggregated = matches!(kind(&reply)?.as_deref(), Some("APIGroupDiscoveryList"));
         if aggregated {
             let list: aggregated::List = reply.json()?;
-            return Ok(list.items.into_iter().map(Group::from).collect());
+            return Ok(list.items.into_iter().map(Group::from).filter(|group| is_meant(&group.name)).collect());
         }
         let groups = if url == "/api" {
             let versions: old::Versions = reply.json()?;
@@ -64,7 +84,8 @@ impl Cluster {
             let list: old::Groups = reply.json()?;
             list.groups.into_iter().map(old::Group::ordered).collect()
         };
-        Ok(join_all(groups.into_iter().map(|(name, versions)| self.old_group(name, versions))).await)
+        let groups = groups.into_iter().filter(|(name, _)| is_meant(name));
+        Ok(join_all(groups.map(|(name, versions)| self.old_group(name, versions))).await)
     }
 
     /// The old form: one document a group version.

@@ -1,5 +1,8 @@
 //! What can go wrong with a request, told apart by what the API server says.
 
+use std::time::Duration;
+
+use billhook_plan::Resource;
 use serde::Deserialize;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -21,6 +24,8 @@ pub struct Error {
     source: Option<Source>,
     /// Whether the answer to an earlier try may have been lost, so that the request may have been carried out.
     pub(crate) answer_lost: bool,
+    /// When the server wants to be asked again.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// Of which kind a failure is.
@@ -76,7 +81,15 @@ pub struct Status {
 
 impl Error {
     pub(crate) fn new(what: impl Into<String>, kind: ErrorKind) -> Self {
-        Self { what: what.into(), kind, status: None, message: None, source: None, answer_lost: false }
+        Self {
+            what: what.into(),
+            kind,
+            status: None,
+            message: None,
+            source: None,
+            answer_lost: false,
+            retry_after: None,
+        }
     }
 
     pub(crate) fn because(mut self, message: impl Into<Box<str>>) -> Self {
@@ -94,6 +107,11 @@ impl Error {
         let mut error = Self::new(what, kind_of(&status));
         error.status = Some(Box::new(status));
         error
+    }
+
+    /// Discovery says that the kind is not served in any version.
+    pub(crate) fn not_served(resource: &Resource) -> Self {
+        Self::new(format!("list {}", resource.kind), ErrorKind::NotServed).because("the kind is not served")
     }
 
     /// Of which kind the failure is.
@@ -114,6 +132,17 @@ impl Error {
     /// The HTTP status, if the server answered.
     pub fn code(&self) -> Option<u16> {
         self.status.as_ref().map(|status| status.code)
+    }
+
+    /// When the server wants to be asked again, if it said so: where that is later than
+    /// [`Options::patience`](crate::Options::patience) the caller may wait for it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether the server says that this one object is not there (and not that nobody knows its kind).
+    pub(crate) fn object_not_found(&self) -> bool {
+        self.status().is_some_and(Status::object_not_found)
     }
 
     /// The failure alone, without what was being done.
@@ -186,11 +215,6 @@ impl Status {
     /// Whether it says that this one object is not there (and not that nobody knows its kind).
     pub(crate) fn object_not_found(&self) -> bool {
         self.code == 404 && !self.name.is_empty()
-    }
-
-    /// Whether it is about the namespace an object should go into.
-    pub(crate) fn namespace_not_found(&self) -> bool {
-        self.code == 404 && self.kind == "namespaces"
     }
 }
 
@@ -373,7 +397,7 @@ mod tests {
     fn a_missing_object_is_not_a_missing_kind() {
         let body = r#"{"kind":"Status","reason":"NotFound","message":"namespaces \"x\" not found","details":{"name":"x","kind":"namespaces"},"code":404}"#;
         let status = Status::read(404, body.as_bytes());
-        assert!(status.object_not_found() && status.namespace_not_found());
+        assert!(status.object_not_found());
         check(404, body, ErrorKind::Other, false);
     }
 

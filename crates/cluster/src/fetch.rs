@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use billhook_plan::{Query, Resource, Select};
+use billhook_plan::{Observed, Query, Resource, Select};
+use futures::future::try_join_all;
 
 use crate::{
     cluster::Cluster,
     error::{Error, ErrorKind},
+    gone::Missing,
     path,
     transport::{Call, Verb},
-    wire::{Page, Shape},
+    wire::{Meta, Page, Shape},
 };
 
 /// Up to so many names are asked for one by one, by lists with a field selector.
@@ -34,17 +36,54 @@ impl Cluster {
             Select::Labels(selector) => return lister.list(selector).await,
             Select::Names(names) => names,
         };
-        if query.resource.namespaced && query.namespace.is_none() {
-            let mut found = lister.list("").await?;
-            found.items.retain(|item: &S| names.iter().any(|name| name == item.id().name));
-            return Ok(found);
-        }
         let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
         match found {
             Err(error) if error.kind == ErrorKind::Forbidden => {
                 let items = lister.gets(names.iter()).await?;
                 Ok(Found { resource_version: None, items })
             }
+            found => found,
+        }
+    }
+
+    /// Asks a collection page by page, by a consistent read (no `resourceVersion`), until a page holds objects that
+    /// match, and hands those back. An empty answer is the proof that nothing that matches is there.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not say; a kind that is not served in any version is [`ErrorKind::NotServed`].
+    pub async fn find(
+        &self,
+        query: &Query,
+        matches: &(dyn Fn(&Observed) -> bool + Sync),
+    ) -> Result<Vec<Observed>, Error> {
+        let labels = match &query.select {
+            Select::Labels(selector) => selector,
+            Select::All | Select::Names(_) => "",
+        };
+        let is_meant = |observed: &Observed| match &query.select {
+            Select::Names(names) => names.contains(&observed.name) && matches(observed),
+            Select::All | Select::Labels(_) => matches(observed),
+        };
+        let found = match (Lister { cluster: self, query, retry: true }).first(labels, &is_meant).await {
+            Err(error) if error.kind == ErrorKind::Forbidden && !query.namespaces.is_empty() => {
+                let one = async |namespace: &String| {
+                    let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
+                    Lister { cluster: self, query: &query, retry: true }.first(labels, &is_meant).await
+                };
+                try_join_all(query.namespaces.iter().map(one)).await.map(|found| found.concat())
+            }
+            found => found,
+        };
+        match found {
+            Err(error) if error.kind == ErrorKind::NotServed => match self.missing(&query.resource, error).await {
+                Missing::Kind => Err(Error::not_served(&query.resource)),
+                Missing::Elsewhere(version) => {
+                    let resource = Resource { version, ..query.resource.clone() };
+                    Box::pin(self.find(&Query { resource, ..query.clone() }, matches)).await
+                }
+                Missing::Unclear(error) => Err(error),
+            },
             found => found,
         }
     }
@@ -58,12 +97,10 @@ impl Cluster {
         retry: bool,
     ) -> Result<Option<S>, Error> {
         let what = format!("read {}", named(resource, namespace, name));
-        let call = Call::get(what, path::object(resource, namespace, name)).accept(S::ITEM).retry(retry);
-        match self.send(&call).await {
-            Ok(reply) => reply.json().map(Some),
-            Err(error) if error.code() == Some(404) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let call = |resource: &Resource| {
+            Call::get(&what, path::object(resource, namespace, name)).accept(S::ITEM).retry(retry)
+        };
+        self.send_about(resource, call).await?.map(|reply| reply.json()).transpose()
     }
 }
 
@@ -108,6 +145,30 @@ impl Lister<'_> {
         Ok(Found { resource_version: page.metadata.resource_version, items: page.items })
     }
 
+    /// The objects of the first page that holds one of those meant; none at the end of the list.
+    async fn first(&self, labels: &str, is_meant: &(dyn Fn(&Observed) -> bool + Sync)) -> Result<Vec<Observed>, Error> {
+        let size = self.cluster.inner.options.page_size;
+        let (mut next, mut expired) = (String::new(), 0);
+        loop {
+            let limit = if expired < RESTARTS { size } else { 0 };
+            let page: Page<Meta> = match self.page(labels, "", limit, &next).await {
+                Ok(page) => page,
+                Err(error) if error.code() == Some(410) && !next.is_empty() => {
+                    next.clear();
+                    expired += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let found: Vec<Observed> =
+                page.items.into_iter().map(|Meta(observed)| observed).filter(|observed| is_meant(observed)).collect();
+            next = page.metadata.next.unwrap_or_default();
+            if !found.is_empty() || next.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+
     /// The pages after `page`; none where the continue token has expired.
     async fn rest<S: Shape>(&self, labels: &str, page: Page<S>) -> Result<Option<Found<S>>, Error> {
         let Page { metadata, mut items } = page;
@@ -134,7 +195,7 @@ impl Lister<'_> {
             Ok::<_, Error>((page, name))
         });
         let mut found = Found { resource_version: None, items: Vec::new() };
-        for (page, name) in futures::future::try_join_all(lists).await? {
+        for (page, name) in try_join_all(lists).await? {
             let version = page.metadata.resource_version;
             found.resource_version = match (found.resource_version, version) {
                 (Some(a), Some(b)) => Some(if number(&b) < number(&a) { b } else { a }),
@@ -176,7 +237,7 @@ impl Lister<'_> {
     async fn gets<'n, S: Shape>(&self, names: impl Iterator<Item = &'n String>) -> Result<Vec<S>, Error> {
         let (resource, namespace) = (&self.query.resource, self.query.namespace.as_deref());
         let reads = names.map(|name| self.cluster.fetch_one(resource, namespace, name, self.retry));
-        Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect())
+        Ok(try_join_all(reads).await?.into_iter().flatten().collect())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use billhook_objects::{
     GroupKind, Uid,
-    wellknown::{CRD_CLEANUP_FINALIZER, FIELD_MANAGER},
+    wellknown::{FIELD_MANAGER, is_never_removed},
 };
 use billhook_plan::{Observed, Resource};
 use serde_json::{Value, json};
@@ -49,13 +49,14 @@ impl Cluster {
             return Err(Error::new(what, ErrorKind::Refused).because("it is not being deleted"));
         }
         let Some((patch, removed)) = patch(object, remove) else { return Ok(RemoveAnswer::NothingToDo) };
-        let url = path::with(&path::object(resource, namespace, &object.name), &[("fieldManager", FIELD_MANAGER)]);
-        let call = Call::new(Verb::Patch, what, url)
-            .accept(META)
-            .body("application/json-patch+json", patch.to_string().into_bytes());
-        match self.send(&call).await {
-            Ok(_) => Ok(RemoveAnswer::Removed(removed)),
-            Err(error) if error.code() == Some(404) => Ok(RemoveAnswer::Gone),
+        let body = patch.to_string().into_bytes();
+        let call = |resource: &Resource| {
+            let url = path::with(&path::object(resource, namespace, &object.name), &[("fieldManager", FIELD_MANAGER)]);
+            Call::new(Verb::Patch, &what, url).accept(META).body("application/json-patch+json", body.clone())
+        };
+        match self.send_about(resource, call).await {
+            Ok(Some(_)) => Ok(RemoveAnswer::Removed(removed)),
+            Ok(None) => Ok(RemoveAnswer::Gone),
             Err(error) if is_changed(&error) => {
                 if error.answer_lost {
                     // The try whose answer was lost may have done it.
@@ -92,7 +93,7 @@ impl Cluster {
         let read = Call::get(&what, url.clone());
         let mut namespace: Value = match self.send(&read).await {
             Ok(reply) => reply.json()?,
-            Err(error) if error.code() == Some(404) => return Ok(RemoveAnswer::Gone),
+            Err(error) if error.object_not_found() => return Ok(RemoveAnswer::Gone),
             Err(error) => return Err(error),
         };
         let meta = |key: &str| namespace.pointer(&format!("/metadata/{key}")).and_then(Value::as_str);
@@ -116,7 +117,7 @@ impl Cluster {
             .body("application/json", namespace.to_string().into_bytes());
         match self.send(&call).await {
             Ok(_) => Ok(RemoveAnswer::Removed(removed)),
-            Err(error) if error.code() == Some(404) => Ok(RemoveAnswer::Gone),
+            Err(error) if error.object_not_found() => Ok(RemoveAnswer::Gone),
             Err(error) if error.code() == Some(409) => Ok(RemoveAnswer::Changed),
             Err(error) => Err(error),
         }
@@ -129,7 +130,7 @@ fn patch(object: &Observed, remove: &[String]) -> Option<(Value, Vec<String>)> {
     let mut operations = vec![json!({ "op": "test", "path": "/metadata/uid", "value": object.uid })];
     let mut removed = Vec::new();
     for (index, finalizer) in object.finalizers.iter().enumerate().rev() {
-        if finalizer != CRD_CLEANUP_FINALIZER && remove.contains(finalizer) {
+        if !is_never_removed(finalizer) && remove.contains(finalizer) {
             let path = format!("/metadata/finalizers/{index}");
             operations.push(json!({ "op": "test", "path": path, "value": finalizer }));
             operations.push(json!({ "op": "remove", "path": path }));
@@ -154,6 +155,8 @@ fn is_changed(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use billhook_objects::wellknown::CRD_CLEANUP_FINALIZER;
+
     use super::*;
 
     #[test]

@@ -16,6 +16,7 @@ mod discovery;
 mod error;
 mod fetch;
 mod finalizers;
+mod gone;
 mod inventory;
 mod limiter;
 mod path;

@@ -7,6 +7,7 @@ use crate::{
     cluster::Cluster,
     error::{Error, ErrorKind},
     fetch::Found,
+    gone::Missing,
     wire::Meta,
 };
 
@@ -20,17 +21,31 @@ impl Cluster {
     }
 
     async fn listings(&self, query: &Query) -> Vec<Listing> {
-        let found = self.fetch(query, true).await;
+        let found = self.fetch_known(query).await;
         let everywhere = query.resource.namespaced && query.namespace.is_none() && !query.namespaces.is_empty();
         if everywhere && found.as_ref().is_err_and(|error| error.kind == ErrorKind::Forbidden) {
             let one = async |namespace: &String| {
                 let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
-                let found = listed(self.fetch(&query, true).await);
+                let found = listed(self.fetch_known(&query).await);
                 Listing { query, found }
             };
             return join_all(query.namespaces.iter().map(one)).await;
         }
         vec![Listing { query: query.clone(), found: listed(found) }]
+    }
+
+    async fn fetch_known(&self, query: &Query) -> Result<Found<Meta>, Error> {
+        match self.fetch(query, true).await {
+            Err(error) if error.kind == ErrorKind::NotServed => match self.missing(&query.resource, error).await {
+                Missing::Kind => Err(Error::not_served(&query.resource)),
+                Missing::Elsewhere(version) => {
+                    let message = format!("it is served in version {version} by now");
+                    Err(Error::new(format!("list {}", query.resource.kind), ErrorKind::Other).because(message))
+                }
+                Missing::Unclear(error) => Err(error),
+            },
+            found => found,
+        }
     }
 }
 

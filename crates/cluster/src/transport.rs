@@ -55,7 +55,7 @@ pub(crate) struct Call {
     pub(crate) verb: Verb,
     pub(crate) url: String,
     pub(crate) accept: &'static str,
-    pub(crate) body: Option<(&'static str, Vec<u8>)>,
+    pub(crate) body: Option<(&'static str, Bytes)>,
     /// Whether it is sent again at all.
     pub(crate) retry: bool,
     /// What else passes by itself for this request, and how long it is given.
@@ -76,8 +76,8 @@ impl Call {
         self
     }
 
-    pub(crate) fn body(mut self, content_type: &'static str, body: Vec<u8>) -> Self {
-        self.body = Some((content_type, body));
+    pub(crate) fn body(mut self, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.body = Some((content_type, body.into()));
         self
     }
 
@@ -138,8 +138,6 @@ pub(crate) fn unreadable(what: &str, error: &serde_json::Error) -> Error {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
-    /// When the server wants to be asked again.
-    pub(crate) retry_after: Option<Duration>,
     transient: bool,
     lost: bool,
 }
@@ -148,8 +146,7 @@ impl Failure {
     /// A failure that [`Cluster::send`] handed back, to be judged once more.
     pub(crate) fn again(cluster: &Cluster, error: Error) -> Self {
         let early = matches!(error.code(), Some(401 | 403)) && cluster.just_came_back();
-        let retry_after = error.status.as_ref().and_then(|status| status.retry_after).map(Duration::from_secs);
-        Self { retry_after, transient: early || error.is_transient(), lost: false, error }
+        Self { transient: early || error.is_transient(), lost: false, error }
     }
 
     pub(crate) fn is_transient(&self) -> bool {
@@ -159,7 +156,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, retry_after: None, transient: false, lost: false }
+        Self { error, transient: false, lost: false }
     }
 }
 
@@ -175,7 +172,7 @@ impl Cluster {
             };
             let now = Instant::now();
             let since = now.duration_since(*first_failure.get_or_insert(now));
-            let pause = match failure.retry_after {
+            let pause = match failure.error.retry_after {
                 Some(after) => after + after.mul_f64(self.jitter() / 10.0),
                 None => self.backoff(attempt),
             };
@@ -295,7 +292,7 @@ impl Cluster {
             Trouble::Broken => format!("the connection broke ({})", error.message()),
             Trouble::Permanent => error.message(),
         };
-        Failure { error: error.because(message), retry_after: None, transient, lost: trouble == Trouble::Broken }
+        Failure { error: error.because(message), transient, lost: trouble == Trouble::Broken }
     }
 
     fn refused(&self, call: &Call, code: StatusCode, header: Option<Duration>, body: &[u8]) -> Failure {
@@ -306,13 +303,15 @@ impl Cluster {
         let transient = early || error::is_transient(&status);
         // A gateway that gave up waiting, and etcd's time-outs: the request may have been carried out.
         let lost = matches!(status.code, 500 | 502 | 504) && transient;
-        Failure { error: Error::answered(&call.what, status), retry_after, transient, lost }
+        let mut error = Error::answered(&call.what, status);
+        error.retry_after = retry_after;
+        Failure { error, transient, lost }
     }
 
     fn timed_out(&self, call: &Call) -> Failure {
         let limit = self.inner.options.request_timeout;
         let error = Error::new(&call.what, ErrorKind::Timeout).because(format!("no answer within {limit:?}"));
-        Failure { error, retry_after: None, transient: true, lost: true }
+        Failure { error, transient: true, lost: true }
     }
 }
 

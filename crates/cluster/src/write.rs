@@ -7,10 +7,10 @@ use billhook_plan::Resource;
 use billhook_policy::Propagation;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Asked, Cluster},
     error::{Error, ErrorKind},
     fetch::named,
     path,
@@ -70,8 +70,6 @@ pub struct Applied {
     pub resource_version: String,
     /// Whether it was not there before (HTTP 201). After a lost answer the repeated request says no.
     pub created: bool,
-    /// Its generation, where its kind counts them.
-    pub generation: Option<i64>,
     /// Whether it carries a `deletionTimestamp`: what was applied will go away.
     pub deleting: bool,
 }
@@ -89,7 +87,6 @@ struct Written {
 struct WrittenMeta {
     uid: Option<Uid>,
     resource_version: Option<String>,
-    generation: Option<i64>,
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
 }
@@ -118,19 +115,18 @@ impl Cluster {
         if options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
-        let call = Call::new(
-            Verb::Delete,
-            format!("delete {key}"),
-            path::object(resource, key.namespace.as_deref(), &key.name),
-        )
-        .body("application/json", body.to_string().into_bytes())
-        .also(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE);
-        let asked = options.uid.as_ref().filter(|_| !options.dry_run);
-        if let Some(uid) = asked {
-            self.note_asked(uid);
-        }
-        let answer = match self.send(&call).await {
-            Ok(reply) => {
+        let body = body.to_string();
+        let call = |resource: &Resource| {
+            let url = path::object(resource, key.namespace.as_deref(), &key.name);
+            Call::new(Verb::Delete, format!("delete {key}"), url)
+                .body("application/json", body.clone())
+                .also(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE)
+        };
+        let uid = options.uid.as_ref().filter(|_| !options.dry_run);
+        // The guard forgets it also where the caller gives up waiting for the answer.
+        let asked = uid.map(|uid| Sending::new(self, uid));
+        let answer = match self.send_about(resource, call).await {
+            Ok(Some(reply)) => {
                 let written: Written = reply.json()?;
                 if written.kind.as_deref() == Some("Status") {
                     Ok(DeleteAnswer::Done)
@@ -141,31 +137,44 @@ impl Cluster {
                     })
                 }
             }
-            Err(error) if error.code() == Some(404) => Ok(DeleteAnswer::NotFound),
+            Ok(None) => Ok(DeleteAnswer::NotFound),
             Err(error) if is_emptied(&error) => Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true }),
             Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
             Err(error) => Err(error),
         };
-        if let (Some(uid), true) = (asked, answer.is_err()) {
-            self.forget_asked(uid);
+        // What carries a `deletionTimestamp` stays for a while: for its finalizers, or a Pod for its grace period.
+        let removed = matches!(
+            answer,
+            Ok(DeleteAnswer::Done
+                | DeleteAnswer::NotFound
+                | DeleteAnswer::OtherUid
+                | DeleteAnswer::Accepted { deletion: false, .. })
+        );
+        if let (Some(asked), true) = (asked, removed) {
+            asked.removed();
         }
         answer
     }
 
     /// Applies an object by server-side apply, as field manager `billhook` and with strict field validation, as kubectl
-    /// does. The object's own namespace and name say where it goes.
+    /// does. The manifest is JSON text, and is sent as it is; the key says where it goes.
     ///
     /// # Errors
     ///
     /// When the object is not valid, other managers own its fields, admission refuses it, its namespace is not there, or
     /// the server does not answer. A kind that is not served is waited for up to ten seconds: its CRD may be new.
-    pub async fn apply(&self, resource: &Resource, manifest: &Value, options: &ApplyOptions) -> Result<Applied, Error> {
-        let text = |key: &str| manifest.pointer(key).and_then(Value::as_str);
-        let namespace = text("/metadata/namespace");
-        let Some(name) = text("/metadata/name").filter(|name| !name.is_empty()) else {
+    pub async fn apply(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        manifest: &str,
+        options: &ApplyOptions,
+    ) -> Result<Applied, Error> {
+        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
+        if name.is_empty() {
             return Err(Error::new(format!("apply a {}", resource.kind), ErrorKind::Invalid)
                 .because("it has no metadata.name; server-side apply knows no generateName"));
-        };
+        }
         let url = path::with(
             &path::object(resource, namespace, name),
             &[
@@ -176,11 +185,9 @@ impl Cluster {
             ],
         );
         let what = format!("apply {}", named(resource, namespace, name));
-        let body = serde_json::to_vec(manifest)
-            .map_err(|error| Error::new(&what, ErrorKind::Invalid).because(error.to_string()))?;
         let call = Call::new(Verb::Patch, what, url)
             .accept(META)
-            .body("application/apply-patch+yaml", body)
+            .body("application/apply-patch+yaml", manifest.as_bytes().to_vec())
             .also(|error| error.kind == ErrorKind::NotServed || is_race(error), NEW_KIND);
         let reply = match self.send(&call).await {
             Ok(reply) => reply,
@@ -195,9 +202,32 @@ impl Cluster {
             uid,
             resource_version,
             created: reply.status == StatusCode::CREATED,
-            generation: metadata.generation,
             deleting: metadata.deletion_timestamp.is_some(),
         })
+    }
+}
+
+/// A DELETE on its way. A watch by labels that hears of its object meanwhile waits for the answer.
+struct Sending<'a> {
+    cluster: &'a Cluster,
+    uid: &'a Uid,
+    came_to: Option<Asked>,
+}
+
+impl<'a> Sending<'a> {
+    fn new(cluster: &'a Cluster, uid: &'a Uid) -> Self {
+        cluster.note_asked(uid, Some(Asked::Sent));
+        Self { cluster, uid, came_to: None }
+    }
+
+    fn removed(mut self) {
+        self.came_to = Some(Asked::Removed);
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.cluster.note_asked(self.uid, self.came_to);
     }
 }
 

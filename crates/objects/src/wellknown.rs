@@ -26,6 +26,11 @@ pub fn namespace() -> GroupKind {
     GroupKind::new("", "Namespace")
 }
 
+/// Whether a finalizer is never removed by force, whatever a policy says.
+pub fn is_never_removed(finalizer: &str) -> bool {
+    [CRD_CLEANUP_FINALIZER, ORPHAN_FINALIZER].contains(&finalizer)
+}
+
 /// Whether a namespace belongs to the system: `default` and `kube-*` are never deleted.
 pub fn is_protected_namespace(name: &str) -> bool {
     name == "default" || name.starts_with("kube-")

@@ -50,8 +50,6 @@ pub enum Phase {
     Applied,
     /// A deletion was begun.
     Deleting,
-    /// A deletion did all that its policy covers; what no group covers is still there.
-    Remaining,
 }
 
 impl std::fmt::Display for Phase {
@@ -60,7 +58,6 @@ impl std::fmt::Display for Phase {
             Self::Applying => "applying",
             Self::Applied => "applied",
             Self::Deleting => "deleting",
-            Self::Remaining => "remaining",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What is in the Secrets: the head as JSON, the pieces as gzipped JSON lines.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Read, Write as _},
 };
@@ -10,7 +11,7 @@ use billhook_plan::{Entry, INVENTORY_FORMAT, Inventory, Phase};
 use billhook_policy::Policy;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
 /// What a head may hold beside its own JSON, and how large a part is: Secrets end at 1 MiB.
@@ -125,7 +126,7 @@ struct OwnedEntryLine {
 #[derive(Serialize)]
 struct ManifestLine<'a> {
     key: &'a ObjectKey,
-    manifest: &'a Value,
+    manifest: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -135,21 +136,47 @@ struct OwnedManifestLine {
 }
 
 pub(super) fn write_index(entries: &BTreeMap<ObjectKey, Entry>) -> io::Result<Vec<u8>> {
-    write_lines(entries.iter().map(|(key, entry)| EntryLine { key, entry }))
-}
-
-pub(super) fn write_manifests(manifests: &[(&ObjectKey, &Value)]) -> io::Result<Vec<u8>> {
-    write_lines(manifests.iter().map(|(key, manifest)| ManifestLine { key, manifest }))
-}
-
-/// The same lines give the same bytes: the header of gzip holds no time.
-fn write_lines<T: Serialize>(lines: impl Iterator<Item = T>) -> io::Result<Vec<u8>> {
-    let mut gzip = io::BufWriter::with_capacity(16 * 1024, GzEncoder::new(Vec::new(), Compression::default()));
-    for line in lines {
-        serde_json::to_writer(&mut gzip, &line)?;
-        gzip.write_all(b"\n")?;
+    let mut lines = Lines::new();
+    for (key, entry) in entries {
+        lines.add(&EntryLine { key, entry })?;
     }
-    gzip.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+    lines.finish()
+}
+
+/// The manifests are JSON texts; they go into the encoder as they are.
+pub(super) fn write_manifests(manifests: &[(&ObjectKey, &str)]) -> io::Result<Vec<u8>> {
+    let mut lines = Lines::new();
+    for (key, manifest) in manifests {
+        // A line break in JSON is never part of a string: a space says the same, and keeps the text in one line.
+        let manifest =
+            if manifest.contains('\n') { manifest.replace('\n', " ").into() } else { Cow::Borrowed(*manifest) };
+        // Not serde's words: they may quote what they read.
+        let manifest = serde_json::from_str(&manifest)
+            .map_err(|error| io::Error::other(format!("{key} is not JSON (column {})", error.column())))?;
+        lines.add(&ManifestLine { key, manifest })?;
+    }
+    lines.finish()
+}
+
+/// JSON lines on their way into gzip. The same lines give the same bytes: the header of gzip holds no time.
+struct Lines {
+    gzip: io::BufWriter<GzEncoder<Vec<u8>>>,
+}
+
+impl Lines {
+    fn new() -> Self {
+        let gzip = GzEncoder::new(Vec::new(), Compression::default());
+        Self { gzip: io::BufWriter::with_capacity(16 * 1024, gzip) }
+    }
+
+    fn add(&mut self, line: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.gzip, line)?;
+        self.gzip.write_all(b"\n")
+    }
+
+    fn finish(self) -> io::Result<Vec<u8>> {
+        self.gzip.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+    }
 }
 
 pub(super) fn read_index(chunks: &[Vec<u8>]) -> Result<BTreeMap<ObjectKey, Entry>, Unreadable> {

@@ -11,6 +11,7 @@
 //! it. Manifests stay where they are when a write does not give them.
 
 mod format;
+mod secret;
 mod store;
 
 use billhook_objects::{ReleaseName, Uid};
@@ -27,8 +28,6 @@ pub struct Stored {
     pub inventory: Inventory,
     /// What a write or removal of it must present.
     pub token: Token,
-    /// The UID of the head Secret.
-    pub uid: Uid,
 }
 
 /// Which version of a record was read or written; a write that presents an old one is refused.

@@ -2,42 +2,36 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
-use billhook_plan::{Inventory, Phase, Resource};
+use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
+use billhook_plan::Inventory;
 use futures::{
     StreamExt as _, TryStreamExt as _,
     future::{join_all, try_join_all},
     stream,
 };
 use k8s_openapi::ByteString;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     ReleaseInfo, Stored, Token,
     format::{self, Head, LIMIT, Place, Unreadable},
+    secret::{
+        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets,
+    },
 };
 use crate::{
     cluster::Cluster,
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, Status},
     fetch::number,
     path,
     transport::{Call, Verb},
     wire::{JSON, META, META_LIST, Page},
 };
 
-/// The type of the Secrets.
-const TYPE: &str = "billhook.dev/inventory";
-/// The label with the release's name.
-const RELEASE: &str = "billhook.dev/inventory";
-/// The label that tells heads from parts.
-const PART: &str = "billhook.dev/part";
-const PHASE: &str = "billhook.dev/phase";
-const OBJECTS: &str = "billhook.dev/objects";
-const REVISION: &str = "billhook.dev/revision";
-const UPDATED: &str = "billhook.dev/updated";
 /// How often a record is read anew whose parts another writer replaced meanwhile.
 const READS: usize = 4;
+/// How often a write is sent whose head others change in what is not ours.
+const WRITES: usize = 4;
 /// How many parts are sent at once: each is held in memory twice meanwhile.
 const PARTS_AT_ONCE: usize = 4;
 
@@ -48,54 +42,14 @@ pub struct InventoryStore {
     now: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Secret {
-    metadata: SecretMeta,
-    data: Option<BTreeMap<String, ByteString>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SecretMeta {
-    name: String,
-    namespace: Option<String>,
-    uid: Uid,
-    resource_version: String,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    managed_fields: Option<Vec<ManagedFields>>,
-    creation_timestamp: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ManagedFields {
-    time: Option<String>,
-}
-
-#[derive(Serialize)]
-struct NewSecret<'a> {
-    #[serde(rename = "apiVersion")]
-    api_version: &'static str,
-    kind: &'static str,
-    #[serde(rename = "type")]
-    kind_of_secret: &'static str,
-    metadata: Value,
-    data: BTreeMap<&'a str, Option<ByteString>>,
-}
-
-impl Secret {
-    fn take(&mut self, key: &str) -> Option<Vec<u8>> {
-        self.data.as_mut()?.remove(key).map(|bytes| bytes.0)
-    }
-}
-
-fn secrets() -> Resource {
-    Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
-}
-
 fn changed(what: &str) -> Error {
     Error::new(what, ErrorKind::Conflict(Vec::new())).because("the release was changed meanwhile by another call")
+}
+
+/// The record is gone, as the server said of a single read.
+fn gone(what: &str) -> Error {
+    let status = Status { code: 404, reason: "NotFound".into(), ..Status::default() };
+    Error::answered(what, status).because("the record is not there any more")
 }
 
 fn unreadable(what: &str, why: &Unreadable) -> Error {
@@ -136,7 +90,7 @@ impl InventoryStore {
             policy: token.head.policy.clone(),
             entries,
         };
-        Ok(Some(Stored { inventory, uid: token.uid.clone(), token }))
+        Ok(Some(Stored { inventory, token }))
     }
 
     /// Reads the manifests as they were applied; none where the record holds none.
@@ -173,8 +127,7 @@ impl InventoryStore {
             };
             match found {
                 Ok(chunks) => {
-                    let SecretMeta { uid, resource_version, .. } = secret.metadata;
-                    return Ok(Some(Read { token: Token { uid, resource_version, head }, chunks }));
+                    return Ok(Some(Read { token: Token::new(secret.metadata, head), chunks }));
                 }
                 // A writer may have replaced the parts since the head was read.
                 Err(name) => missing = name,
@@ -187,23 +140,23 @@ impl InventoryStore {
         let url = path::object(&secrets(), Some(release.namespace()), name);
         match self.cluster.send(&Call::get(what, url).accept(JSON)).await {
             Ok(reply) => reply.json().map(Some),
-            Err(error) if error.code() == Some(404) => Ok(None),
+            Err(error) if error.object_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Writes a record and counts its revision up. Without a token it must not exist yet; with one it must be what was
-    /// read or written last. Without manifests, those that were written before stay.
+    /// read or written last. Manifests are JSON texts; without them, those that were written before stay.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; else when it cannot be written. The
-    /// record is then what it was before.
+    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; code 404 where it is not there any more;
+    /// else when it cannot be written. The record is then what it was before.
     pub async fn save(
         &self,
         inventory: &mut Inventory,
         token: Option<Token>,
-        manifests: Option<&[(&ObjectKey, &Value)]>,
+        manifests: Option<&[(&ObjectKey, &str)]>,
     ) -> Result<Token, Error> {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
@@ -318,37 +271,57 @@ impl InventoryStore {
             metadata["uid"] = json!(token.uid);
             metadata["resourceVersion"] = json!(token.resource_version);
         }
-        let secret = NewSecret { api_version: "v1", kind: "Secret", kind_of_secret: TYPE, metadata, data };
-        let written = if token.is_some() {
-            let url = path::object(&secrets(), Some(release.namespace()), &name);
-            let url = path::with(&url, &[("fieldManager", FIELD_MANAGER)]);
-            let body = encode(what, &secret)?;
-            let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
-            self.cluster.send(&call).await.and_then(|reply| reply.json::<Secret>())
-        } else {
-            self.create(what, release, &secret).await
+        let mut secret = NewSecret { api_version: "v1", kind: "Secret", kind_of_secret: TYPE, metadata, data };
+        let ours = |now: &Secret| {
+            let piece = |key| now.data.as_ref().and_then(|data| data.get(key));
+            piece("head").is_some_and(|bytes| bytes.0 == json) && piece("index") == index.as_ref()
         };
-        let SecretMeta { uid, resource_version, .. } = match written {
-            Ok(secret) => secret.metadata,
-            Err(error) => {
-                let taken = error.code() == Some(409);
-                let lost = token.is_some() && error.status().is_some_and(|status| status.object_not_found());
-                if !(taken || lost && !error.status().is_some_and(|status| status.namespace_not_found())) {
-                    return Err(error);
-                }
-                if !error.answer_lost {
-                    return Err(changed(what));
-                }
-                // The try whose answer was lost may have been the one that wrote it.
-                let now = self.secret(what, release, &name).await?;
-                let ours = |now: &Secret| {
-                    let piece = |key| now.data.as_ref().and_then(|data| data.get(key));
-                    piece("head").is_some_and(|bytes| bytes.0 == json) && piece("index") == index.as_ref()
-                };
-                now.filter(ours).ok_or_else(|| changed(what))?.metadata
+        let mut answer_lost = false;
+        for _ in 0..WRITES {
+            let written = match token {
+                Some(_) => self.patch(what, release, &name, &secret).await,
+                None => self.create(what, release, &secret).await,
+            };
+            let error = match written {
+                Ok(Secret { metadata, .. }) => return Ok(Token::new(metadata, head)),
+                Err(error) => error,
+            };
+            answer_lost |= error.answer_lost;
+            if token.is_some() && error.object_not_found() {
+                return Err(error.because("the record is not there any more"));
             }
-        };
-        Ok(Token { uid, resource_version, head })
+            if error.code() != Some(409) {
+                return Err(error);
+            }
+            if token.is_none() && !answer_lost {
+                return Err(changed(what));
+            }
+            match self.secret(what, release, &name).await? {
+                // The try whose answer was lost was the one that wrote it.
+                Some(now) if answer_lost && ours(&now) => return Ok(Token::new(now.metadata, head)),
+                Some(now) if token.is_some_and(|token| token.is_of(&now)) => {
+                    secret.metadata["resourceVersion"] = json!(now.metadata.resource_version);
+                }
+                Some(_) => return Err(changed(what)),
+                None if token.is_some() => return Err(gone(what)),
+                None => return Err(changed(what)),
+            }
+        }
+        Err(changed(what))
+    }
+
+    async fn patch(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        name: &str,
+        secret: &NewSecret<'_>,
+    ) -> Result<Secret, Error> {
+        let url = path::object(&secrets(), Some(release.namespace()), name);
+        let url = path::with(&url, &[("fieldManager", FIELD_MANAGER)]);
+        let body = encode(what, secret)?;
+        let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
+        self.cluster.send(&call).await?.json()
     }
 
     /// Deletes what the new head does not name any more: what the old one named, and where parts are in play at all
@@ -394,21 +367,35 @@ impl InventoryStore {
     /// that is not there is as good as removed.
     pub async fn remove(&self, release: &ReleaseName, token: Token) -> Result<(), Error> {
         let what = format!("remove the record of release {release}");
-        let url = path::object(&secrets(), Some(release.namespace()), &format::head_name(release));
-        let body = json!({
-            "kind": "DeleteOptions",
-            "apiVersion": "v1",
-            "preconditions": { "uid": token.uid, "resourceVersion": token.resource_version },
-        });
-        let call = Call::new(Verb::Delete, &what, url).body("application/json", body.to_string().into_bytes());
-        match self.cluster.send(&call).await {
-            Ok(_) => {}
-            Err(error) if error.code() == Some(404) => {}
-            Err(error) if error.code() == Some(409) => return Err(changed(&what)),
-            Err(error) => return Err(error),
+        let name = format::head_name(release);
+        let url = path::object(&secrets(), Some(release.namespace()), &name);
+        let mut resource_version = token.resource_version.clone();
+        for _ in 0..WRITES {
+            let body = json!({
+                "kind": "DeleteOptions",
+                "apiVersion": "v1",
+                "preconditions": { "uid": token.uid, "resourceVersion": resource_version },
+            });
+            let call = Call::new(Verb::Delete, &what, url.clone()).body("application/json", body.to_string());
+            let removed = match self.cluster.send(&call).await {
+                Ok(_) => true,
+                Err(error) if error.object_not_found() => true,
+                Err(error) if error.code() != Some(409) => return Err(error),
+                Err(_) => match self.secret(&what, release, &name).await? {
+                    None => true,
+                    Some(now) if token.is_of(&now) => {
+                        resource_version = now.metadata.resource_version;
+                        false
+                    }
+                    Some(_) => return Err(changed(&what)),
+                },
+            };
+            if removed {
+                self.delete_parts(release, token.head.parts().cloned().collect()).await;
+                return Ok(());
+            }
         }
-        self.delete_parts(release, token.head.parts().cloned().collect()).await;
-        Ok(())
+        Err(changed(&what))
     }
 
     /// Lists the releases of a namespace, or of all, by one metadata-only list.
@@ -449,26 +436,6 @@ impl InventoryStore {
     }
 }
 
-fn encode(what: &str, secret: &NewSecret<'_>) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(secret)
-        .map_err(|source| Error::new(what, ErrorKind::Other).because("packing failed").with_source(source))
-}
-
 fn is_there(error: &Error) -> bool {
     error.code() == Some(409) && error.status().is_some_and(|status| status.reason == "AlreadyExists")
-}
-
-fn info(meta: SecretMeta) -> Option<ReleaseInfo> {
-    let annotations = meta.annotations.unwrap_or_default();
-    let name = meta.labels?.remove(RELEASE)?;
-    let written = meta.managed_fields.unwrap_or_default().into_iter().filter_map(|fields| fields.time).max();
-    Some(ReleaseInfo {
-        release: ReleaseName::new(&meta.namespace?, &name).ok()?,
-        phase: [Phase::Applying, Phase::Applied, Phase::Deleting, Phase::Remaining]
-            .into_iter()
-            .find(|phase| annotations.get(PHASE).is_some_and(|text| *text == phase.to_string())),
-        objects: annotations.get(OBJECTS).and_then(|text| text.parse().ok()).unwrap_or_default(),
-        revision: annotations.get(REVISION).and_then(|text| text.parse().ok()).unwrap_or_default(),
-        updated: annotations.get(UPDATED).cloned().or(written).or(meta.creation_timestamp),
-    })
 }

@@ -1,5 +1,6 @@
 //! Watches that end only when their kind does: they reconnect, list again after a gap, and say what changed.
 
+mod judge;
 mod lines;
 mod watcher;
 

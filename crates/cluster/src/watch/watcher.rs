@@ -1,5 +1,7 @@
 //! The state of one watch.
 
+mod objects;
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     time::Duration,
@@ -7,15 +9,15 @@ use std::{
 
 use billhook_objects::Uid;
 use billhook_plan::{Query, Select};
-use futures::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Known, lines::Lines};
+use super::{Known, judge::Judge, lines::Lines};
 use crate::{
     cluster::Cluster,
     error::{Error, ErrorKind, Status},
+    gone::Missing,
     path,
     transport::{Call, Failure, Verb},
     wire::{Id, Shape},
@@ -31,6 +33,8 @@ const IDLE_WITH_BOOKMARKS: Duration = Duration::from_secs(130);
 const GOOD: Duration = Duration::from_secs(5);
 /// A 404 counts when it is said again after this: an API server may lag behind another that made the kind.
 const CONFIRM: Duration = Duration::from_millis(200);
+/// So many 404 in a row are an outage where discovery still knows the kind.
+const LAG: u32 = 5;
 const POLL_MIN: Duration = Duration::from_millis(200);
 const POLL_MAX: Duration = Duration::from_secs(2);
 
@@ -45,7 +49,7 @@ pub(super) enum Raw<S> {
 }
 
 /// A namespace and a name. Boxed strings: there may be ten thousand.
-type Key = (Option<Box<str>>, Box<str>);
+pub(super) type Key = (Option<Box<str>>, Box<str>);
 
 /// Which object, and in which version; the version is not known of what the caller knew.
 struct Version {
@@ -73,7 +77,9 @@ pub(super) struct Watcher<S> {
     away: bool,
     /// How often in a row it was to no avail.
     attempts: u32,
-    not_served: bool,
+    /// How often in a row a 404 was said of the kind.
+    not_served: u32,
+    judge: Judge<S>,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +110,11 @@ fn gone<S>((namespace, name): Key, uid: Uid) -> Raw<S> {
 }
 
 impl<S: Shape> Watcher<S> {
-    pub(super) fn new(cluster: Cluster, query: Query, known: Known) -> Self {
+    pub(super) fn new(cluster: Cluster, mut query: Query, known: Known) -> Self {
+        if let Select::Names(names) = &mut query.select {
+            // They are sorted already; a binary search relies on it.
+            names.sort_unstable();
+        }
         let objects = known.objects.into_iter().map(|(namespace, name, uid)| {
             ((namespace.map(String::into_boxed_str), name.into_boxed_str()), Version { uid, resource_version: None })
         });
@@ -118,7 +128,8 @@ impl<S: Shape> Watcher<S> {
             queue: VecDeque::new(),
             away: false,
             attempts: 0,
-            not_served: false,
+            not_served: 0,
+            judge: Judge::new(),
         }
     }
 
@@ -135,6 +146,12 @@ impl<S: Shape> Watcher<S> {
     }
 
     async fn step(&mut self) {
+        if !matches!(self.mode, Mode::Stream { .. })
+            && let Some(verdict) = self.judge.next(&self.cluster, &self.query).await
+        {
+            // No watch goes on meanwhile. What was in doubt is settled before the next list is compared.
+            return self.settle(verdict).await;
+        }
         match &mut self.mode {
             Mode::Connect => self.connect().await,
             Mode::List => self.list().await,
@@ -142,7 +159,15 @@ impl<S: Shape> Watcher<S> {
             Mode::End => {}
             Mode::Stream { lines, bookmarks, .. } => {
                 let idle = if *bookmarks { IDLE_WITH_BOOKMARKS } else { IDLE };
-                match timeout(idle, lines.next()).await {
+                let judging = !self.judge.is_idle();
+                let line = tokio::select! {
+                    biased;
+                    Some(verdict) = self.judge.next(&self.cluster, &self.query), if judging => {
+                        return self.settle(verdict).await;
+                    }
+                    line = timeout(idle, lines.next()) => line,
+                };
+                match line {
                     Ok(Ok(Some(line))) => {
                         // The line borrows from the mode, and what it says may change the mode.
                         let line = String::from_utf8_lossy(line).into_owned();
@@ -208,7 +233,7 @@ impl<S: Shape> Watcher<S> {
         match self.cluster.fetch::<S>(&self.query, false).await {
             Ok(found) => {
                 self.came_back();
-                self.compare(found.items).await;
+                self.compare(found.items);
                 match found.resource_version {
                     Some(version) => {
                         self.resource_version = version;
@@ -224,10 +249,10 @@ impl<S: Shape> Watcher<S> {
     /// A watch or list that was refused or did not get through.
     async fn failed(&mut self, failure: Failure) {
         let not_served = failure.error.code() == Some(404) && !failure.is_transient();
-        if not_served && self.not_served {
-            return self.kind_gone();
+        if not_served && self.not_served > 0 {
+            return self.unserved(failure.error).await;
         }
-        self.not_served = not_served;
+        self.not_served = u32::from(not_served);
         if not_served {
             return sleep(CONFIRM).await;
         }
@@ -243,9 +268,37 @@ impl<S: Shape> Watcher<S> {
             }
         }
         self.went_away(&failure.error);
-        let pause = failure.retry_after.unwrap_or_else(|| self.cluster.backoff(self.attempts));
+        let pause = failure.error.retry_after.unwrap_or_else(|| self.cluster.backoff(self.attempts));
         self.attempts += 1;
         sleep(pause).await;
+    }
+
+    /// A list or watch answered 404 twice: the kind is gone, or is served in another version, or neither is true.
+    async fn unserved(&mut self, error: Error) {
+        match self.cluster.missing(&self.query.resource, error).await {
+            Missing::Kind => {
+                self.came_back();
+                self.kind_gone();
+            }
+            Missing::Elsewhere(version) => {
+                self.query.resource.version = version;
+                self.not_served = 0;
+                if !matches!(self.mode, Mode::Poll { .. }) {
+                    self.mode = Mode::List;
+                }
+            }
+            // The list of kinds may lag behind a CRD that went.
+            Missing::Unclear(_) if self.not_served < LAG => {
+                self.not_served += 1;
+                sleep(CONFIRM).await;
+            }
+            Missing::Unclear(error) => {
+                self.went_away(&error);
+                let pause = self.cluster.backoff(self.attempts);
+                self.attempts += 1;
+                sleep(pause).await;
+            }
+        }
     }
 
     fn went_away(&mut self, error: &Error) {
@@ -256,7 +309,7 @@ impl<S: Shape> Watcher<S> {
     }
 
     fn came_back(&mut self) {
-        self.not_served = false;
+        self.not_served = 0;
         if self.away {
             self.away = false;
             self.queue.push_back(Raw::Back);
@@ -306,98 +359,12 @@ impl<S: Shape> Watcher<S> {
                     return self.expired().await;
                 };
                 self.resource_version = object.id().resource_version.to_owned();
-                if kind == "DELETED" { self.deleted(object).await } else { self.present(object) }
+                if kind == "DELETED" { self.deleted(&object) } else { self.present(object) }
             }
         }
         if let Mode::Stream { spoke, .. } = &mut self.mode {
             *spoke = true;
         }
-    }
-
-    /// The label that is looked at here and not by the server, if the query can be watched so.
-    ///
-    /// A watch with a label selector says DELETED also of an object that merely lost the label. Without a selector
-    /// DELETED means gone; the price is the changes of other objects, so it is paid within one namespace only.
-    fn own_label(&self) -> Option<(&str, &str)> {
-        let Select::Labels(selector) = &self.query.select else { return None };
-        let everywhere = self.query.resource.namespaced && self.query.namespace.is_none();
-        let (label, value) = selector.split_once('=').filter(|_| S::TELLS_GONE && !everywhere)?;
-        let plain = |text: &str| !text.contains(['=', ',', '!', ' ', '(']);
-        (plain(label) && plain(value)).then_some((label, value))
-    }
-
-    fn is_meant(&self, object: &S) -> bool {
-        let meta = object.meta();
-        match (&self.query.select, self.own_label()) {
-            (Select::Names(names), _) => names.contains(&meta.name),
-            (_, Some((label, value))) => {
-                let known = |key: Key| self.known.contains_key(&key) || self.former.contains(&key);
-                meta.labels.get(label).is_some_and(|v| v == value) || known(key(&object.id()))
-            }
-            (Select::All | Select::Labels(_), None) => true,
-        }
-    }
-
-    fn present(&mut self, object: S) {
-        if !self.is_meant(&object) {
-            return;
-        }
-        let id = object.id();
-        let key = key(&id);
-        let version = Version { uid: id.uid.clone(), resource_version: Some(id.resource_version.into()) };
-        match self.known.get_mut(&key) {
-            Some(known) => {
-                let old = std::mem::replace(known, version);
-                if old.uid != known.uid {
-                    self.queue.push_back(gone(key, old.uid));
-                }
-            }
-            None => {
-                self.known.insert(key, version);
-            }
-        }
-        self.queue.push_back(Raw::Present(object));
-    }
-
-    async fn deleted(&mut self, object: S) {
-        if !self.is_meant(&object) {
-            return;
-        }
-        let id = object.id();
-        let (key, uid) = (key(&id), id.uid.clone());
-        if self.known.get(&key).is_some_and(|known| known.uid == uid) {
-            self.known.remove(&key);
-        }
-        // Whoever asked for its deletion may take a DELETED for what it says where nothing held the object.
-        let sure = self.own_label().is_some() || object.meta().finalizers.is_empty() && self.cluster.was_asked(&uid);
-        if self.own_label().is_some() {
-            self.former.insert(key.clone());
-        }
-        let raw = if sure { gone(key, uid) } else { judge(&self.cluster, &self.query, key, uid).await };
-        self.queue.push_back(raw);
-    }
-
-    /// Compares what a list shows with what is known.
-    async fn compare(&mut self, items: Vec<S>) {
-        let mut missing = std::mem::take(&mut self.known);
-        for object in items {
-            let id = object.id();
-            let key = key(&id);
-            match missing.remove(&key) {
-                Some(old) if old.uid == *id.uid && old.resource_version.as_deref() == Some(id.resource_version) => {
-                    self.known.insert(key, old);
-                    continue;
-                }
-                Some(old) if old.uid == *id.uid => {}
-                Some(old) => self.queue.push_back(gone(key, old.uid)),
-                None => {}
-            }
-            self.present(object);
-        }
-        let (cluster, query) = (&self.cluster, &self.query);
-        let judged = missing.into_iter().map(|(key, version)| judge(cluster, query, key, version.uid));
-        let judged: Vec<_> = join_all(judged).await;
-        self.queue.extend(judged);
     }
 
     /// Lists, or reads what is known one by one where listing is not permitted either.
@@ -413,14 +380,14 @@ impl<S: Shape> Watcher<S> {
         match found {
             Ok(items) => {
                 self.came_back();
-                self.compare(items).await;
+                self.compare(items);
             }
             Err(error) if error.kind == ErrorKind::Forbidden && !only_reads => only_reads = true,
             Err(error) if error.kind == ErrorKind::NotServed => {
-                if self.not_served {
-                    return self.kind_gone();
+                if self.not_served > 0 {
+                    return self.unserved(error).await;
                 }
-                self.not_served = true;
+                self.not_served = 1;
             }
             Err(error) => self.went_away(&error),
         }
@@ -435,17 +402,4 @@ async fn reads<S: Shape>(cluster: &Cluster, query: &Query, known: &HashMap<Key, 
         .keys()
         .map(|(namespace, name)| cluster.fetch_one::<S>(&query.resource, namespace.as_deref(), name, false));
     Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect())
-}
-
-/// Whether an object that a list or watch by labels does not show any more is gone: it may merely have lost them.
-async fn judge<S: Shape>(cluster: &Cluster, query: &Query, key: Key, uid: Uid) -> Raw<S> {
-    if matches!(query.select, Select::Labels(_)) {
-        let read = cluster.fetch_one::<S>(&query.resource, key.0.as_deref(), &key.1, true).await;
-        if let Ok(Some(object)) = read
-            && *object.id().uid == uid
-        {
-            return Raw::Present(object);
-        }
-    }
-    gone(key, uid)
 }

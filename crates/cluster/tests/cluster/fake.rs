@@ -23,6 +23,7 @@ pub(crate) struct Req {
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Value,
+    pub(crate) text: String,
 }
 
 impl Req {
@@ -43,6 +44,8 @@ pub(crate) enum Answer {
     Refused,
     Reset,
     Hang,
+    /// After a while.
+    Late(Duration, Box<Answer>),
     Lines(mpsc::UnboundedReceiver<Value>),
 }
 
@@ -62,6 +65,14 @@ pub(crate) fn missing(kind: &str, name: &str) -> Answer {
         json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
             "message": format!("{kind} {name:?} not found"), "details": {"name": name, "kind": kind}}),
     )
+}
+
+/// What discovery says: the core group serves ConfigMaps in these versions.
+pub(crate) fn discovery(versions: &[&str]) -> Answer {
+    let resource = json!({"resource": "configmaps", "responseKind": {"kind": "ConfigMap"}, "scope": "Namespaced"});
+    let versions = versions.iter().map(|version| json!({"version": version, "resources": [resource]}));
+    let group = json!({"metadata": {}, "versions": versions.collect::<Vec<_>>()});
+    ok(json!({"kind": "APIGroupDiscoveryList", "items": [group]}))
 }
 
 /// What was asked, and when, counted from the start.
@@ -107,6 +118,7 @@ pub(crate) fn cluster_with(options: Options, handler: impl FnMut(Req) -> Answer 
                     query: query.map(|(k, v)| (k.to_owned(), unescape(v))).collect(),
                     headers: parts.headers,
                     body: serde_json::from_slice(&body).unwrap_or_default(),
+                    text: String::from_utf8_lossy(&body).into_owned(),
                 };
                 let answer = handler.lock().unwrap()(request);
                 respond(answer).await
@@ -136,6 +148,10 @@ async fn respond(answer: Answer) -> Result<Response<Frames>, BoxError> {
         Answer::Refused => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
         Answer::Reset => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
         Answer::Hang => std::future::pending().await,
+        Answer::Late(after, answer) => {
+            tokio::time::sleep(after).await;
+            return Box::pin(respond(*answer)).await;
+        }
         Answer::Lines(lines) => {
             let frames = stream::unfold(lines, async |mut lines| {
                 let line = lines.recv().await?;

@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may")]
 
 mod fake;
+mod gone;
 mod inventory;
 mod reads;
 mod requests;
+mod verdicts;
 mod watches;
 mod writes;

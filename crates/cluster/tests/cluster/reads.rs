@@ -4,7 +4,7 @@ use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Listed, Query, Select};
 use serde_json::{Value, json};
 
-use crate::fake::{Answer, Req, cluster, missing, object, ok, page, query, status};
+use crate::fake::{Answer, Req, cluster, discovery, missing, object, ok, page, query, status};
 
 fn names(listed: &Listed) -> Vec<&str> {
     let Listed::Items { items, .. } = listed else { panic!("{listed:?}") };
@@ -104,7 +104,10 @@ async fn what_must_not_be_listed_everywhere_is_listed_namespace_by_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_not_a_failure() {
-    let (cluster, _) = cluster(|_| Answer::Text(404, "404 page not found\n"));
+    let (cluster, _) = cluster(|req| match req.path.as_str() {
+        "/api" => discovery(&[]),
+        _ => Answer::Text(404, "404 page not found\n"),
+    });
     assert_eq!(cluster.snapshot(&[query(None, Select::All)]).await[0].found, Listed::NotServed);
 }
 
@@ -170,8 +173,32 @@ async fn names_that_must_not_be_listed_are_read_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_nothing_is_there_is_proved_by_a_consistent_list() {
-    let (cluster, log) = cluster(|_| ok(json!({"metadata": {"resourceVersion": "9"}, "items": null})));
-    assert_eq!(cluster.exists_any(&query(None, Select::Labels("a=b".into()))).await.unwrap(), []);
-    assert_eq!(log.lines(), ["GET /api/v1/configmaps?labelSelector=a%3Db&limit=20"]);
+async fn a_collection_is_searched_page_by_page_until_one_of_it_is_found() {
+    let (server, log) = cluster(many(1_700));
+    let everything = query(Some("a"), Select::All);
+    let found = server.find(&everything, &|object| object.name.as_str() >= "n00900").await.unwrap();
+    assert_eq!((found.len(), found[0].name.as_str()), (100, "n00900"));
+    assert_eq!(log.lines()[0], "GET /api/v1/namespaces/a/configmaps?limit=500");
+    assert_eq!(log.lines().len(), 2, "it ends with the page that holds a match");
+    assert_eq!(server.find(&everything, &|_| false).await.unwrap(), []);
+    assert_eq!(log.lines().len(), 6, "the end of the list is the proof");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_begins_anew_where_its_token_expires_and_asks_each_namespace_where_it_must() {
+    let mut expired = false;
+    let (server, log) = cluster(move |req| match (req.path.as_str(), req.query("continue")) {
+        ("/api/v1/configmaps", _) => status(403, "Forbidden", "User \"a\" cannot list resource \"configmaps\""),
+        ("/api/v1/namespaces/a/configmaps", "") => {
+            ok(json!({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [object("x", "1", 1)]}))
+        }
+        (_, "next") if !std::mem::replace(&mut expired, true) => status(410, "Expired", "the token is too old"),
+        (_, "next") => ok(page(7, vec![object("y", "2", 1)])),
+        _ => ok(json!({"metadata": {"resourceVersion": "9"}, "items": null})),
+    });
+    let all = Query { namespaces: vec!["a".into(), "b".into()], ..query(None, Select::Labels("a=b".into())) };
+    let found = server.find(&all, &|object| object.name == "y").await.unwrap();
+    assert_eq!(found.iter().map(|object| object.uid.as_str()).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(log.lines()[0], "GET /api/v1/configmaps?labelSelector=a%3Db&limit=500");
+    assert_eq!(log.lines().len(), 6);
 }

@@ -27,6 +27,15 @@ async fn retry_after_is_honoured() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wish_beyond_all_patience_is_handed_on() {
+    let (server, log) = cluster(|_| Answer::Busy(90));
+    let error = server.version().await.unwrap_err();
+    assert_eq!((error.retry_after(), log.lines().len()), (Some(Duration::from_secs(90)), 1));
+    let (server, _) = cluster(|_| status(500, "InternalError", "it broke"));
+    assert_eq!(server.version().await.unwrap_err().retry_after(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_for_ten_seconds_is_waited_for() {
     let start = Instant::now();
     let mut n = 0;

@@ -15,12 +15,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::fake::{Answer, Req, cluster, event, missing, object, ok, page, query, status};
+use crate::fake::{Answer, Req, cluster, discovery, event, missing, object, ok, page, query, status};
 
 /// The other end of each watch, in order; dropping one ends it.
-type Ends = Arc<Mutex<Vec<Option<UnboundedSender<Value>>>>>;
+pub(crate) type Ends = Arc<Mutex<Vec<Option<UnboundedSender<Value>>>>>;
 
-fn watching(mut other: impl FnMut(Req, usize) -> Option<Answer> + Send + 'static) -> (Cluster, Ends, crate::fake::Log) {
+pub(crate) fn watching(
+    mut other: impl FnMut(Req, usize) -> Option<Answer> + Send + 'static,
+) -> (Cluster, Ends, crate::fake::Log) {
     let ends: Ends = Arc::default();
     let shared = Arc::clone(&ends);
     let (cluster, log) = cluster(move |req| {
@@ -37,7 +39,7 @@ fn watching(mut other: impl FnMut(Req, usize) -> Option<Answer> + Send + 'static
     (cluster, ends, log)
 }
 
-fn send(ends: &Ends, kind: &str, object: &Value) {
+pub(crate) fn send(ends: &Ends, kind: &str, object: &Value) {
     let ends = ends.lock().unwrap();
     ends.last().unwrap().as_ref().unwrap().send(event(kind, object)).unwrap();
 }
@@ -46,12 +48,12 @@ fn end(ends: &Ends) {
     *ends.lock().unwrap().last_mut().unwrap() = None;
 }
 
-fn known(version: &str, objects: &[(&str, &str)]) -> Known {
+pub(crate) fn known(version: &str, objects: &[(&str, &str)]) -> Known {
     let objects = objects.iter().map(|(name, uid)| (Some("a".to_owned()), (*name).to_owned(), Uid::new(*uid)));
     Known { resource_version: Some(version.to_owned()), objects: objects.collect() }
 }
 
-async fn next(stream: &mut (impl Stream<Item = Change> + Unpin)) -> String {
+pub(crate) async fn next(stream: &mut (impl Stream<Item = Change> + Unpin)) -> String {
     match timeout(Duration::from_secs(20), stream.next()).await {
         Err(_) => "silence".into(),
         Ok(None) => "end".into(),
@@ -63,7 +65,7 @@ async fn next(stream: &mut (impl Stream<Item = Change> + Unpin)) -> String {
     }
 }
 
-async fn opened(ends: &Ends, count: usize) {
+pub(crate) async fn opened(ends: &Ends, count: usize) {
     while ends.lock().unwrap().len() < count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -99,7 +101,7 @@ async fn events_become_changes_at_once_and_a_watch_that_ends_goes_on_where_it_wa
 
 #[tokio::test(start_paused = true)]
 async fn an_object_under_an_old_name_means_that_the_old_one_is_gone() {
-    let (cluster, ends, _) = watching(|_, _| None);
+    let (cluster, ends, _) = watching(|req, _| (!req.is_watch()).then(|| ok(page(12, vec![object("x", "2", 12)]))));
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
     tokio::join!(opened(&ends, 1), async {
         let waiting = timeout(Duration::from_millis(5), watch.next()).await;
@@ -181,12 +183,14 @@ async fn an_outage_is_said_once_and_nothing_is_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_goes_takes_its_objects_along() {
-    let (cluster, _, log) = watching(|_, _| Some(Answer::Text(404, "404 page not found\n")));
+    let (cluster, _, log) = watching(|req, _| {
+        Some(if req.path == "/api" { discovery(&[]) } else { Answer::Text(404, "404 page not found\n") })
+    });
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
     assert_eq!(next(&mut watch).await, "gone x 1");
     assert_eq!(next(&mut watch).await, "kindgone");
     assert_eq!(next(&mut watch).await, "end");
-    assert_eq!(log.lines().len(), 2, "it is asked twice");
+    assert_eq!(log.lines().len(), 3, "it is asked twice, and then discovery");
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,10 +235,10 @@ async fn only_what_is_named_is_said() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_merely_lost_its_labels_is_not_gone() {
-    let (cluster, ends, _) = watching(|req, _| match req.path.strip_prefix("/api/v1/namespaces/a/configmaps/") {
-        Some("kept") => Some(ok(object("kept", "1", 20))),
-        Some(name) => Some(missing("configmaps", name)),
-        None => None,
+    let (cluster, ends, _) = watching(|req, _| match req.query("fieldSelector") {
+        "metadata.name=kept" => Some(ok(page(20, vec![object("kept", "1", 20)]))),
+        "metadata.name=went" => Some(ok(page(21, Vec::new()))),
+        _ => None,
     });
     let select = Select::Labels("a=b".into());
     let mut watch = cluster.watch(&query(None, select), known("10", &[("kept", "1"), ("went", "2")]));

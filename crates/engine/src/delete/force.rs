@@ -17,7 +17,7 @@ impl Deletion<'_> {
     fn removable(&self, finalizers: &[String]) -> Vec<String> {
         let Some(force) = &self.work.force else { return Vec::new() };
         let may = |name: &String| match name.as_str() {
-            wellknown::CRD_CLEANUP_FINALIZER | wellknown::ORPHAN_FINALIZER => false,
+            name if wellknown::is_never_removed(name) => false,
             wellknown::FOREGROUND_FINALIZER => force.finalizers.contains(name) || !force.after.0.is_zero(),
             _ => force.finalizers.is_empty() || force.finalizers.contains(name),
         };
