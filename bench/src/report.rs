@@ -103,10 +103,12 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
 }
 
 /// The row of the gaps between groups; the worst counts.
+///
+/// A watch may tell of an object's end just before the request that ended it is logged as answered: that is no gap.
 fn gap_row(samples: &Samples) -> Option<Row> {
     let of = |contender| {
         let gaps = samples.gaps.iter().filter(|gap| gap.contender == contender);
-        Spread::of(&gaps.map(|gap| gap.milliseconds / 1000.0).collect::<Vec<f64>>())
+        Spread::of(&gaps.map(|gap| gap.milliseconds.max(0.0) / 1000.0).collect::<Vec<f64>>())
     };
     let (floor, billhook) = (of(Contender::Floor), of(Contender::Billhook));
     floor.or(billhook)?;

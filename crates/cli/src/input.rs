@@ -146,9 +146,9 @@ impl<'a> Reader<'a> {
                 Err(error) => self.not_yaml(&error, text),
             }
         } else {
-            match yaml::parse(&text.content) {
-                Ok(documents) => documents.into_iter().for_each(|document| self.object(document, text)),
-                Err(error) => self.not_yaml(&error, text),
+            let read = yaml::for_each(&text.content, |document| self.object(document, text));
+            if let Err(error) = read {
+                self.not_yaml(&error, text);
             }
         }
     }

@@ -50,7 +50,7 @@ impl Default for Options {
         Self {
             request_timeout: Duration::from_secs(30),
             max_in_flight: 64,
-            page_size: 500,
+            page_size: 1000,
             patience: Duration::from_secs(60),
         }
     }

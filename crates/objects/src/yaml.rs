@@ -172,10 +172,19 @@ impl fmt::Display for ErrorKind {
 /// At the first place that is not YAML, or that JSON could not say.
 pub fn parse(text: &str) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
-    let text = without_bom(text);
-    let rest = if looks_like_json(text) { read_json(text, &mut documents) } else { Rest { at: 0, line: 0 } };
-    read_stream(text, rest, |place, value: Value| documents.push(Document { line: place.line, value }))?;
+    for_each(text, |document| documents.push(document))?;
     Ok(documents)
+}
+
+/// Reads all documents of a stream one by one, dropping the empty ones: only one of them is held at a time.
+///
+/// # Errors
+///
+/// At the first place that is not YAML, or that JSON could not say; the documents before it have been handed on.
+pub fn for_each(text: &str, mut each: impl FnMut(Document)) -> Result<(), Error> {
+    let text = without_bom(text);
+    let rest = if looks_like_json(text) { read_json(text, &mut each) } else { Rest { at: 0, line: 0 } };
+    read_stream(text, rest, |place, value: Value| each(Document { line: place.line, value }))
 }
 
 /// Reads all documents of a stream with the places of everything in them, dropping the empty ones.
@@ -220,7 +229,7 @@ fn line_breaks(text: &str) -> usize {
 }
 
 /// Reads the JSON objects at the beginning, and says where something else begins, which may then be YAML.
-fn read_json(text: &str, documents: &mut Vec<Document>) -> Rest {
+fn read_json(text: &str, each: &mut impl FnMut(Document)) -> Rest {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut rest = Rest { at: 0, line: 0 };
     while let Some(Ok(mut value)) = values.next() {
@@ -230,7 +239,7 @@ fn read_json(text: &str, documents: &mut Vec<Document>) -> Rest {
         let line = 1 + rest.line + line_breaks(&piece[..blank]);
         shorten_floats(&mut value);
         if !value.is_null() {
-            documents.push(Document { line, value });
+            each(Document { line, value });
         }
         rest = Rest { at: end, line: rest.line + line_breaks(piece) };
     }
