@@ -96,7 +96,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Frames = StreamBody<BoxStream<'static, Result<Frame<Bytes>, io::Error>>>;
 
 pub(crate) fn cluster(handler: impl FnMut(Req) -> Answer + Send + 'static) -> (Cluster, Log) {
-    cluster_with(Options::default(), handler)
+    cluster_with(Options { page_size: 500, ..Options::default() }, handler)
 }
 
 pub(crate) fn cluster_with(options: Options, handler: impl FnMut(Req) -> Answer + Send + 'static) -> (Cluster, Log) {
