@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     ApplyResult, Blocker, Event, Status,
-    node::{AppliedObject, Context, NodeResult, until},
+    node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, pause, until},
     readiness::{Readiness, View, readiness},
 };
 
@@ -26,12 +26,6 @@ type ReadyWatch = Pin<Box<dyn Stream<Item = (usize, ObjectChange<View>)> + Send>
 /// A request under way, and how often its object was tried before.
 type Sending<'a> = Pin<Box<dyn Future<Output = (Try<'a>, Result<Applied, Error>)> + Send + 'a>>;
 
-/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
-const WINDOW: usize = 64;
-/// How long requests under way may still take once the user has interrupted.
-const GRACE: Duration = Duration::from_secs(2);
-/// The longest pause before something that was refused for the moment is tried again.
-const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// Up to how many objects of a kind are watched by name for readiness, which works without the right to list.
 const FEW_NAMES: usize = 8;
 /// Up to how many namespaces are watched one by one for readiness; more are watched in one go.
@@ -94,8 +88,7 @@ async fn send(
                         context.emit(Event::Refused { node, object, message: message.clone(), retried });
                     }
                     if retried {
-                        let pause = Duration::from_millis(500 << tried.attempts.min(5)).min(MAX_PAUSE);
-                        let pause = pause.max(error.retry_after().unwrap_or_default());
+                        let pause = pause(tried.attempts, &error);
                         let next = Try { attempts: tried.attempts + 1, said: message, ..tried };
                         sending.push(apply_one(context, cluster, next, pause));
                     } else {

@@ -19,17 +19,11 @@ use tokio_util::time::DelayQueue;
 
 use crate::{
     Blocker, Event, FinalizersRemoved, Status,
-    node::{Context, NodeResult, until},
+    node::{Context, GRACE, MAX_PAUSE, NodeResult, WINDOW, pause, until},
 };
 
 mod force;
 
-/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
-const WINDOW: usize = 64;
-/// How long requests under way may still take once the user has interrupted.
-const GRACE: Duration = Duration::from_secs(2);
-/// The longest pause before something that was refused for the moment is tried again.
-const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// The longest that a timer can run; a force stage that is due later never is.
 const MAX_TIMER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -365,8 +359,7 @@ impl<'a> Deletion<'a> {
         }
         if !last {
             object.attempts += 1;
-            let pause = Duration::from_millis(500 << object.attempts.min(5)).min(MAX_PAUSE);
-            let pause = pause.max(error.retry_after().unwrap_or_default()).min(MAX_TIMER);
+            let pause = pause(object.attempts, error).min(MAX_TIMER);
             self.timers.insert(Due::Retry(key.clone(), object.uid.clone()), pause);
         }
         self.set_state(&key, State::Refused { message, last });

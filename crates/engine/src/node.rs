@@ -1,13 +1,30 @@
 //! What the nodes of a run share, and what each hands back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
-use billhook_cluster::Known;
+use billhook_cluster::{Error, Known};
 use billhook_objects::{Manifest, ObjectKey, Uid};
 use billhook_plan::{Listed, Listing, Plan, QueryId};
 use tokio::time::Instant;
 
 use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status};
+
+/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
+pub(crate) const WINDOW: usize = 64;
+/// How long requests under way may still take once the user has interrupted.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// The longest pause before something that was refused for the moment is tried again.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long to wait before what was refused for the moment is tried again: longer each time, and as long as the server
+/// wishes.
+pub(crate) fn pause(attempts: u32, error: &Error) -> Duration {
+    let own = Duration::from_millis(500 << attempts.min(5)).min(MAX_PAUSE);
+    own.max(error.retry_after().unwrap_or_default())
+}
 
 /// What all nodes of a run share.
 pub(crate) struct Context<'a> {
