@@ -1,0 +1,107 @@
+//! NamespaceLifecycle: what lies in a namespace needs it, and nothing new comes into one that goes.
+
+use super::{Operation, Review};
+use crate::{
+    kinds::ResourceId,
+    state::State,
+    status::{ApiError, Cause, Qualified},
+};
+
+/// Namespaces that cannot be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+pub(super) fn admit(state: &State, review: &Review<'_>) -> Result<(), ApiError> {
+    if review.is_namespace() {
+        let refused = review.operation == Operation::Delete && IMMORTAL.contains(&review.name);
+        let forbidden =
+            || ApiError::forbidden(&review.kind.resource(), review.name, "this namespace may not be deleted");
+        return if refused { Err(forbidden()) } else { Ok(()) };
+    }
+    // Reviews of rights would tell who may not know it which namespaces there are.
+    let review_of_rights = review.kind.is("authorization.k8s.io", "localsubjectaccessreviews");
+    if review.namespace.is_empty() || review.operation == Operation::Delete || review_of_rights {
+        return Ok(());
+    }
+    let name = review.namespace;
+    let Some(namespace) = state.store.get(&ResourceId::new("", "namespaces"), "", name) else {
+        return Err(ApiError::not_found(&Qualified::new("", "namespaces"), name));
+    };
+    if review.operation == Operation::Create && namespace.deleting {
+        let why = format!("unable to create new content in namespace {name} because it is being terminated");
+        let mut error = review.forbidden(&why);
+        error.about.get_or_insert_default().causes.push(Cause {
+            reason: "NamespaceTerminating",
+            field: "metadata.namespace".to_owned(),
+            message: format!("namespace {name} is being terminated"),
+        });
+        return Err(error);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::tests::{configmaps, kind, put, state},
+        *,
+    };
+    use crate::{call::User, kinds::Kind};
+
+    fn check(kind: &Kind, operation: Operation, namespace: &str, name: &str, expected: Result<(), (u16, &str)>) {
+        let mut state = state();
+        let going = json!({"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        put(&mut state, "", "namespaces", going);
+        let (user, object) = (User::admin(), json!({"metadata": {"name": name}}));
+        let review = Review {
+            operation,
+            user: &user,
+            kind,
+            version: "v1",
+            subresource: None,
+            namespace,
+            name,
+            object: Some(&object),
+            old: None,
+            options: &serde_json::Value::Null,
+            dry_run: false,
+        };
+        let found = super::admit(&state, &review).map_err(|error| (error.code.as_u16(), error.message));
+        assert_eq!(found, expected.map_err(|(code, message)| (code, message.to_owned())));
+    }
+
+    #[test]
+    fn namespaces_rule_their_content() {
+        use Operation::{Create, Delete, Update};
+        let (configmaps, namespaces) = (configmaps(), kind("", "namespaces", "Namespace", false, &["v1"]));
+        check(&configmaps, Create, "shop", "a", Ok(()));
+        check(&configmaps, Create, "none", "a", Err((404, r#"namespaces "none" not found"#)));
+        check(&configmaps, Update, "none", "a", Err((404, r#"namespaces "none" not found"#)));
+        check(&configmaps, Delete, "none", "a", Ok(()));
+        let refused = "configmaps \"a\" is forbidden: unable to create new content in namespace going because it is \
+                       being terminated";
+        check(&configmaps, Create, "going", "a", Err((403, refused)));
+        check(&configmaps, Update, "going", "a", Ok(()));
+        check(&configmaps, Delete, "going", "a", Ok(()));
+        let refused = r#"namespaces "default" is forbidden: this namespace may not be deleted"#;
+        check(&namespaces, Delete, "", "default", Err((403, refused)));
+        check(&namespaces, Delete, "", "kube-node-lease", Ok(()));
+        check(&namespaces, Create, "", "going", Ok(()));
+        let nodes = kind("", "nodes", "Node", false, &["v1"]);
+        check(&nodes, Create, "", "a", Ok(()));
+    }
+
+    #[test]
+    fn the_cause_is_told() {
+        let mut state = state();
+        let going = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        put(&mut state, "", "namespaces", going);
+        let error = super::super::tests::ask(&state, Operation::Create, &json!({"metadata": {"name": "a"}}), false);
+        let expected = json!({"name": "a", "kind": "configmaps", "causes": [{
+            "reason": "NamespaceTerminating", "field": "metadata.namespace",
+            "message": "namespace shop is being terminated",
+        }]});
+        assert_eq!(error.expect_err("refused").body()["details"], expected);
+    }
+}

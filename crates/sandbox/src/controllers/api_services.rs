@@ -1,0 +1,98 @@
+//! Whether the Service behind an APIService is there: nothing behind one ever answers here, so none is available.
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    Controllers, Next, Step, Task,
+    conditions::{self, Condition},
+    edit_status, id, load, objects,
+};
+use crate::{
+    kinds::ResourceId,
+    state::State,
+    store::{Change, ObjectId},
+};
+
+const GROUP: &str = "apiregistration.k8s.io";
+const CONTROLLER: &str = "kube-aggregator";
+
+fn api_service(name: &str) -> ObjectId {
+    id(GROUP, "apiservices", "", name)
+}
+
+/// An EndpointSlice names its Service in a label.
+pub(super) fn observe_slice(controllers: &mut Controllers, change: &Change, due: Instant) {
+    if let Some(service) = change.last.label("kubernetes.io/service-name") {
+        controllers.add_named(Task::ApiServices, &change.last.namespace, service, due);
+    }
+}
+
+/// Looks at all that point to a Service.
+pub(super) fn of_service(state: &mut State, namespace: &str, name: &str, now: Instant) -> Step {
+    let resource = ResourceId::new(GROUP, "apiservices");
+    let all = state.store.list(&resource, None);
+    let points = |object: &Value| {
+        let service = &object["spec"]["service"];
+        service["namespace"] == namespace && service["name"] == name
+    };
+    let found: Vec<_> = all.filter(|object| points(&object.value())).map(|object| object.name.clone()).collect();
+    for name in found {
+        state.controllers.add_named(Task::ApiService, "", &name, now);
+    }
+    Ok(Next::Done)
+}
+
+pub(super) fn sync(state: &mut State, name: &str) -> Step {
+    let Some(object) = load(state, &api_service(name)) else { return Ok(Next::Done) };
+    if !object["spec"]["service"].is_object() {
+        return Ok(Next::Done);
+    }
+    let (reason, message) = unavailable(state, &object["spec"]);
+    let now = state.clock.text();
+    edit_status(state, &api_service(name), CONTROLLER, |object| {
+        let condition = Condition { name: "Available", status: false, reason, message: &message };
+        conditions::set(&mut object["status"], &condition, &now);
+    })?;
+    Ok(Next::Done)
+}
+
+/// Why it is not available: the first thing that is missing.
+fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
+    let number = spec["service"]["port"].as_i64().unwrap_or(443);
+    let Some(service) = load(state, &id("", "services", &namespace, &name)) else {
+        return ("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
+    };
+    if service["spec"]["type"] == "ClusterIP" {
+        let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let Some(port) = ports.find(|port| port["port"] == number) else {
+            return ("ServicePortError", format!("service/{name} in {namespace:?} is not listening on port {number}"));
+        };
+        let mut slices = objects(state, "discovery.k8s.io", "endpointslices", &namespace);
+        slices.retain(|slice| slice.label("kubernetes.io/service-name") == Some(&name));
+        if slices.is_empty() {
+            return ("EndpointsNotFound", format!("cannot find endpointslices for service/{name} in {namespace:?}"));
+        }
+        let port = text(&port["name"]);
+        if !slices.iter().any(|slice| has_endpoint(&slice.value(), &port)) {
+            let what = format!("endpointslices for service/{name} in {namespace:?}");
+            return ("MissingEndpoints", format!("{what} have no addresses with port name {port:?}"));
+        }
+    }
+    let host = match text(&service["spec"]["clusterIP"]) {
+        address if address.is_empty() || address == "None" => format!("{name}.{namespace}.svc"),
+        address => address,
+    };
+    let url = format!("https://{host}:{number}/apis/{}/{}", text(&spec["group"]), text(&spec["version"]));
+    let why = format!("Get {url:?}: context deadline exceeded");
+    ("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"))
+}
+
+/// Whether a slice has an endpoint that is ready, at a port of this name.
+fn has_endpoint(slice: &Value, port: &str) -> bool {
+    let items = |field: &str| slice[field].as_array().into_iter().flatten();
+    items("ports").any(|known| known["name"].as_str().unwrap_or_default() == port)
+        && items("endpoints").any(|endpoint| endpoint["conditions"]["ready"] != false)
+}

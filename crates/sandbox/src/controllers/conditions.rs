@@ -1,0 +1,44 @@
+//! Conditions in a status.
+
+use serde_json::{Value, json};
+
+/// A condition as it should be.
+pub(super) struct Condition<'a> {
+    pub(super) name: &'a str,
+    pub(super) status: bool,
+    pub(super) reason: &'a str,
+    pub(super) message: &'a str,
+}
+
+/// Sets a condition; the time is that of its last change between true and false.
+pub(super) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
+    let word = if condition.status { "True" } else { "False" };
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    let new = json!({
+        "type": condition.name, "status": word, "lastTransitionTime": now, "reason": condition.reason,
+        "message": condition.message,
+    });
+    let Some(known) = conditions.iter_mut().find(|known| known["type"] == condition.name) else {
+        conditions.push(new);
+        return;
+    };
+    if known["status"] != word {
+        known["lastTransitionTime"] = now.into();
+    }
+    for field in ["status", "reason", "message"] {
+        known[field] = new[field].clone();
+    }
+}
+
+/// Whether a condition is there and true.
+pub(super) fn is_true(object: &Value, name: &str) -> bool {
+    find(object, name).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// A condition of an object's status.
+pub(super) fn find<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
+}

@@ -1,0 +1,274 @@
+//! The Deployment controller: a ReplicaSet for each template, the newest of which grows as the others shrink.
+
+use std::{collections::BTreeSet, hash::Hasher};
+
+use serde_json::{Value, json};
+
+use super::{claim, reference, replica_sets::set_count};
+use crate::{
+    controllers::{Next, Step, conditions, edit, edit_status, id, load, writer},
+    kinds::ResourceId,
+    object::{is_deleting, meta, metadata_mut},
+    state::State,
+    status::ApiError,
+    store::ObjectId,
+    verbs::create,
+};
+
+const CONTROLLER: &str = "deployment-controller";
+const HASH: &str = "pod-template-hash";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+const MOST: &str = "deployment.kubernetes.io/max-replicas";
+
+pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &str) -> Step {
+    let deployment_id = id("apps", "deployments", namespace, name);
+    let Some(deployment) = load(state, &deployment_id) else { return Ok(Next::Done) };
+    let resource = ResourceId::new("apps", "replicasets");
+    let mut sets = claim(state, &deployment, &resource, CONTROLLER);
+    sets.sort_by_cached_key(|set| (meta(set, "creationTimestamp").to_owned(), meta(set, "name").to_owned()));
+    let newest = sets.iter().position(|set| same_template(set, &deployment));
+    if is_deleting(&deployment) || deployment["spec"]["paused"] == true && newest.is_none() {
+        return write_status(state, &deployment_id, &deployment, &sets, newest);
+    }
+    let newest = newest.unwrap_or_else(|| {
+        sets.push(new_set(&deployment, &sets));
+        sets.len() - 1
+    });
+    let rollout = Rollout::new(&deployment, &sets, newest);
+    let replicas = rollout.replicas();
+    if meta(&sets[newest], "uid").is_empty() {
+        let mut set = sets[newest].take();
+        rollout.mark(&mut set, replicas[newest]);
+        let kind = state.kinds.find("apps", "replicasets").ok_or_else(ApiError::no_such_path)?;
+        let writer = writer(kind, CONTROLLER);
+        sets[newest] = create(state, &writer, namespace, set)?.object;
+    }
+    let revision = sets[newest]["metadata"]["annotations"][REVISION].clone();
+    for (set, replicas) in sets.iter_mut().zip(replicas) {
+        let set_id = ObjectId::new(&resource, namespace, meta(set, "name"));
+        edit(state, &set_id, CONTROLLER, |set| rollout.mark(set, replicas))?;
+        if let Some(stored) = state.store.get_id(&set_id) {
+            *set = stored.value();
+        }
+    }
+    edit(state, &deployment_id, CONTROLLER, |object| annotate(object, REVISION, revision))?;
+    let Some(deployment) = load(state, &deployment_id) else { return Ok(Next::Done) };
+    write_status(state, &deployment_id, &deployment, &sets, Some(newest))
+}
+
+fn annotate(object: &mut Value, key: &str, value: Value) {
+    let annotations = metadata_mut(object).entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut()
+        && !value.is_null()
+    {
+        annotations.insert(key.to_owned(), value);
+    }
+}
+
+/// Whether a ReplicaSet is of the template that a Deployment has now.
+fn same_template(set: &Value, deployment: &Value) -> bool {
+    let mut template = set["spec"]["template"].clone();
+    if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
+        labels.remove(HASH);
+    }
+    template["spec"] == deployment["spec"]["template"]["spec"]
+        && ["labels", "annotations"]
+            .iter()
+            .all(|field| template["metadata"][field] == deployment["spec"]["template"]["metadata"][field])
+}
+
+/// A text of the template's own, of the alphabet of generated names, as Kubernetes makes it from another hash.
+fn hash(template: &Value) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut hasher = Fnv(0x811c_9dc5);
+    hasher.write(template.to_string().as_bytes());
+    let digits = hasher.0.to_string();
+    digits.bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
+}
+
+/// FNV-1a of 32 bits.
+struct Fnv(u32);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.into()
+    }
+}
+
+/// The ReplicaSet of a template that none is of.
+fn new_set(deployment: &Value, sets: &[Value]) -> Value {
+    let mut template = deployment["spec"]["template"].clone();
+    let hash = hash(&template);
+    template["metadata"]["labels"][HASH] = hash.as_str().into();
+    let mut selector = deployment["spec"]["selector"].clone();
+    selector["matchLabels"][HASH] = hash.as_str().into();
+    let revision = |set: &Value| set["metadata"]["annotations"][REVISION].as_str()?.parse::<u64>().ok();
+    let revision = sets.iter().filter_map(revision).max().unwrap_or(0) + 1;
+    let mut annotations = deployment["metadata"]["annotations"].clone();
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    annotations[REVISION] = revision.to_string().into();
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("{}-{hash}", meta(deployment, "name")), "namespace": meta(deployment, "namespace"),
+            "labels": template["metadata"]["labels"], "annotations": annotations,
+            "ownerReferences": [reference(deployment)],
+        },
+        "spec": {"replicas": 0, "selector": selector, "template": template},
+    })
+}
+
+/// How many replicas each ReplicaSet of a Deployment has, and how many it may have.
+struct Rollout {
+    wanted: i64,
+    surge: i64,
+    unavailable: i64,
+    recreate: bool,
+    newest: usize,
+    /// The replicas that each wants, has running, and has available.
+    sets: Vec<(i64, i64, i64)>,
+}
+
+impl Rollout {
+    fn new(deployment: &Value, sets: &[Value], newest: usize) -> Self {
+        let spec = &deployment["spec"];
+        let wanted = spec["replicas"].as_i64().unwrap_or(1);
+        let rolling = &spec["strategy"]["rollingUpdate"];
+        let recreate = spec["strategy"]["type"] == "Recreate";
+        let (surge, mut unavailable) =
+            (share(&rolling["maxSurge"], wanted, 99), share(&rolling["maxUnavailable"], wanted, 0));
+        if surge == 0 && unavailable == 0 {
+            unavailable = 1;
+        }
+        let number = |value: &Value| value.as_i64().unwrap_or(0);
+        let counts = |set: &Value| {
+            let status = &set["status"];
+            (number(&set["spec"]["replicas"]), number(&status["replicas"]), number(&status["availableReplicas"]))
+        };
+        Self {
+            wanted,
+            surge: if recreate { 0 } else { surge },
+            unavailable: if recreate { 0 } else { unavailable.min(wanted) },
+            recreate,
+            newest,
+            sets: sets.iter().map(counts).collect(),
+        }
+    }
+
+    /// Gives a ReplicaSet its replicas, and notes what they were meant for.
+    fn mark(&self, set: &mut Value, replicas: i64) {
+        set["spec"]["replicas"] = replicas.into();
+        annotate(set, DESIRED, self.wanted.to_string().into());
+        annotate(set, MOST, (self.wanted + self.surge).to_string().into());
+    }
+
+    /// The replicas that each is to want.
+    fn replicas(&self) -> Vec<i64> {
+        let mut replicas: Vec<i64> = self.sets.iter().map(|(wanted, ..)| *wanted).collect();
+        let newest = self.newest;
+        let running_old = self.sets.iter().enumerate().any(|(at, (_, running, _))| at != newest && *running > 0);
+        if self.recreate {
+            let new = if running_old { replicas[newest] } else { self.wanted };
+            return (0..replicas.len()).map(|at| if at == newest { new } else { 0 }).collect();
+        }
+        let total = |replicas: &[i64]| replicas.iter().sum::<i64>();
+        if replicas[newest] > self.wanted {
+            replicas[newest] = self.wanted;
+        }
+        let grow = (self.wanted + self.surge - total(&replicas)).min(self.wanted - replicas[newest]);
+        if grow > 0 {
+            replicas[newest] += grow;
+            return replicas;
+        }
+        let least = self.wanted - self.unavailable;
+        let mut shrink = total(&replicas) - least - (replicas[newest] - self.sets[newest].2);
+        let mut available: i64 = self.sets.iter().map(|(.., available)| *available).sum();
+        // First those that are of no use, oldest first, then as many of the others as can be spared.
+        for at in (0..replicas.len()).filter(|at| *at != newest) {
+            let cut = (replicas[at] - self.sets[at].2).clamp(0, shrink.max(0));
+            replicas[at] -= cut;
+            shrink -= cut;
+        }
+        for at in (0..replicas.len()).filter(|at| *at != newest) {
+            let cut = replicas[at].min(available - least).min(shrink).max(0);
+            replicas[at] -= cut;
+            available -= cut;
+            shrink -= cut;
+        }
+        replicas
+    }
+}
+
+/// A number of replicas, or a share of them; `round` is added before hundredths are cut off.
+fn share(value: &Value, of: i64, round: i64) -> i64 {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok());
+    percent.map_or_else(|| value.as_i64().unwrap_or(0), |percent| (of * percent + round) / 100)
+}
+
+fn write_status(state: &mut State, id: &ObjectId, deployment: &Value, sets: &[Value], newest: Option<usize>) -> Step {
+    let number = |set: &Value, field: &str| set["status"][field].as_i64().unwrap_or(0);
+    let sum = |field: &str| sets.iter().map(|set| number(set, field)).sum::<i64>();
+    let asked: i64 = sets.iter().map(|set| set["spec"]["replicas"].as_i64().unwrap_or(0)).sum();
+    let available = sum("availableReplicas");
+    let rollout = Rollout::new(deployment, &[], 0);
+    let updated = newest.map_or(0, |newest| number(&sets[newest], "replicas"));
+    let name = newest.map_or("", |newest| meta(&sets[newest], "name"));
+    let (now, mut status) = (state.clock.text(), deployment["status"].clone());
+    for (field, count) in [
+        ("replicas", sum("replicas")),
+        ("updatedReplicas", updated),
+        ("readyReplicas", sum("readyReplicas")),
+        ("availableReplicas", available),
+        ("unavailableReplicas", (asked - available).max(0)),
+    ] {
+        set_count(&mut status, field, count);
+    }
+    status["observedGeneration"] = deployment["metadata"]["generation"].clone();
+    status["terminatingReplicas"] = sum("terminatingReplicas").into();
+    let (enough, reason, message) = if available >= rollout.wanted - rollout.unavailable {
+        (true, "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        (false, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    };
+    set_condition(&mut status, "Available", (enough, reason, message), &now);
+    if newest.is_some() && !is_deleting(deployment) {
+        let complete = updated == rollout.wanted && sum("replicas") == updated && available >= updated;
+        let (reason, message) = if complete {
+            ("NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
+        } else {
+            ("ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
+        };
+        set_condition(&mut status, "Progressing", (true, reason, &message), &now);
+    }
+    edit_status(state, id, CONTROLLER, |object| object["status"] = status)?;
+    Ok(Next::Done)
+}
+
+/// Conditions of Deployments hold two times.
+fn set_condition(status: &mut Value, name: &str, (value, reason, message): (bool, &str, &str), now: &str) {
+    let text = |known: &Value, field: &str| known[field].as_str().unwrap_or_default().to_owned();
+    let said: BTreeSet<_> = status["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|known| (text(known, "type"), text(known, "status"), text(known, "reason"), text(known, "message")))
+        .collect();
+    let word = if value { "True" } else { "False" };
+    if said.contains(&(name.to_owned(), word.to_owned(), reason.to_owned(), message.to_owned())) {
+        return;
+    }
+    conditions::set(status, &conditions::Condition { name, status: value, reason, message }, now);
+    let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+    for condition in conditions.filter(|condition| condition["type"] == name) {
+        condition["lastUpdateTime"] = now.into();
+    }
+}

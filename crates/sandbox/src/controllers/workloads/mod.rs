@@ -1,0 +1,164 @@
+//! Workloads, as a cluster without scheduler and kubelet has them: Deployments make ReplicaSets, these and Jobs make
+//! pods, and the pods stay pending.
+
+pub(super) mod deployments;
+pub(super) mod jobs;
+pub(super) mod replica_sets;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Controllers, Next, Step, Task, edit, objects};
+use crate::{
+    kinds::ResourceId,
+    object::{is_deleting, meta, metadata_mut},
+    state::State,
+    store::{Change, ObjectId},
+};
+
+/// A pod concerns the ReplicaSet or Job that owns it, or has owned it, or could.
+pub(super) fn observe_pod(controllers: &mut Controllers, change: &Change, due: Instant) {
+    observe_owners(controllers, change, due);
+    let mut finalizers = change.after.iter().flat_map(|pod| &pod.finalizers);
+    if finalizers.any(|finalizer| **finalizer == *jobs::TRACKING) {
+        controllers.add(Task::JobPod, change, due);
+    }
+}
+
+/// A ReplicaSet concerns its Deployment, too.
+pub(super) fn observe_replica_set(controllers: &mut Controllers, change: &Change, due: Instant) {
+    controllers.add(Task::ReplicaSet, change, due);
+    observe_owners(controllers, change, due);
+}
+
+fn observe_owners(controllers: &mut Controllers, change: &Change, due: Instant) {
+    let Change { before, after, last, .. } = change;
+    let states = before.iter().chain(after);
+    for owner in states.flat_map(|object| &object.owners) {
+        let task = match (&*owner.api_version, &*owner.kind) {
+            ("apps/v1", "Deployment") => Task::Deployment,
+            ("apps/v1", "ReplicaSet") => Task::ReplicaSet,
+            ("batch/v1", "Job") => Task::Job,
+            _ => continue,
+        };
+        controllers.add_named(task, &last.namespace, &owner.name, due);
+    }
+    if after.as_ref().is_some_and(|object| object.owners.is_empty()) {
+        controllers.add_named(Task::Adopt, &last.namespace, "", due);
+    }
+}
+
+/// Lets everything in a namespace look for what it could take in.
+pub(super) fn adopt(state: &mut State, namespace: &str, now: Instant) -> Step {
+    for (group, plural, task) in [
+        ("apps", "deployments", Task::Deployment),
+        ("apps", "replicasets", Task::ReplicaSet),
+        ("batch", "jobs", Task::Job),
+    ] {
+        for object in objects(state, group, plural, namespace) {
+            state.controllers.add_named(task, namespace, &object.name, now);
+        }
+    }
+    Ok(Next::Done)
+}
+
+/// The objects of a resource that an owner controls. Those that nobody controls and that its selector fits it takes in.
+fn claim(state: &mut State, owner: &Value, resource: &ResourceId, controller: &str) -> Vec<Value> {
+    let (namespace, uid) = (meta(owner, "namespace"), meta(owner, "uid"));
+    let selector = owner["spec"]["selector"].clone();
+    let objects: Vec<Value> = state.store.list(resource, Some(namespace)).map(|stored| stored.value()).collect();
+    let mut claimed = Vec::new();
+    for object in objects {
+        let controllers = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let by = controllers.filter(|owner| owner["controller"] == true).find_map(|owner| owner["uid"].as_str());
+        match by {
+            Some(by) if by == uid => claimed.push(object),
+            None if !is_deleting(owner) && !is_deleting(&object) && selects(&selector, &object) => {
+                let id = ObjectId::new(resource, namespace, meta(&object, "name"));
+                let taken = edit(state, &id, controller, |object| add_owner(object, owner));
+                if taken.is_ok()
+                    && let Some(stored) = state.store.get_id(&id)
+                {
+                    claimed.push(stored.value());
+                }
+            }
+            _ => {}
+        }
+    }
+    claimed
+}
+
+fn add_owner(object: &mut Value, owner: &Value) {
+    let reference = reference(owner);
+    let references = metadata_mut(object).entry("ownerReferences").or_insert_with(|| json!([]));
+    if let Some(references) = references.as_array_mut() {
+        references.push(reference);
+    }
+}
+
+/// A reference to the owner that controls an object.
+fn reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta(owner, "name"), "uid": meta(owner, "uid"),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// Whether a label selector fits an object; an empty one fits nothing here.
+fn selects(selector: &Value, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    let equal = selector["matchLabels"].as_object().into_iter().flatten();
+    let rules = selector["matchExpressions"].as_array().into_iter().flatten();
+    let mut any = false;
+    let fits = |rule: &Value| {
+        let label = &labels[rule["key"].as_str().unwrap_or_default()];
+        let among = rule["values"].as_array().is_some_and(|values| values.contains(label));
+        match rule["operator"].as_str() {
+            Some("In") => among,
+            Some("NotIn") => !among,
+            Some("Exists") => label.is_string(),
+            Some("DoesNotExist") => !label.is_string(),
+            _ => false,
+        }
+    };
+    equal.inspect(|_| any = true).all(|(key, value)| labels[key.as_str()] == *value)
+        && rules.inspect(|_| any = true).all(fits)
+        && any
+}
+
+/// Makes the pod that a template describes.
+fn pod(owner: &Value, template: &Value, finalizers: &[&str]) -> Value {
+    let mut metadata = json!({
+        "generateName": format!("{}-", meta(owner, "name")), "namespace": meta(owner, "namespace"),
+        "ownerReferences": [reference(owner)],
+    });
+    for field in ["labels", "annotations"] {
+        if template["metadata"][field].is_object() {
+            metadata[field] = template["metadata"][field].clone();
+        }
+    }
+    let of_template = template["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let finalizers: Vec<Value> = of_template.into_iter().chain(finalizers.iter().map(|&name| name.into())).collect();
+    if !finalizers.is_empty() {
+        metadata["finalizers"] = finalizers.into();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}
+
+fn phase(pod: &Value) -> &str {
+    pod["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// Whether a pod runs or is about to.
+fn is_active(pod: &Value) -> bool {
+    !is_deleting(pod) && !matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+fn is_ready(pod: &Value) -> bool {
+    super::conditions::is_true(pod, "Ready")
+}
+
+/// How many of these there are, as a status has it.
+fn count<'a>(pods: impl Iterator<Item = &'a Value>) -> i64 {
+    i64::try_from(pods.count()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,161 @@
+//! The kinds that are served: those of Kubernetes from one table, those of CustomResourceDefinitions as they come.
+
+mod builtin;
+mod crd;
+mod strategy;
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use crate::{schema::Schema, status::Qualified};
+
+pub(crate) use crd::kind_of_crd;
+pub(crate) use strategy::{prepare_create, prepare_update, validate};
+
+/// Which resource: its group and plural.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ResourceId {
+    pub(crate) group: Arc<str>,
+    pub(crate) plural: Arc<str>,
+}
+
+impl ResourceId {
+    pub(crate) fn new(group: &str, plural: &str) -> Self {
+        Self { group: group.into(), plural: plural.into() }
+    }
+}
+
+/// `configmaps`, `deployments.apps`.
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// A kind that is served.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) id: ResourceId,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    /// The first is the one that clients prefer.
+    pub(crate) versions: Vec<Version>,
+    /// The version in which objects are kept: an index of `versions`.
+    pub(crate) storage: usize,
+    /// Whether it can only be created, and is never kept: reviews.
+    pub(crate) review: bool,
+    /// Whether it is of a CustomResourceDefinition, and of which.
+    pub(crate) crd: Option<Crd>,
+}
+
+/// What a CustomResourceDefinition says of its kind beside its names.
+#[derive(Debug)]
+pub(crate) struct Crd {
+    /// Whether other versions than the stored one come from a conversion webhook, which never answers here.
+    pub(crate) webhook: bool,
+}
+
+/// One served version of a kind.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) name: String,
+    /// A version that is not served is kept here only because objects are stored in it.
+    pub(crate) served: bool,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) status: bool,
+    pub(crate) scale: Option<Scale>,
+    /// Fields, beside the name and the namespace, that a field selector may name: `status.phase`.
+    pub(crate) selectable: Vec<String>,
+}
+
+/// The fields of the `scale` subresource, as dotted paths without the dot in front: `spec.replicas`.
+#[derive(Clone, Debug)]
+pub(crate) struct Scale {
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    pub(crate) selector: Option<String>,
+}
+
+impl Kind {
+    pub(crate) fn group(&self) -> &str {
+        &self.id.group
+    }
+
+    pub(crate) fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.served && version.name == name)
+    }
+
+    /// `apps/v1`
+    pub(crate) fn api_version(&self, version: &str) -> String {
+        if self.group().is_empty() { version.to_owned() } else { format!("{}/{version}", self.group()) }
+    }
+
+    /// The `apiVersion` in which objects are kept.
+    pub(crate) fn stored_api_version(&self) -> String {
+        self.api_version(self.versions.get(self.storage).map_or("", |version| &version.name))
+    }
+
+    /// For errors that name the resource: `configmaps`.
+    pub(crate) fn resource(&self) -> Qualified {
+        Qualified::new(self.group(), &*self.id.plural)
+    }
+
+    /// For errors of validation, which name the kind: `ConfigMap`.
+    pub(crate) fn qualified(&self) -> Qualified {
+        Qualified::new(self.group(), &*self.kind)
+    }
+
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.group() == group && &*self.id.plural == plural
+    }
+}
+
+/// All kinds that are served now.
+#[derive(Debug)]
+pub(crate) struct Kinds {
+    /// Those of Kubernetes are shared with all other sandboxes until a definition comes.
+    all: Arc<BTreeMap<ResourceId, Arc<Kind>>>,
+    /// Rises with every change, so that what is derived can be kept.
+    pub(crate) generation: u64,
+}
+
+impl Kinds {
+    /// The kinds of Kubernetes.
+    pub(crate) fn new() -> Self {
+        Self { all: builtin::all(), generation: 0 }
+    }
+
+    pub(crate) fn get(&self, id: &ResourceId) -> Option<&Arc<Kind>> {
+        self.all.get(id)
+    }
+
+    /// Finds a resource by the parts of its path.
+    pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
+        self.all.get(&ResourceId::new(group, plural))
+    }
+
+    /// Finds a resource by group and kind, as owner references name it.
+    pub(crate) fn by_kind(&self, group: &str, kind: &str) -> Option<&Arc<Kind>> {
+        self.all.values().find(|known| known.group() == group && known.kind == kind)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.all.values()
+    }
+
+    /// Serves a kind, in place of an older form of it.
+    pub(crate) fn insert(&mut self, kind: Arc<Kind>) {
+        self.generation += 1;
+        Arc::make_mut(&mut self.all).insert(kind.id.clone(), kind);
+    }
+
+    /// Serves a kind no longer.
+    pub(crate) fn remove(&mut self, id: &ResourceId) -> Option<Arc<Kind>> {
+        self.generation += 1;
+        Arc::make_mut(&mut self.all).remove(id)
+    }
+}

@@ -1,0 +1,93 @@
+//! What the API server itself adds to objects of certain kinds, and what it refuses.
+//!
+//! This is for objects as a whole: writes to `finalize`, `status` and `scale` add nothing. On creation the status is
+//! what it begins with, whatever was sent; on an update the server has put back the status that was there.
+
+mod defaults;
+mod immutable;
+mod metadata;
+mod prepare;
+mod rules;
+mod scale;
+mod workloads;
+
+use serde_json::{Map, Value};
+
+use super::{Kind, kind_of_crd};
+use crate::status::Cause;
+
+/// Defaults and what only the server sets, for a new object.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
+    if kind.crd.is_none() {
+        prepare::create(kind, object);
+        defaults::fill(kind, object);
+    }
+}
+
+/// The same for one that replaces another.
+pub(crate) fn prepare_update(kind: &Kind, object: &mut Value, old: &Value) {
+    if kind.crd.is_none() {
+        // What is compared with the old object has its defaults.
+        defaults::fill(kind, object);
+        prepare::update(kind, object, old);
+    }
+}
+
+/// Rules beyond the schema.
+pub(crate) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut wrong = metadata::validate(kind, object, old);
+    if kind.crd.is_some() {
+        scale::validate(kind, object, &mut wrong);
+    } else {
+        rules::validate(kind, object, &mut wrong);
+        if let Some(old) = old {
+            immutable::validate(kind, object, old, &mut wrong);
+        }
+    }
+    if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        wrong.extend(kind_of_crd(object).err().into_iter().flatten());
+    }
+    wrong
+}
+
+/// Whether nothing is there: a missing field, `null`, and what Go leaves out.
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// What lies at a path, made if it is missing; none if something other than an object is in the way.
+fn slot<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, step| {
+        if value.is_null() {
+            *value = Value::Object(Map::new());
+        }
+        Some(value.as_object_mut()?.entry(*step).or_insert(Value::Null))
+    })
+}
+
+/// Sets what lies at a path, if it can be there.
+fn put(value: &mut Value, path: &[&str], new: impl Into<Value>) {
+    if let Some(slot) = slot(value, path) {
+        *slot = new.into();
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn items_mut(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    value.and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests;

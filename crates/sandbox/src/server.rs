@@ -1,0 +1,214 @@
+//! Requests over HTTP: who sends them, what goes wrong, and answers as bodies.
+
+use std::{io, net::Ipv4Addr};
+
+use axum::{Router, body::Body, extract::State as Extracted, response::IntoResponse as _, serve::ListenerExt as _};
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use serde_json::json;
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use crate::{
+    Sandbox, authorization,
+    call::{Call, User},
+    dispatch::{self, Answer},
+    faults::{Cut, Fate},
+    status::ApiError,
+    verbs::Watch,
+};
+
+/// The most bytes of a request, as with the API server.
+const MOST_BYTES: usize = 3 * 1024 * 1024;
+
+/// Answers a request; an error is a connection that breaks. Without a user the headers say who it is.
+pub(crate) async fn respond(
+    sandbox: &Sandbox,
+    request: Request<Body>,
+    user: Option<User>,
+    client: String,
+) -> io::Result<Response<Body>> {
+    let (parts, body) = request.into_parts();
+    let read = async {
+        let user = authenticate(sandbox, user, &parts.headers)?;
+        let body = axum::body::to_bytes(body, MOST_BYTES)
+            .await
+            .map_err(|_| ApiError::too_large("Request entity too large: limit is 3145728"))?;
+        let mut call = Call::new(user, client, parts.method, &parts.uri, parts.headers, body)?;
+        call.user = authorization::impersonate(&sandbox.lock(), &call)?;
+        Ok(call)
+    };
+    let call = match read.await {
+        Ok(call) => call,
+        Err(error) => return Ok(refusal(&error)),
+    };
+    let fate = sandbox.faults().meet(&call).await;
+    match fate {
+        Fate::Refuse(error) => return Ok(refusal(&error)),
+        Fate::Away => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the sandbox is away")),
+        Fate::Break => return Err(broken()),
+        Fate::Never => return std::future::pending().await,
+        Fate::Answer | Fate::RefuseAfter(_) | Fate::BreakAfter | Fate::NeverAfter => {}
+    }
+    let answer = dispatch::answer(&mut sandbox.lock(), &call);
+    sandbox.wake();
+    match fate {
+        Fate::RefuseAfter(error) => Ok(refusal(&error)),
+        Fate::BreakAfter => Err(broken()),
+        Fate::NeverAfter => {
+            sandbox.faults().kill(&call.client);
+            std::future::pending().await
+        }
+        _ => Ok(match answer {
+            Ok(Answer::Body { status, content_type, body, warnings }) => written(status, content_type, body, &warnings),
+            Ok(Answer::Watch(watch)) => watched(sandbox, *watch, &call),
+            Err(error) => refusal(&error),
+        }),
+    }
+}
+
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox broke the connection")
+}
+
+/// Who sends a request: its token says it.
+fn authenticate(sandbox: &Sandbox, known: Option<User>, headers: &HeaderMap) -> Result<User, ApiError> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let state = sandbox.lock();
+    match (known, text("authorization").and_then(|value| value.strip_prefix("Bearer "))) {
+        (Some(user), _) => Ok(user),
+        // kubectl sends no credentials without TLS.
+        (None, None) => Ok(User::admin()),
+        (None, Some(token)) => state
+            .options
+            .users
+            .get(token)
+            .cloned()
+            .ok_or_else(|| ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")),
+    }
+}
+
+fn refusal(error: &ApiError) -> Response<Body> {
+    let mut response = if error.plain {
+        written(error.code, "text/plain; charset=utf-8", format!("{}\n", error.message), &[])
+    } else {
+        written(error.code, "application/json", error.body().to_string(), &[])
+    };
+    if let Some(seconds) = error.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn written(status: StatusCode, content_type: &'static str, body: String, warnings: &[String]) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    for warning in warnings {
+        let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// What a stream of events goes on with.
+struct Watching {
+    sandbox: Sandbox,
+    watch: Watch,
+    changes: tokio::sync::watch::Receiver<u64>,
+    cut: Cut,
+    over: bool,
+}
+
+fn watched(sandbox: &Sandbox, watch: Watch, call: &Call) -> Response<Body> {
+    let changes = watch.subscribe(&mut sandbox.lock());
+    let cut = sandbox.faults().cut(call);
+    let watching = Watching { sandbox: sandbox.clone(), watch, changes, cut, over: false };
+    let body = Body::from_stream(stream::unfold(watching, next_events));
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watching)> {
+    loop {
+        if watching.over {
+            return None;
+        }
+        watching.changes.mark_unchanged();
+        let said = watching.watch.say(&mut watching.sandbox.lock());
+        watching.over = watching.watch.ended();
+        let said = watching.cut.pass(said);
+        if !said.is_empty() {
+            return Some((Ok(said.into()), watching));
+        }
+        if watching.over {
+            return None;
+        }
+        let due = watching.watch.due();
+        tokio::select! {
+            biased;
+            () = &mut watching.cut => {
+                watching.over = true;
+                return Some((Err(broken()), watching));
+            }
+            _ = watching.changes.changed() => {}
+            () = tokio::time::sleep_until(due) => {}
+        }
+    }
+}
+
+/// A sandbox that is served on loopback; it is served no longer when this is dropped.
+#[derive(Debug)]
+pub struct Served {
+    url: String,
+    task: AbortHandle,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Served {
+    pub(crate) async fn start(sandbox: &Sandbox, port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let router = Router::new().fallback(handle).with_state(sandbox.clone());
+        // Events are small and must not wait for more.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { url, task: task.abort_handle() })
+    }
+
+    /// The address, `http://127.0.0.1:…`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A kubeconfig whose context is this server, with an administrator's rights: there are no credentials, as clients
+    /// send none without TLS.
+    pub fn kubeconfig(&self) -> String {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "sandbox",
+            "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "admin", "namespace": "default"}}],
+            "users": [{"name": "admin", "user": {}}],
+        });
+        format!("{config:#}\n")
+    }
+}
+
+async fn handle(Extracted(sandbox): Extracted<Sandbox>, request: Request<Body>) -> Response<Body> {
+    let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let client = agent.split('/').next().unwrap_or_default().to_owned();
+    match respond(&sandbox, request, None, client).await {
+        Ok(response) => response,
+        // An answer that ends before it begins closes the connection.
+        Err(error) => Body::from_stream(stream::once(async { Err::<Bytes, _>(error) })).into_response(),
+    }
+}

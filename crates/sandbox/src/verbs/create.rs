@@ -1,0 +1,175 @@
+//! POST.
+
+use serde_json::{Map, Value, json};
+
+use super::{Writer, Written, decode, read::readable};
+use crate::{
+    admission::{self, Operation, Review},
+    controllers,
+    kinds::{Kind, prepare_create, validate},
+    object::{meta, metadata_mut},
+    patch::{Manager, track},
+    state::State,
+    status::ApiError,
+};
+
+/// The size that etcd takes for one request, 1.5 MiB.
+const MOST_BYTES: usize = 1536 * 1024;
+
+/// Creates an object.
+pub(crate) fn create(
+    state: &mut State,
+    writer: &Writer,
+    namespace: &str,
+    mut object: Value,
+) -> Result<Written, ApiError> {
+    let warnings = decode::decode(writer, &mut object)?;
+    decode::place(writer, namespace, &mut object)?;
+    create_decoded(state, writer, object, warnings)
+}
+
+/// Creates what was read already.
+pub(super) fn create_decoded(
+    state: &mut State,
+    writer: &Writer,
+    object: Value,
+    warnings: Vec<String>,
+) -> Result<Written, ApiError> {
+    let mut object = new_object(state, writer, object)?;
+    let (api_version, time) = (writer.api_version(), state.clock.text());
+    let manager = Manager {
+        name: &writer.manager,
+        api_version: &api_version,
+        subresource: writer.subresource.as_deref(),
+        time: &time,
+    };
+    track(None, &mut object, &writer.version().schema, manager);
+    finish(state, writer, object, warnings)
+}
+
+/// What an apply makes where nothing was: `managedFields` are there already.
+pub(super) fn create_applied(state: &mut State, writer: &Writer, object: Value) -> Result<Written, ApiError> {
+    let fields = object["metadata"]["managedFields"].clone();
+    let mut new = new_object(state, writer, object)?;
+    metadata_mut(&mut new).insert("managedFields".to_owned(), fields);
+    finish(state, writer, new, Vec::new())
+}
+
+/// Gives an object what the server gives it.
+fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
+    let kind = &writer.kind;
+    if kind.crd.is_some() && controllers::is_terminating(state, kind) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(ApiError::forbidden(&kind.resource(), meta(&object, "name"), why));
+    }
+    if !meta(&object, "resourceVersion").is_empty() {
+        return Err(ApiError::unnamed("resourceVersion should not be set on objects to be created"));
+    }
+    if meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty() {
+        // A base that is too long is cut, so that the name fits.
+        let base: String = meta(&object, "generateName").chars().take(58).collect();
+        let name = base + &state.ids.suffix();
+        metadata_mut(&mut object).insert("name".to_owned(), name.into());
+    }
+    let (uid, now) = (state.ids.uid(), state.clock.text());
+    let metadata = metadata_mut(&mut object);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".to_owned(), uid.into());
+    metadata.insert("creationTimestamp".to_owned(), now.into());
+    if has_generation(kind) {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    drop_empty(metadata);
+    if writer.version().status
+        && let Value::Object(fields) = &mut object
+    {
+        fields.remove("status");
+    }
+    writer.version().schema.set_defaults(&mut object);
+    prepare_create(kind, &mut object);
+    Ok(object)
+}
+
+fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
+    let kind = &writer.kind;
+    let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
+    let review = Review {
+        operation: Operation::Create,
+        user: &writer.user,
+        kind,
+        version: &writer.version().name,
+        subresource: None,
+        namespace: &namespace,
+        name: &name,
+        object: Some(&object),
+        old: None,
+        options: &json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        dry_run: writer.dry_run,
+    };
+    admission::admit(state, &review)?;
+    let mut causes = writer.version().schema.validate(&object);
+    causes.extend(validate(kind, &object, None));
+    if !causes.is_empty() {
+        return Err(ApiError::invalid(&kind.qualified(), &name, causes));
+    }
+    if let Some(there) = state.store.get(&kind.id, &namespace, &name) {
+        let mut error = ApiError::already_exists(&kind.resource(), &name);
+        if there.deleting {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        return Err(error);
+    }
+    let object = store(state, writer, object)?;
+    Ok(Written { object, created: true, warnings })
+}
+
+/// Stores an object in the version in which its kind is kept, unless nothing is to be stored; hands it back in the
+/// version that is spoken.
+pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
+    let kind = &writer.kind;
+    readable(kind, writer.version)?;
+    if writer.dry_run {
+        return Ok(object);
+    }
+    object["apiVersion"] = kind.stored_api_version().into();
+    if object.to_string().len() > MOST_BYTES {
+        return Err(ApiError::unnamed("etcdserver: request is too large"));
+    }
+    let change = state.put(&kind.id, object.clone());
+    metadata_mut(&mut object).insert("resourceVersion".to_owned(), change.revision.to_string().into());
+    object["apiVersion"] = writer.api_version().into();
+    Ok(object)
+}
+
+/// Empty maps and lists of the metadata are not kept, as with the server's own types; empty `managedFields` ask for them
+/// to be forgotten.
+pub(super) fn drop_empty(metadata: &mut Map<String, Value>) {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    };
+    metadata.retain(|key, value| key == "managedFields" || !empty(value));
+}
+
+/// Whether the API server counts the generations of a kind.
+pub(super) fn has_generation(kind: &Kind) -> bool {
+    if kind.crd.is_some() {
+        return true;
+    }
+    match kind.group() {
+        "apps" => &*kind.id.plural != "controllerrevisions",
+        "batch"
+        | "networking.k8s.io"
+        | "policy"
+        | "admissionregistration.k8s.io"
+        | "apiextensions.k8s.io"
+        | "scheduling.k8s.io" => true,
+        "" => matches!(&*kind.id.plural, "pods" | "replicationcontrollers"),
+        _ => false,
+    }
+}

@@ -1,0 +1,154 @@
+//! From a body to an object: its version and kind, its fields, its place.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::{FieldValidation, Writer};
+use crate::{
+    object::{meta, metadata_mut},
+    status::{ApiError, Cause, Qualified},
+};
+
+/// The most unknown fields that a refusal names.
+const MOST_UNKNOWN: usize = 16;
+
+/// Reads the body of a write as an object of the writer's kind; unknown fields are dropped, and what is said of them is
+/// handed back.
+pub(super) fn decode(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    name_kind(writer, object)?;
+    let schema = &writer.version().schema;
+    if let Some(wrong) = schema.wrong_types(object) {
+        return Err(undecodable(writer, &wrong));
+    }
+    if writer.kind.crd.is_some() {
+        schema.set_defaults(object);
+    }
+    let unknown = unknown(writer, schema.prune(object));
+    match writer.validation {
+        FieldValidation::Strict => refuse_unknown(writer, &unknown).map(|()| Vec::new()),
+        FieldValidation::Warn => Ok(unknown),
+        FieldValidation::Ignore => Ok(Vec::new()),
+    }
+}
+
+/// The same for what is applied. Nothing is dropped from it and nothing is added: the merge refuses what the schema does
+/// not know, and defaults are nobody's.
+pub(super) fn decode_applied(writer: &Writer, object: &Value) -> Result<(), ApiError> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if version != writer.api_version() || kind != writer.kind.kind {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+        return Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+    }
+    Ok(())
+}
+
+/// The same for what a patch made of an object: what cannot be read is the patch's fault.
+pub(super) fn decode_patched(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    let text = object.to_string();
+    decode(writer, object).map_err(|error| {
+        if error.code != StatusCode::BAD_REQUEST || writer.kind.crd.is_some() {
+            return error;
+        }
+        let cause = Cause::invalid("patch", &text.into(), &error.message);
+        ApiError::invalid(&Qualified::default(), "", vec![cause])
+    })
+}
+
+fn name_kind(writer: &Writer, object: &mut Value) -> Result<(), ApiError> {
+    let kind = &writer.kind.kind;
+    if !object.is_object() {
+        return Err(ApiError::bad_request(format!("the body of the request is no {kind}: it is no JSON object")));
+    }
+    check_version(writer, object)?;
+    object["apiVersion"] = writer.api_version().into();
+    object["kind"] = kind.as_str().into();
+    metadata_mut(object).remove("selfLink");
+    Ok(())
+}
+
+fn unknown(writer: &Writer, paths: Vec<String>) -> Vec<String> {
+    let duplicates = writer.duplicates.iter().map(|field| format!("duplicate field \"{field}\""));
+    let unknown = paths.iter().map(|field| format!("unknown field \"{field}\""));
+    duplicates.chain(unknown).take(MOST_UNKNOWN).collect()
+}
+
+fn refuse_unknown(writer: &Writer, unknown: &[String]) -> Result<(), ApiError> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let why = format!("strict decoding error: {}", unknown.join(", "));
+    Err(undecodable(writer, &why))
+}
+
+fn undecodable(writer: &Writer, why: &str) -> ApiError {
+    let (kind, version) = (&writer.kind.kind, &writer.version().name);
+    ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+}
+
+fn check_version(writer: &Writer, object: &Value) -> Result<(), ApiError> {
+    let (expected, kind) = (writer.api_version(), &writer.kind.kind);
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (version, found) = (text("apiVersion"), text("kind"));
+    if writer.kind.crd.is_some() && found.is_empty() {
+        let body = object.to_string();
+        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{body}'")));
+    }
+    if writer.kind.crd.is_some() && found != kind {
+        let cause = Cause::invalid("kind", &found.into(), &format!("must be {kind}"));
+        let name = meta(object, "name");
+        return Err(ApiError::invalid(&Qualified::new(writer.kind.group(), found), name, vec![cause]));
+    }
+    if !found.is_empty() && found != kind || !version.is_empty() && version != expected {
+        let group_version = |version: &str| {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            format!("{group}/{version}")
+        };
+        if !found.is_empty() && found != kind {
+            let message = format!(
+                "{found} in version \"{}\" cannot be handled as a {kind}: converting ({}.{found}) to ({}.{kind}): unknown conversion",
+                version.rsplit('/').next().unwrap_or_default(),
+                group_version(version),
+                group_version(&expected),
+            );
+            return Err(ApiError::bad_request(message));
+        }
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses an object that names another namespace than its path.
+pub(super) fn check_place(writer: &Writer, namespace: &str, object: &Value) -> Result<(), ApiError> {
+    let named = meta(object, "namespace");
+    if writer.kind.namespaced && !named.is_empty() && named != namespace {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(message));
+    }
+    Ok(())
+}
+
+/// Gives a new object the namespace of its path, or refuses it if it names another one.
+pub(super) fn place(writer: &Writer, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+    check_place(writer, namespace, object)?;
+    if !writer.kind.namespaced {
+        // A namespace that a cluster-scoped object names is dropped, as the API server does.
+        metadata_mut(object).remove("namespace");
+        return Ok(());
+    }
+    metadata_mut(object).insert("namespace".to_owned(), namespace.into());
+    Ok(())
+}
+
+/// Checks that an object that replaces another one has its name.
+pub(super) fn same_name(name: &str, object: &mut Value) -> Result<(), ApiError> {
+    let named = meta(object, "name").to_owned();
+    if !named.is_empty() && named != name {
+        let message = format!("the name of the object ({named}) does not match the name on the URL ({name})");
+        return Err(ApiError::bad_request(message));
+    }
+    metadata_mut(object).insert("name".to_owned(), name.into());
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! DELETE of one object, as `registry.Store.Delete` of the API server does it.
+
+use serde_json::{Value, json};
+
+use super::{Writer, create, update};
+use crate::{
+    admission::{self, Operation, Review},
+    call::{self, Call, Verb},
+    kinds::Kind,
+    object::{is_deleting, meta, meta_list, metadata_mut},
+    state::State,
+    status::{ApiError, Cause},
+};
+
+/// A hundred years: the longest that a pod is given here.
+const MOST_GRACE: i64 = 100 * 365 * 24 * 3600;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// What holds a CRD until its instances are gone; the API server adds it with the mark.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What becomes of dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// How a deletion is done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) grace: Option<i64>,
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    /// The older spelling of background and orphan was used: `orphanDependents: false` is answered with 202.
+    pub(crate) cascades: bool,
+    /// It is one of many: admission is not told its name.
+    pub(crate) of_collection: bool,
+}
+
+impl DeleteOptions {
+    /// Reads the options of a call, of its body or else of its query, and whether nothing is to be stored.
+    pub(crate) fn of(call: &Call) -> Result<(Self, bool), ApiError> {
+        let body = if call.body.is_empty() { Value::Null } else { call.json()? };
+        if !body.is_null() && !body.is_object() {
+            return Err(ApiError::bad_request("the body of the request is no DeleteOptions"));
+        }
+        if let Some(kind) = body["kind"].as_str().filter(|kind| *kind != "DeleteOptions") {
+            let version = body["apiVersion"].as_str().unwrap_or_default();
+            let message = format!("{kind} in version \"{version}\" cannot be handled as a DeleteOptions");
+            return Err(ApiError::bad_request(message));
+        }
+        check_types(&body)?;
+        let queried = call.body.is_empty();
+        let text = |field: &str| match body[field].as_str() {
+            Some(text) => Some(text.to_owned()),
+            None => call.text(field).map(str::to_owned).filter(|_| queried),
+        };
+        let orphan = match body["orphanDependents"].as_bool() {
+            Some(orphan) => Some(orphan),
+            None => call.param("orphanDependents").filter(|_| queried).map(|text| text == "true"),
+        };
+        let policy = text("propagationPolicy");
+        let mut causes = Vec::new();
+        if policy.is_some() && orphan.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            causes.push(Cause::invalid("propagationPolicy", &json!(policy), detail));
+        }
+        let propagation = match (policy.as_deref(), orphan) {
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some(other), _) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+                causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
+                None
+            }
+            (None, None) => None,
+        };
+        // A body stands for all options: the query does not count beside it.
+        let mut dry_run = queried && call.dry_run("DeleteOptions")?;
+        if let Some(values) = body["dryRun"].as_array().filter(|values| !values.is_empty()) {
+            dry_run = true;
+            if values.iter().any(|value| value != "All") {
+                causes.push(Cause::unsupported("dryRun", &body["dryRun"], &["All".to_owned()]));
+            }
+        }
+        if !causes.is_empty() {
+            return Err(ApiError::options("DeleteOptions", causes));
+        }
+        let of_query = call.text("gracePeriodSeconds").filter(|_| queried).map(call::number).transpose()?;
+        let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+        let grace = body["gracePeriodSeconds"].as_i64();
+        let options = Self {
+            propagation,
+            grace: grace.or(of_query),
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            cascades: orphan == Some(false),
+            of_collection: call.verb == Verb::DeleteCollection,
+        };
+        Ok((options, dry_run))
+    }
+
+    fn check(&self, kind: &Kind, object: &Value) -> Result<(), ApiError> {
+        let name = meta(object, "name");
+        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != meta(object, "uid")) {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                meta(object, "uid")
+            );
+            return Err(ApiError::conflict(&kind.qualified(), name, &why));
+        }
+        let known = meta(object, "resourceVersion");
+        if let Some(version) = self.resource_version.as_deref().filter(|version| *version != known) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({known}). The object might have been modified"
+            );
+            return Err(ApiError::conflict(&kind.qualified(), name, &why));
+        }
+        Ok(())
+    }
+}
+
+/// What came of a deletion.
+#[derive(Debug)]
+pub(crate) struct Deleted {
+    /// As it was last, or as it is now, marked.
+    pub(crate) object: Value,
+    /// Whether it is gone.
+    pub(crate) gone: bool,
+}
+
+/// Deletes an object: at once, or by marking it.
+pub(crate) fn delete(
+    state: &mut State,
+    writer: &Writer,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    let kind = &writer.kind;
+    let mut object = update::current(state, writer, namespace, name)?;
+    options.check(kind, &object)?;
+    let review = Review {
+        operation: Operation::Delete,
+        user: &writer.user,
+        kind,
+        version: &writer.version().name,
+        subresource: None,
+        namespace,
+        name: if options.of_collection { "" } else { name },
+        object: None,
+        old: Some(&object),
+        options: &json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}),
+        dry_run: writer.dry_run,
+    };
+    admission::admit(state, &review)?;
+    let old = object.clone();
+    if is_pending(kind, &object, options) {
+        return Ok(Deleted { object, gone: false });
+    }
+    // A definition is only marked at first, whatever is asked for its dependents.
+    if !kind.is("apiextensions.k8s.io", "customresourcedefinitions") || is_deleting(&object) {
+        set_finalizers(kind, &mut object, options.propagation);
+    }
+    mark(state, kind, &mut object, options);
+    if update::is_released(kind, &object) {
+        if !writer.dry_run {
+            state.remove(&kind.id, namespace, name);
+        }
+        // Only kinds that know a grace period mark what goes at once.
+        let mut object = if kind.is("", "pods") { object } else { old };
+        let revision = state.store.revision().to_string();
+        metadata_mut(&mut object).insert("resourceVersion".to_owned(), revision.into());
+        return Ok(Deleted { object, gone: true });
+    }
+    if object == old {
+        return Ok(Deleted { object, gone: false });
+    }
+    let object = create::store(state, writer, object)?;
+    Ok(Deleted { object, gone: false })
+}
+
+/// Whether another DELETE changes nothing any more: a pod in its grace period, unless it is to be shorter, and a Namespace
+/// that its controller still empties.
+fn is_pending(kind: &Kind, object: &Value, options: &DeleteOptions) -> bool {
+    if !is_deleting(object) {
+        return false;
+    }
+    if kind.is("", "namespaces") {
+        return object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    }
+    let known = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    known > 0 && options.grace.is_none_or(|grace| grace >= known)
+}
+
+/// Refuses options of another type than the API has: what is not understood must not be taken as not said.
+fn check_types(body: &Value) -> Result<(), ApiError> {
+    let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let preconditions = |value: &Value| {
+        let fields = value.as_object().map(|fields| fields.values().collect::<Vec<_>>());
+        fields.is_some_and(|fields| fields.iter().all(|field| field.is_string() || field.is_null()))
+    };
+    type Fits = fn(&Value) -> bool;
+    let fits: [(&str, &str, Fits); 5] = [
+        ("dryRun", "[]string", texts),
+        ("gracePeriodSeconds", "int64", Value::is_i64),
+        ("orphanDependents", "bool", Value::is_boolean),
+        ("preconditions", "v1.Preconditions", preconditions),
+        ("propagationPolicy", "v1.DeletionPropagation", Value::is_string),
+    ];
+    for (field, go, fits) in fits {
+        let value = &body[field];
+        if !value.is_null() && !fits(value) {
+            let why = format!("json: cannot unmarshal {value} into Go struct field DeleteOptions.{field} of type {go}");
+            return Err(ApiError::bad_request(why));
+        }
+    }
+    Ok(())
+}
+
+/// Marks an object for deletion. A mark that is there stays as it is, but a shorter grace period makes it earlier.
+fn mark(state: &State, kind: &Kind, object: &mut Value, options: &DeleteOptions) {
+    let grace = grace_period(kind, object, options);
+    let known = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    if is_deleting(object) && known.unwrap_or(0) <= grace {
+        return;
+    }
+    let begun = !is_deleting(object);
+    let at = state.clock.now().checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or_default();
+    let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+    let metadata = metadata_mut(object);
+    metadata.insert("deletionTimestamp".to_owned(), at.into());
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    let definition = kind.is("apiextensions.k8s.io", "customresourcedefinitions");
+    if begun && generation > 0 && !definition {
+        metadata.insert("generation".to_owned(), (generation + 1).into());
+    }
+    if kind.is("", "namespaces") {
+        metadata.remove("deletionGracePeriodSeconds");
+        object["status"]["phase"] = "Terminating".into();
+    }
+    if begun && definition {
+        let mut finalizers: Vec<Value> = meta_list(object, "finalizers").map(Value::from).collect();
+        if !finalizers.iter().any(|known| known == CLEANUP) {
+            finalizers.push(CLEANUP.into());
+        }
+        let metadata = metadata_mut(object);
+        metadata.insert("finalizers".to_owned(), finalizers.into());
+        metadata.remove("deletionGracePeriodSeconds");
+        let condition = json!({
+            "type": "Terminating", "status": "True", "lastTransitionTime": state.clock.text(),
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        });
+        match &mut object["status"]["conditions"] {
+            Value::Array(conditions) => conditions.push(condition),
+            none => *none = json!([condition]),
+        }
+    }
+}
+
+/// Only pods that a node has are given time; everything else goes at once.
+fn grace_period(kind: &Kind, object: &Value, options: &DeleteOptions) -> i64 {
+    if !kind.is("", "pods") || object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+        return 0;
+    }
+    if matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded")) {
+        return 0;
+    }
+    let of_pod = object["spec"]["terminationGracePeriodSeconds"].as_i64();
+    let grace = options.grace.or(of_pod).unwrap_or(30);
+    // As in Kubernetes, what is below zero is a second.
+    if grace < 0 { 1 } else { grace.min(MOST_GRACE) }
+}
+
+/// The finalizers `orphan` and `foregroundDeletion` say how dependents are treated.
+fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) {
+    let has = |finalizer: &str| meta_list(object, "finalizers").any(|known| known == finalizer);
+    let by_default = || kind.is("", "replicationcontrollers") || kind.is("batch", "jobs");
+    let wanted = match propagation {
+        Some(propagation) => propagation,
+        None if has(ORPHAN) => Propagation::Orphan,
+        None if has(FOREGROUND) => Propagation::Foreground,
+        None if by_default() => Propagation::Orphan,
+        None => Propagation::Background,
+    };
+    // The API server collects no garbage of events.
+    let collects = !(&*kind.id.plural == "events" && matches!(kind.group(), "" | "events.k8s.io"));
+    let mut finalizers: Vec<Value> = meta_list(object, "finalizers")
+        .filter(|known| *known != ORPHAN && *known != FOREGROUND)
+        .map(Value::from)
+        .collect();
+    match wanted {
+        Propagation::Orphan if collects => finalizers.push(ORPHAN.into()),
+        Propagation::Foreground if collects => finalizers.push(FOREGROUND.into()),
+        _ => {}
+    }
+    let metadata = metadata_mut(object);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".to_owned(), finalizers.into());
+    }
+}
+
+/// What a client is told: the marked object, or that it is gone.
+pub(crate) fn answer(kind: &Kind, deleted: Deleted) -> Value {
+    // Some kinds hand back the object, although it is gone.
+    let returned = match kind.group() {
+        "" => matches!(
+            &*kind.id.plural,
+            "pods"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "storage.k8s.io" => true,
+        _ => false,
+    };
+    if !deleted.gone || returned {
+        return deleted.object;
+    }
+    let mut details = json!({
+        "name": meta(&deleted.object, "name"), "kind": &*kind.id.plural, "uid": meta(&deleted.object, "uid"),
+    });
+    if !kind.group().is_empty() {
+        details["group"] = kind.group().into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

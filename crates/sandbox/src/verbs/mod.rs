@@ -1,0 +1,145 @@
+//! What requests do, each as one step on the [`State`]: nothing here waits.
+//!
+//! Controllers act through the same functions as clients do, so that admission and finalizers hold for them, too.
+
+mod create;
+mod decode;
+mod delete;
+mod delete_collection;
+mod list_options;
+mod patch;
+mod read;
+mod scale;
+mod table;
+mod update;
+mod watch;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    call::{Call, User, Verb},
+    duplicates::duplicates,
+    kinds::{Kind, Version},
+    status::{ApiError, Cause},
+};
+
+pub(crate) use create::create;
+pub(crate) use delete::{DeleteOptions, Propagation, answer as deleted, delete};
+pub(crate) use delete_collection::delete_collection;
+pub(crate) use patch::patch;
+pub(crate) use read::{Form, get, list};
+pub(crate) use scale::{scale, scale_of, update_scale};
+pub(crate) use update::update;
+pub(crate) use watch::Watch;
+
+/// How unknown fields are treated: `fieldValidation`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    /// They are dropped.
+    #[default]
+    Ignore,
+    /// They are dropped, and the answer says so.
+    Warn,
+    /// They are refused.
+    Strict,
+}
+
+/// Who writes, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    pub(crate) user: User,
+    /// Whom `managedFields` name.
+    pub(crate) manager: String,
+    pub(crate) dry_run: bool,
+    pub(crate) validation: FieldValidation,
+    pub(crate) kind: Arc<Kind>,
+    /// The version of the kind that is spoken, an index of its versions.
+    pub(crate) version: usize,
+    /// `status`, `scale`, `finalize`.
+    pub(crate) subresource: Option<String>,
+    /// Fields that the body gives more than once.
+    pub(crate) duplicates: Vec<String>,
+}
+
+impl Writer {
+    /// The one who sends a call.
+    pub(crate) fn of(
+        call: &Call,
+        kind: &Arc<Kind>,
+        version: usize,
+        subresource: Option<&str>,
+    ) -> Result<Self, ApiError> {
+        let options = match call.verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            _ => "DeleteOptions",
+        };
+        let validation = match call.text("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
+                let cause = Cause::unsupported("fieldValidation", &other.into(), &supported);
+                return Err(ApiError::options(options, vec![cause]));
+            }
+        };
+        Ok(Self {
+            user: call.user.clone(),
+            manager: call.manager(),
+            // A deletion says it in its own options.
+            dry_run: !matches!(call.verb, Verb::Delete | Verb::DeleteCollection) && call.dry_run(options)?,
+            validation,
+            kind: Arc::clone(kind),
+            version,
+            subresource: subresource.map(str::to_owned),
+            duplicates: if validation == FieldValidation::Ignore { Vec::new() } else { duplicates(&call.body) },
+        })
+    }
+
+    /// A controller that writes in the version in which objects are kept.
+    pub(crate) fn controller(kind: &Arc<Kind>, name: &str) -> Self {
+        let user = User::new(format!("system:serviceaccount:kube-system:{name}"), ["system:masters"]);
+        Self {
+            user,
+            manager: "kube-controller-manager".to_owned(),
+            dry_run: false,
+            validation: FieldValidation::Ignore,
+            version: kind.storage,
+            kind: Arc::clone(kind),
+            subresource: None,
+            duplicates: Vec::new(),
+        }
+    }
+
+    pub(crate) fn subresource(mut self, name: &str) -> Self {
+        self.subresource = Some(name.to_owned());
+        self
+    }
+
+    pub(crate) fn version(&self) -> &Version {
+        &self.kind.versions[self.version]
+    }
+
+    /// `apps/v1`
+    pub(crate) fn api_version(&self) -> String {
+        self.kind.api_version(&self.version().name)
+    }
+}
+
+/// Reads a body as an object of the writer's kind; hands back what is said of fields that are not known.
+pub(crate) fn read_body(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    decode::decode(writer, object)
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// As it is stored now, or would be, in the version that is spoken.
+    pub(crate) object: Value,
+    pub(crate) created: bool,
+    pub(crate) warnings: Vec<String>,
+}

@@ -1,0 +1,127 @@
+//! PATCH: what is there, changed and put back.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::{
+    Writer, Written, create, decode, scale_of,
+    update::{Fields, check_preconditions, current, replace},
+    update_scale,
+};
+use crate::{
+    call::Call,
+    object::{meta, metadata_mut},
+    patch::{self as patches, Manager},
+    state::State,
+    status::{ApiError, Cause},
+};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// Patches an object; server-side apply creates it if need be.
+pub(crate) fn patch(
+    state: &mut State,
+    writer: &Writer,
+    namespace: &str,
+    name: &str,
+    call: &Call,
+) -> Result<Written, ApiError> {
+    let types: &[&str] =
+        if writer.kind.crd.is_some() { &[JSON, MERGE, APPLY] } else { &[JSON, MERGE, STRATEGIC, APPLY] };
+    let content = call.content_type();
+    if !types.contains(&content) {
+        if writer.kind.crd.is_some() {
+            return Err(ApiError::unsupported_media_type(types));
+        }
+        let message = "415: Unsupported Media Type";
+        let error = ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message);
+        return Err(error.about_nothing());
+    }
+    if content == APPLY {
+        return apply(state, writer, namespace, name, call);
+    }
+    if call.param("force").is_some() {
+        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+        return Err(ApiError::options("PatchOptions", vec![cause]));
+    }
+    let old = current(state, writer, namespace, name)?;
+    let scale = writer.subresource.as_deref() == Some("scale");
+    let base = if scale { scale_of(writer, &old)? } else { old.clone() };
+    let body = call.json()?;
+    let kind = &writer.kind;
+    let mut new = match content {
+        JSON => patches::json_patch(&base, &body, &kind.resource(), name)?,
+        MERGE => patches::merge_patch(&base, &body)?,
+        _ => patches::strategic_merge_patch(&base, &body, &writer.version().schema)?,
+    };
+    if scale {
+        return update_scale(state, writer, namespace, name, new);
+    }
+    let warnings = decode::decode_patched(writer, &mut new)?;
+    decode::place(writer, namespace, &mut new)?;
+    decode::same_name(name, &mut new)?;
+    check_preconditions(kind, &old, &new)?;
+    replace(state, writer, old, new, warnings, Fields::Track)
+}
+
+/// Server-side apply.
+fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: &Call) -> Result<Written, ApiError> {
+    if call.text("fieldManager").is_none() {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        return Err(ApiError::options("PatchOptions", vec![cause]));
+    }
+    if writer.subresource.as_deref() == Some("scale") {
+        return Err(ApiError::not_modelled("server-side apply of scale"));
+    }
+    let kind = &writer.kind;
+    let mut applied = call.json()?;
+    let fields = applied["metadata"]["managedFields"].clone();
+    decode::decode_applied(writer, &applied)?;
+    if !fields.is_null() && fields != Value::Array(Vec::new()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    decode::check_place(writer, namespace, &applied)?;
+    decode::same_name(name, &mut applied)?;
+    keep_part(writer, &mut applied);
+    let live = match current(state, writer, namespace, name) {
+        Ok(live) => Some(live),
+        Err(error) if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() => None,
+        Err(error) => return Err(error),
+    };
+    let (api_version, time) = (writer.api_version(), state.clock.text());
+    let subresource = writer.subresource.as_deref();
+    let manager = Manager { name: &writer.manager, api_version: &api_version, subresource, time: &time };
+    let Some(live) = live else {
+        let uid = meta(&applied, "uid");
+        if !uid.is_empty() {
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(ApiError::conflict(&kind.resource(), name, &why));
+        }
+        let metadata = metadata_mut(&mut applied);
+        metadata.remove("resourceVersion");
+        let mut merged = patches::apply(None, &applied, &writer.version().schema, manager, call.flag("force"))?;
+        decode::place(writer, namespace, &mut merged)?;
+        return create::create_applied(state, writer, merged);
+    };
+    check_preconditions(kind, &live, &applied)?;
+    if let Some(metadata) = applied["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+        metadata.remove("uid");
+    }
+    let merged = patches::apply(Some(&live), &applied, &writer.version().schema, manager, call.flag("force"))?;
+    replace(state, writer, live, merged, Vec::new(), Fields::Applied)
+}
+
+/// The status is applied through its subresource only, and nothing else is.
+fn keep_part(writer: &Writer, applied: &mut Value) {
+    let Some(fields) = applied.as_object_mut().filter(|_| writer.version().status) else { return };
+    if writer.subresource.as_deref() == Some("status") {
+        fields.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    } else {
+        fields.remove("status");
+    }
+}

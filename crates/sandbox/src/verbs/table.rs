@@ -1,0 +1,262 @@
+//! Tables: objects as `kubectl get` shows them, in the columns of the API server.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::{Kind, ResourceId},
+    object::{Stored, meta},
+    state::State,
+};
+
+/// A column, and where its cells come from.
+struct Column {
+    name: String,
+    kind: String,
+    priority: i64,
+    source: Source,
+}
+
+enum Source {
+    Name,
+    Age,
+    Created,
+    /// What a JSONPath finds.
+    Path(String),
+    /// How many entries the fields at these paths have.
+    Count(&'static [&'static str]),
+    /// Two numbers: `1/2`.
+    Of(&'static str, &'static str),
+    /// A number, or 0.
+    Number(&'static str),
+    ReadyContainers,
+    Restarts,
+    Ports,
+}
+
+/// The columns between name and age of Kubernetes' own kinds. Kinds that are not here have these two alone.
+fn own(kind: &Kind) -> Vec<(&'static str, Source)> {
+    let path = |path: &str| Source::Path(path.to_owned());
+    let (ready, replicas) = ("/status/readyReplicas", "/spec/replicas");
+    match (kind.group(), &*kind.id.plural) {
+        ("", "configmaps") => vec![("Data", Source::Count(&["/data", "/binaryData"]))],
+        ("", "secrets") => vec![("Type", path(".type")), ("Data", Source::Count(&["/data"]))],
+        ("", "namespaces" | "persistentvolumeclaims") => vec![("Status", path(".status.phase"))],
+        ("", "pods") => {
+            vec![("Ready", Source::ReadyContainers), ("Status", path(".status.phase")), ("Restarts", Source::Restarts)]
+        }
+        ("", "services") => {
+            vec![("Type", path(".spec.type")), ("Cluster-IP", path(".spec.clusterIP")), ("Port(s)", Source::Ports)]
+        }
+        ("apps", "deployments") => vec![
+            ("Ready", Source::Of(ready, replicas)),
+            ("Up-to-date", Source::Number("/status/updatedReplicas")),
+            ("Available", Source::Number("/status/availableReplicas")),
+        ],
+        ("apps", "replicasets") => vec![
+            ("Desired", Source::Number(replicas)),
+            ("Current", Source::Number("/status/replicas")),
+            ("Ready", Source::Number(ready)),
+        ],
+        ("apps", "statefulsets") => vec![("Ready", Source::Of(ready, replicas))],
+        _ => Vec::new(),
+    }
+}
+
+fn columns(state: &State, kind: &Kind, version: usize) -> Vec<Column> {
+    let column = |name: &str, kind: &str, source| Column { name: name.into(), kind: kind.into(), priority: 0, source };
+    let name = column("Name", "string", Source::Name);
+    let age = column("Age", "string", Source::Age);
+    if kind.crd.is_some() {
+        let said = of_crd(state, kind, version);
+        let rest = if said.is_empty() { vec![age] } else { said };
+        return std::iter::once(name).chain(rest).collect();
+    }
+    if matches!(&*kind.id.plural, "customresourcedefinitions" | "roles" | "clusterroles") {
+        return vec![name, column("Created At", "date", Source::Created)];
+    }
+    let between = own(kind).into_iter().map(|(name, source)| {
+        let number = matches!(source, Source::Count(_) | Source::Number(_));
+        column(name, if number { "integer" } else { "string" }, source)
+    });
+    std::iter::once(name).chain(between).chain([age]).collect()
+}
+
+/// What a CustomResourceDefinition says of its columns.
+fn of_crd(state: &State, kind: &Kind, version: usize) -> Vec<Column> {
+    let id = ResourceId::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let name = format!("{}.{}", kind.id.plural, kind.group());
+    let Some(crd) = state.store.get(&id, "", &name) else { return Vec::new() };
+    let crd = crd.value();
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    let mut columns = versions.filter(|said| said["name"] == *kind.versions[version].name);
+    let columns = columns.find_map(|said| said["additionalPrinterColumns"].as_array()).into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let column = |said: &Value| Column {
+        name: text(&said["name"]),
+        kind: text(&said["type"]),
+        priority: said["priority"].as_i64().unwrap_or_default(),
+        source: Source::Path(text(&said["jsonPath"])),
+    };
+    columns.map(column).collect()
+}
+
+/// Writes objects as a table.
+pub(super) fn write(state: &State, kind: &Kind, version: usize, objects: &[Arc<Stored>], metadata: &str) -> String {
+    let columns = columns(state, kind, version);
+    let definitions: Vec<Value> = columns
+        .iter()
+        .map(|Column { name, kind, priority, .. }| {
+            let format = if name == "Name" { "name" } else { "" };
+            json!({"name": name, "type": kind, "format": format, "description": "", "priority": priority})
+        })
+        .collect();
+    let now = state.clock.now();
+    let mut out = format!(
+        r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{},"rows":["#,
+        Value::from(definitions)
+    );
+    for (index, object) in objects.iter().enumerate() {
+        let value = object.value();
+        let cells: Vec<Value> = columns.iter().map(|column| cell(column, &value, now)).collect();
+        out.push_str(if index > 0 { "," } else { "" });
+        out.push_str(&format!(r#"{{"cells":{},"object":"#, Value::from(cells)));
+        object.write_metadata(&mut out);
+        out.push('}');
+    }
+    out.push_str("]}");
+    out
+}
+
+fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
+    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+    let items = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    match &column.source {
+        Source::Name => meta(object, "name").into(),
+        Source::Age => age(meta(object, "creationTimestamp"), now).into(),
+        Source::Created => meta(object, "creationTimestamp").into(),
+        Source::Path(path) => match find(object, path) {
+            None | Some(Value::Null) => Value::Null,
+            Some(found) if column.kind == "date" => age(found.as_str().unwrap_or_default(), now).into(),
+            Some(found @ (Value::Object(_) | Value::Array(_))) => found.to_string().into(),
+            Some(found) => found.clone(),
+        },
+        Source::Count(paths) => {
+            let count = |path: &&str| object.pointer(path).and_then(Value::as_object).map_or(0, |map| map.len());
+            paths.iter().map(count).sum::<usize>().into()
+        }
+        Source::Of(some, all) => format!("{}/{}", number(some), number(all)).into(),
+        Source::Number(path) => number(path).into(),
+        Source::ReadyContainers => {
+            let ready = items("/status/containerStatuses").iter().filter(|status| status["ready"] == true).count();
+            format!("{ready}/{}", items("/spec/containers").len()).into()
+        }
+        Source::Restarts => {
+            let restarts =
+                items("/status/containerStatuses").iter().filter_map(|status| status["restartCount"].as_i64());
+            restarts.sum::<i64>().to_string().into()
+        }
+        Source::Ports => {
+            let port = |port: &Value| format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"));
+            items("/spec/ports").iter().map(port).collect::<Vec<_>>().join(",").into()
+        }
+    }
+}
+
+/// The first value that a JSONPath finds: `.spec.size`, `.status.conditions[?(@.type=="Ready")].status`, `.items[0]`.
+fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut found = object;
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (step, after) = inner.split_once(']')?;
+            rest = after;
+            let items = found.as_array();
+            found = match step.strip_prefix("?(@.").and_then(|filter| filter.strip_suffix(')')) {
+                Some(filter) => {
+                    let (key, wanted) = filter.split_once("==")?;
+                    let wanted = wanted.trim().trim_matches(['"', '\'']);
+                    items?.iter().find(|item| item[key.trim()] == *wanted)?
+                }
+                None => match step.trim_matches(['"', '\'']).parse::<usize>() {
+                    Ok(index) => items?.get(index)?,
+                    Err(_) => found.get(step.trim_matches(['"', '\'']))?,
+                },
+            };
+            continue;
+        }
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        found = found.get(&rest[..end])?;
+        rest = &rest[end..];
+    }
+    Some(found)
+}
+
+/// How long ago, as `duration.HumanDuration` of apimachinery says it.
+fn age(then: &str, now: Timestamp) -> String {
+    let Ok(then) = then.parse::<Timestamp>() else { return "<unknown>".to_owned() };
+    let seconds = now.duration_since(then).as_secs().max(0);
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let two = |large: i64, one: &str, small: i64, other: &str| {
+        if small == 0 { format!("{large}{one}") } else { format!("{large}{one}{small}{other}") }
+    };
+    match hours {
+        _ if seconds < 120 => format!("{seconds}s"),
+        _ if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        0..3 => format!("{minutes}m"),
+        3..8 => two(hours, "h", minutes % 60, "m"),
+        8..48 => format!("{hours}h"),
+        48..192 => two(hours / 24, "d", hours % 24, "h"),
+        192..17_520 => format!("{}d", hours / 24),
+        17_520..70_080 => two(hours / 8760, "y", hours / 24 % 365, "d"),
+        _ => format!("{}y", hours / 8760),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_said_as_kubectl_says_them() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (130, "2m10s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_860, "3h1m"),
+            (28_800, "8h"),
+            (172_800, "2d"),
+            (176_400, "2d1h"),
+            (691_200, "8d"),
+            (63_072_000, "2y"),
+        ] {
+            let then = Timestamp::UNIX_EPOCH;
+            let now = Timestamp::from_second(seconds).expect("a time");
+            assert_eq!(age(&then.to_string(), now), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn paths_of_columns_are_followed() {
+        let object = json!({
+            "spec": {"size": "small", "a.b": 1},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "items": [1, 2]},
+        });
+        for (path, expected) in [
+            (".spec.size", json!("small")),
+            (".spec['a.b']", json!(1)),
+            (r#".status.conditions[?(@.type=="Ready")].status"#, json!("True")),
+            (r#".status.conditions[?(@.type=="Other")].status"#, json!(null)),
+            (".status.items[1]", json!(2)),
+            (".spec.none", json!(null)),
+        ] {
+            assert_eq!(find(&object, path).cloned().unwrap_or_default(), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! PUT, and the second half of PATCH.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Writer, Written, create, decode, read::readable};
+use crate::{
+    admission::{self, Operation, Review},
+    kinds::{Kind, prepare_update, validate},
+    object::{is_deleting, meta, meta_list, metadata_mut},
+    patch::{Manager, keep_times, track},
+    state::State,
+    status::{ApiError, Cause},
+};
+
+/// Replaces an object. A `resourceVersion` or `uid` in it must be the stored one.
+pub(crate) fn update(
+    state: &mut State,
+    writer: &Writer,
+    namespace: &str,
+    name: &str,
+    mut object: Value,
+) -> Result<Written, ApiError> {
+    let kind = &writer.kind;
+    let warnings = decode::decode(writer, &mut object)?;
+    decode::place(writer, namespace, &mut object)?;
+    decode::same_name(name, &mut object)?;
+    let old = match current(state, writer, namespace, name) {
+        Err(error)
+            if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() && is_made_by_update(kind) =>
+        {
+            return create::create_decoded(state, writer, object, warnings);
+        }
+        old => old?,
+    };
+    check_uid(kind, &old, &object)?;
+    check_preconditions(kind, &old, &object)?;
+    if matches!(meta(&object, "resourceVersion"), "" | "0") && !allows_unconditional_update(kind) {
+        let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+        let about = if kind.crd.is_some() { kind.resource() } else { kind.qualified() };
+        return Err(ApiError::invalid(&about, name, vec![cause]));
+    }
+    replace(state, writer, old, object, warnings, Fields::Track)
+}
+
+/// The object as it is stored, in the version that is spoken.
+pub(super) fn current(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
+    let kind = &writer.kind;
+    let stored = state.store.get(&kind.id, namespace, name);
+    let stored = stored.ok_or_else(|| ApiError::not_found(&kind.resource(), name))?;
+    readable(kind, writer.version)?;
+    let mut old = stored.value();
+    old["apiVersion"] = writer.api_version().into();
+    Ok(old)
+}
+
+/// A PUT that names a UID replaces only the object of this UID.
+fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
+    let (name, uid, known) = (meta(old, "name"), meta(new, "uid"), meta(old, "uid"));
+    if uid.is_empty() || uid == known {
+        return Ok(());
+    }
+    let group = if kind.crd.is_some() { format!("{}/", kind.group()) } else { String::new() };
+    let namespace = meta(old, "namespace");
+    let place = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
+        kind.id.plural
+    );
+    Err(ApiError::conflict(&kind.resource(), name, &why))
+}
+
+/// Kinds whose objects a PUT makes if they are not there: `AllowCreateOnUpdate` of their strategies.
+fn is_made_by_update(kind: &Kind) -> bool {
+    match kind.group() {
+        "" => matches!(&*kind.id.plural, "services" | "endpoints" | "events" | "limitranges"),
+        "coordination.k8s.io" | "rbac.authorization.k8s.io" => true,
+        "events.k8s.io" | "node.k8s.io" => true,
+        _ => false,
+    }
+}
+
+/// What an object says of the one that it replaces must be so.
+pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
+    let (name, revision) = (meta(old, "name"), meta(new, "resourceVersion"));
+    if !revision.is_empty() && revision.parse::<u64>().is_err() {
+        return Err(ApiError::unnamed(format!("strconv.ParseUint: parsing \"{revision}\": invalid syntax")));
+    }
+    if !revision.is_empty() && revision != "0" && revision != meta(old, "resourceVersion") {
+        return Err(ApiError::modified(&kind.resource(), name));
+    }
+    Ok(())
+}
+
+/// Whether objects of a kind may be replaced without saying which state is replaced.
+fn allows_unconditional_update(kind: &Kind) -> bool {
+    let group = kind.group();
+    kind.crd.is_none()
+        && !matches!(
+            group,
+            "apiextensions.k8s.io" | "apiregistration.k8s.io" | "admissionregistration.k8s.io" | "coordination.k8s.io"
+        )
+}
+
+/// Who says who owns which field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fields {
+    /// What was changed is the writer's.
+    Track,
+    /// Server-side apply has said it.
+    Applied,
+}
+
+/// Puts an object in the place of another one.
+pub(super) fn replace(
+    state: &mut State,
+    writer: &Writer,
+    old: Value,
+    new: Value,
+    warnings: Vec<String>,
+    fields: Fields,
+) -> Result<Written, ApiError> {
+    let kind = &writer.kind;
+    let mut new = merge_parts(writer, &old, new);
+    writer.version().schema.set_defaults(&mut new);
+    if writer.subresource.is_none() {
+        prepare_update(kind, &mut new, &old);
+    }
+    if fields == Fields::Track {
+        let (api_version, time) = (writer.api_version(), state.clock.text());
+        let subresource = writer.subresource.as_deref().filter(|name| *name != "finalize");
+        let manager = Manager { name: &writer.manager, api_version: &api_version, subresource, time: &time };
+        track(Some(&old), &mut new, &writer.version().schema, manager);
+    }
+    let (namespace, name) = (meta(&old, "namespace").to_owned(), meta(&old, "name").to_owned());
+    let review = Review {
+        operation: Operation::Update,
+        user: &writer.user,
+        kind,
+        version: &writer.version().name,
+        subresource: writer.subresource.as_deref(),
+        namespace: &namespace,
+        name: &name,
+        object: Some(&new),
+        old: Some(&old),
+        options: &json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        dry_run: writer.dry_run,
+    };
+    admission::admit(state, &review)?;
+    let mut causes = writer.version().schema.validate(&new);
+    let rules = validate(kind, &new, Some(&old));
+    // The API server checks the metadata of an update twice: once for all kinds, once for this one.
+    causes.extend(rules.iter().filter(|cause| cause.field.starts_with("metadata.")).cloned());
+    causes.extend(rules);
+    if !causes.is_empty() {
+        return Err(ApiError::invalid(&kind.qualified(), &name, causes));
+    }
+    count_generation(kind, &old, &mut new);
+    if is_released(kind, &new) {
+        if !writer.dry_run {
+            state.remove(&kind.id, &namespace, &name);
+        }
+        return Ok(Written { object: new, created: false, warnings });
+    }
+    keep_times(&old, &mut new);
+    if new == old {
+        return Ok(Written { object: old, created: false, warnings });
+    }
+    let object = create::store(state, writer, new)?;
+    Ok(Written { object, created: false, warnings })
+}
+
+/// Takes from the new object what the request may change, and the rest from the old one.
+fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
+    let kind = &writer.kind;
+    let set = |object: &mut Value, field: &str, value: &Value| match object.as_object_mut() {
+        Some(fields) if value.is_null() => drop(fields.remove(field)),
+        Some(fields) => drop(fields.insert(field.to_owned(), value.clone())),
+        None => {}
+    };
+    match writer.subresource.as_deref() {
+        Some("finalize") => {
+            let mut object = old.clone();
+            if object["spec"].is_null() {
+                object["spec"] = json!({});
+            }
+            set(&mut object["spec"], "finalizers", &new["spec"]["finalizers"]);
+            new = object;
+        }
+        Some("status") => {
+            let mut object = old.clone();
+            set(&mut object, "status", &new["status"]);
+            if kind.crd.is_some() {
+                set(&mut object["metadata"], "managedFields", &new["metadata"]["managedFields"]);
+            } else {
+                object["metadata"] = new["metadata"].take();
+                // What strategies put back: of Deployments the labels, of Pods the owners.
+                let kept = match (kind.group(), &*kind.id.plural) {
+                    ("apps", "deployments") => "labels",
+                    ("", "pods") => "ownerReferences",
+                    _ => "uid",
+                };
+                set(&mut object["metadata"], kept, &old["metadata"][kept]);
+            }
+            new = object;
+        }
+        _ if writer.version().status => set(&mut new, "status", &old["status"]),
+        _ => {}
+    }
+    for field in ["uid", "name", "namespace"] {
+        // What the client says of these is checked, where it says anything.
+        if meta(&new, field).is_empty() {
+            set(&mut new["metadata"], field, &old["metadata"][field]);
+        }
+    }
+    for field in ["generation", "resourceVersion", "creationTimestamp"] {
+        set(&mut new["metadata"], field, &old["metadata"][field]);
+    }
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        // A deletion cannot be undone, whatever the client says.
+        set(&mut new["metadata"], field, &old["metadata"][field]);
+    }
+    create::drop_empty(metadata_mut(&mut new));
+    new
+}
+
+/// The generation rises with every change of what is wanted: of everything but metadata and status.
+fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
+    if !create::has_generation(kind) {
+        return;
+    }
+    let has_status = kind.versions.iter().any(|version| version.status);
+    let differs = |one: &Value, other: &Value| {
+        let fields = |object: &Value| object.as_object().cloned().unwrap_or_default();
+        let (one, other) = (fields(one), fields(other));
+        let counts = |key: &str| match key {
+            "apiVersion" | "kind" | "metadata" => false,
+            "status" => !has_status,
+            _ => true,
+        };
+        one.keys().chain(other.keys()).any(|key| counts(key) && one.get(key) != other.get(key))
+    };
+    if differs(old, new) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        metadata_mut(new).insert("generation".to_owned(), generation.into());
+    }
+}
+
+/// Whether nothing holds an object any more that is marked for deletion.
+pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
+    let namespace = kind.is("", "namespaces");
+    let held = namespace && object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    let graceful = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+    is_deleting(object) && !held && !graceful && meta_list(object, "finalizers").next().is_none()
+}
