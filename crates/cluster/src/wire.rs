@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::Uid;
-use billhook_plan::Observed;
+use billhook_objects::{GroupKind, Uid};
+use billhook_plan::{Observed, Owner};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, IgnoredAny},
@@ -105,12 +105,22 @@ struct Metadata {
     labels: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<IgnoredAny>,
-    owner_references: Option<Vec<Owner>>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
 #[derive(Deserialize)]
-struct Owner {
+#[serde(rename_all = "camelCase")]
+struct OwnerReference {
+    api_version: String,
+    kind: String,
     uid: Uid,
+}
+
+impl From<OwnerReference> for Owner {
+    fn from(reference: OwnerReference) -> Self {
+        let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { kind: GroupKind::new(group, reference.kind), uid: reference.uid }
+    }
 }
 
 impl From<Object> for Meta {
@@ -124,7 +134,7 @@ impl From<Object> for Meta {
             labels: meta.labels.unwrap_or_default(),
             finalizers: meta.finalizers.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
-            owners: meta.owner_references.unwrap_or_default().into_iter().map(|owner| owner.uid).collect(),
+            owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
         })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
 
 use crate::{
-    Catalogs, Collection, INVENTORY_LABEL, Listed, Listing, Node, Note, NoteCode, Observed, Plan, Query, Resource,
-    Select, Severity, Snapshot, Work,
+    Catalogs, Collection, INVENTORY_LABEL, Listed, Listing, Node, Note, NoteCode, Observed, Owner, Plan, Query,
+    Resource, Select, Severity, Snapshot, Work,
     counts::{Counts, some_of},
     delete::own_of_every_namespace,
     groups::is_crd,
@@ -186,6 +186,7 @@ impl<'a> World<'a> {
         own.extend(items.iter().filter(|(_, item)| is_own(item)).map(|(uid, _)| *uid));
         let mut world = Self { items, own };
         world.add_endpoints(plan);
+        world.add_garbage(listings);
         world.add_owned();
         world
     }
@@ -206,12 +207,32 @@ impl<'a> World<'a> {
         self.own.extend(endpoints);
     }
 
+    /// What Kubernetes collects as garbage goes by itself: its owners are gone, though their kinds were listed. It is there
+    /// for a while after a deletion that was cut off.
+    fn add_garbage(&mut self, listings: &[&'a Listing]) {
+        let listed: HashSet<(&GroupKind, Option<&str>)> = listings
+            .iter()
+            .filter(|Listing { query, found }| query.select == Select::All && matches!(found, Listed::Items { .. }))
+            .map(|Listing { query, .. }| (&query.resource.kind, query.namespace.as_deref()))
+            .collect();
+        let is_gone = |owner: &Owner, namespace: Option<&str>| {
+            !self.items.contains_key(&owner.uid)
+                && [None, namespace].iter().any(|namespace| listed.contains(&(&owner.kind, *namespace)))
+        };
+        let is_garbage = |Item { object, .. }: &Item<'_>| {
+            let gone = |owner: &Owner| is_gone(owner, object.namespace.as_deref());
+            !object.owners.is_empty() && object.owners.iter().all(gone)
+        };
+        let garbage: Vec<&Uid> = self.items.iter().filter(|(_, item)| is_garbage(item)).map(|(uid, _)| *uid).collect();
+        self.own.extend(garbage);
+    }
+
     /// What is owned by something of ours, directly or not, is not foreign: ReplicaSets, Pods, EndpointSlices.
     fn add_owned(&mut self) {
         let mut dependents: HashMap<&Uid, Vec<&'a Uid>> = HashMap::new();
         for (uid, item) in &self.items {
             for owner in &item.object.owners {
-                dependents.entry(owner).or_default().push(uid);
+                dependents.entry(&owner.uid).or_default().push(uid);
             }
         }
         let mut open: Vec<&Uid> = self.own.iter().copied().collect();

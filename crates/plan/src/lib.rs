@@ -27,7 +27,7 @@ pub use model::{
     Operation, PLAN_FORMAT, Plan, QueryId, Severity, Uncovered, Work,
 };
 pub use request::{ApplyRequest, Catalogs, DeleteRequest, Wanted};
-pub use snapshot::{Listed, Listing, Observed, Query, Resource, Select, Snapshot};
+pub use snapshot::{Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
 
 #[cfg(test)]
 mod tests;

@@ -90,9 +90,19 @@ pub struct Observed {
     /// Whether it carries a `deletionTimestamp`.
     #[serde(default)]
     pub deleting: bool,
-    /// The UIDs of its owners.
+    /// Its owners.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub owners: Vec<Uid>,
+    pub owners: Vec<Owner>,
+}
+
+/// An owner of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Its kind.
+    pub kind: GroupKind,
+    /// Which object.
+    pub uid: Uid,
 }
 
 impl Observed {

@@ -69,7 +69,8 @@ async fn a_list_is_read_page_by_page_and_begins_anew_when_its_token_expires() {
             let mut last = object("a", "1", 1);
             last["metadata"]["finalizers"] = json!(["x/y"]);
             last["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
-            last["metadata"]["ownerReferences"] = json!([{"uid": "o", "name": "n"}]);
+            last["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "ConfigMap", "uid": "o", "name": "n"}]);
             last["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:a": {}}}]);
             ok(json!({"metadata": {"resourceVersion": "7"}, "items": [last]}))
         }
@@ -78,7 +79,7 @@ async fn a_list_is_read_page_by_page_and_begins_anew_when_its_token_expires() {
     assert_eq!(names(&found[0].found), ["a", "b"]);
     let Listed::Items { resource_version, items } = &found[0].found else { panic!() };
     assert_eq!(resource_version.as_deref(), Some("7"));
-    assert!(items[0].deleting && items[0].finalizers == ["x/y"] && items[0].owners == [Uid::new("o")]);
+    assert!(items[0].deleting && items[0].finalizers == ["x/y"] && items[0].owners[0].uid == Uid::new("o"));
     assert_eq!(log.lines().len(), 4);
     assert_eq!(log.lines()[0], "GET /api/v1/namespaces/a/configmaps?limit=500");
     assert_eq!(cluster.requests().list, 4);

@@ -46,6 +46,21 @@ fn what_is_ours_or_kubernetes_own_is_not_foreign() {
 }
 
 #[test]
+fn garbage_goes_by_itself() {
+    let live = [
+        NAMESPACE,
+        "Secret/m/of-gone owner=ConfigMap/gone",
+        "ConfigMap/m/of-that owner=Secret/uid-Secret/m/of-gone",
+        // Nobody has listed the kind of this one's owner.
+        "Secret/m/of-unknown owner=Node/gone",
+        "ConfigMap/m/there uid=there",
+        "Secret/m/of-two owner=ConfigMap/gone owner=ConfigMap/there",
+    ];
+    let note = "dangerous foreign-objects: deleting Namespace/m takes 3 objects along that the release did not create: 1 ConfigMap, 2 Secret";
+    check(&["Namespace/m uid=ns"], &[], &live, &[note]);
+}
+
+#[test]
 fn an_inventory_is_foreign_unless_it_is_our_own() {
     let live = [
         "Namespace/app uid=ns ours",

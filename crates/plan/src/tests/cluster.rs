@@ -115,7 +115,12 @@ impl Cluster {
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),
                 Some(("fin", finalizer)) => object.finalizers.push(finalizer.into()),
-                Some(("owner", uid)) => object.owners.push(Uid::new(uid)),
+                // `owner=d`, or `owner=Deployment.apps/d` where its kind matters.
+                Some(("owner", owner)) => {
+                    let (kind, uid) = owner.split_once('/').unwrap_or(("Owner", owner));
+                    let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+                    object.owners.push(Owner { kind: GroupKind::new(group, kind), uid: Uid::new(uid) });
+                }
                 Some((label, value)) => drop(object.labels.insert(label.into(), value.into())),
                 None => panic!("{word}"),
             }
