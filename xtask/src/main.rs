@@ -1,7 +1,6 @@
 //! What people run while developing: `cargo xtask <command>`. One file per command.
 
 mod bench;
-mod demo;
 mod dist;
 mod test;
 mod testbed;
@@ -21,7 +20,6 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Bench(bench::Args),
-    Demo(demo::Args),
     Dist(dist::Args),
     Test(test::Args),
     Testbed(testbed::Args),
@@ -29,7 +27,6 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Task::Demo(args) => demo::run(args),
         Task::Dist(args) => dist::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Test(args) => test::run(args),

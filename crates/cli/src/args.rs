@@ -24,6 +24,7 @@ Examples:
   billhook plan delete shop                show what its deletion would do, in order
   billhook delete shop                     delete it, group by group, until all is gone
   billhook status shop                     show what is there and what blocks it
+  billhook demo                            show all of this, with nothing installed
 
 Exit codes:
   0  done, and verified
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Status(commands::status::Status),
     List(commands::list::List),
     Validate(commands::validate::Validate),
+    Sandbox(commands::sandbox::Sandbox),
+    Demo(commands::demo::Demo),
     Completion(commands::completion::Completion),
 }
 
@@ -48,6 +51,9 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
+    /// Work on a fresh Kubernetes API server in memory, in place of a cluster
+    #[arg(long, global = true)]
+    pub(crate) sandbox: bool,
     /// The kubeconfig file, in place of $KUBECONFIG
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<String>,

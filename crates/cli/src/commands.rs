@@ -3,9 +3,11 @@
 pub(crate) mod apply;
 pub(crate) mod completion;
 pub(crate) mod delete;
+pub(crate) mod demo;
 pub(crate) mod list;
 pub(crate) mod operate;
 pub(crate) mod plan;
+pub(crate) mod sandbox;
 pub(crate) mod status;
 pub(crate) mod validate;
 
@@ -62,6 +64,8 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
+        Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,
+        Command::Demo(args) => interrupts.unless(demo::run(session, args)).await,
         Command::Completion(args) => Ok(completion::run(session, &args)),
     }
 }

@@ -12,6 +12,7 @@ mod input;
 mod output;
 mod render;
 mod report;
+mod sandbox;
 mod session;
 
 use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, sync::Arc};

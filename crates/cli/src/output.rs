@@ -120,6 +120,11 @@ impl Printer {
         self.write(&self.0.out, &format!("{text}{end}"));
     }
 
+    /// Prints a piece of the results as it is.
+    pub(crate) fn raw(&self, piece: &str) {
+        self.write(&self.0.out, piece);
+    }
+
     /// Prints a result as JSON on one line.
     pub(crate) fn json_line<T: serde::Serialize>(&self, value: &T) {
         if let Ok(line) = serde_json::to_string(value) {

@@ -20,6 +20,7 @@ use crate::{
     config,
     error::{CommandError, Exit},
     output::Printer,
+    sandbox,
 };
 
 /// What every command needs.
@@ -90,8 +91,11 @@ impl Session {
         self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Connects to the cluster that flags, kubeconfig and environment name. No request is sent yet.
+    /// Connects to the cluster that flags, kubeconfig and environment name, or to a sandbox. No request is sent yet.
     pub(crate) async fn connection(&self) -> Result<Connection, CommandError> {
+        if self.common.sandbox {
+            return sandbox::connection(self).await;
+        }
         let config = config::load(self).await?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = config.cluster_url.to_string();
         let namespace = self.common.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -100,6 +104,9 @@ impl Session {
 
     /// Connects to the clusters of `--target NAME=KUBECONFIG[#CONTEXT]`.
     pub(crate) async fn targets(&self, targets: &[Target]) -> Result<BTreeMap<String, Cluster>, CommandError> {
+        if self.common.sandbox && !targets.is_empty() {
+            return Err(CommandError::input("--sandbox is the only cluster of a call: it goes without --target"));
+        }
         let mut clusters = BTreeMap::new();
         for Target { name, kubeconfig, context } in targets {
             let options = KubeConfigOptions { context: context.clone(), cluster: None, user: None };
@@ -111,7 +118,8 @@ impl Session {
         Ok(clusters)
     }
 
-    fn options(&self) -> Options {
+    /// How requests are sent.
+    pub(crate) fn options(&self) -> Options {
         const NO_LIMIT: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
         let mut options = Options::default();
         if let Some(timeout) = self.common.request_timeout {

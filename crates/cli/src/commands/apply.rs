@@ -56,15 +56,10 @@ pub(crate) struct What {
     /// Take up objects that exist and belong to nobody
     #[arg(long)]
     adopt: bool,
-    /// Wait until all is ready [default: true]
+    /// Wait until all is ready [default: true; false with --sandbox, where no pods run]
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    #[arg(
-        default_value = "true",
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
-    wait: bool,
+    #[arg(default_missing_value = "true", hide_possible_values = true)]
+    wait: Option<bool>,
     /// Delete what the last version had and this one lacks [default: true]
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
@@ -116,7 +111,7 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
         policy,
         adopt: what.adopt,
         prune: what.prune,
-        wait: what.wait,
+        wait: what.wait.unwrap_or(!session.common.sandbox),
         create_namespace: what.create_namespace,
         propagation: Propagation::from(what.cascade),
         notes,
@@ -129,6 +124,9 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
 /// Runs the command.
 pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Apply) -> Result<Exit, CommandError> {
     let force_conflicts = args.what.force_conflicts;
+    if session.common.sandbox && args.what.wait.is_none() {
+        session.printer.err("no pods run in a sandbox: readiness is not waited for (--wait waits all the same)");
+    }
     let planned = interrupts.unless(plan(session, args.what)).await?;
     let Planned { prepared, clusters, item_timeout } = planned;
     match args.dry_run {

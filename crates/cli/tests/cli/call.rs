@@ -8,6 +8,7 @@ use std::{
 };
 
 use billhook::{Cluster, World};
+use tokio::{runtime::Runtime, sync::mpsc};
 
 /// A cluster that nobody ever asks: input is looked at before the first request.
 const KUBECONFIG: &str = "
@@ -56,24 +57,46 @@ impl Place {
     }
 
     pub fn call_as(&self, program: &str, args: &str, stdin: &str) -> Called {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        self.call_on(&runtime, program, args, stdin)
+    }
+
+    /// Calls the program on a clock that is not paused: sockets do not wait for a paused one.
+    pub fn call_in_real_time(&self, args: &str) -> Called {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        self.call_on(&runtime, "billhook", args, "")
+    }
+
+    fn call_on(&self, runtime: &Runtime, program: &str, args: &str, stdin: &str) -> Called {
         let (out, err) = (Shared::default(), Shared::default());
-        let (_interrupt, interrupts) = tokio::sync::mpsc::channel(1);
-        let world = World {
+        let (_interrupt, interrupts) = mpsc::channel(1);
+        let world = self.world(program, args, stdin, (out.clone(), err.clone()), interrupts);
+        let exit = runtime.block_on(billhook::run(world));
+        Called { exit, out: out.text(), err: err.text() }
+    }
+
+    /// What a call gets.
+    pub fn world(
+        &self,
+        program: &str,
+        args: &str,
+        stdin: &str,
+        (out, err): (Shared, Shared),
+        interrupts: mpsc::Receiver<()>,
+    ) -> World {
+        World {
             args: std::iter::once(program).chain(args.split_whitespace()).map(Into::into).collect(),
             env: BTreeMap::from([("KUBECONFIG".to_owned(), "kubeconfig".to_owned())]),
             directory: self.folder().to_owned(),
             stdin: Box::new(Cursor::new(stdin.to_owned())),
             stdin_terminal: false,
-            stdout: Box::new(out.clone()),
+            stdout: Box::new(out),
             stdout_terminal: false,
-            stderr: Box::new(err.clone()),
+            stderr: Box::new(err),
             stderr_terminal: false,
             interrupts,
             connect: Arc::new(Cluster::connect),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        let exit = runtime.block_on(billhook::run(world));
-        Called { exit, out: out.text(), err: err.text() }
+        }
     }
 }
 

@@ -7,4 +7,5 @@ mod test_arguments;
 mod test_input;
 mod test_plan;
 mod test_report;
+mod test_sandbox;
 mod test_validate;
