@@ -1,0 +1,122 @@
+//! Every sequence under `conformance/` is a test: replayed on a real control plane and on the sandbox.
+//!
+//! `BILLHOOK_CONFORMANCE` chooses the servers: `both` (as without it), `real` or `sandbox` alone, which then must answer
+//! as recorded, or `twice`: the real one two times, which shows that nothing is compared that differs by nature.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use billhook_sandbox::{self as sandbox, Options, Sandbox};
+use billhook_testkit::{
+    conformance::{Clients, Played, Sequence, differences, play},
+    control_plane::{ControlPlane, User},
+    scenario::ControlPlanes,
+};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Fewer requests than this show too little.
+const REQUESTS_AT_LEAST: usize = 180;
+
+#[derive(Clone, Copy, Debug)]
+enum Server {
+    Real,
+    Sandbox,
+}
+
+fn main() -> Result<()> {
+    let mut arguments = Arguments::from_args();
+    // Most of the time is spent waiting for controllers.
+    arguments.test_threads.get_or_insert(8);
+    let servers: &'static [Server] = match std::env::var("BILLHOOK_CONFORMANCE").as_deref().unwrap_or("both") {
+        "both" => &[Server::Real, Server::Sandbox],
+        "real" => &[Server::Real],
+        "sandbox" => &[Server::Sandbox],
+        "twice" => &[Server::Real, Server::Real],
+        other => bail!("BILLHOOK_CONFORMANCE is {other}: both, real, sandbox or twice"),
+    };
+    let lab = Arc::new(ControlPlanes::default());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    let mut files: Vec<_> = folder.read_dir()?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let (mut trials, mut names, mut requests) = (Vec::new(), Vec::new(), 0);
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
+        let stem = file.file_stem().unwrap_or_default().display();
+        for sequence in Sequence::load(file)? {
+            requests += sequence.requests.len();
+            names.push(sequence.name.clone());
+            let lab = Arc::clone(&lab);
+            let trial = Trial::test(format!("{stem}/{}", sequence.name), move || check(&sequence, servers, &lab));
+            trials.push(trial);
+        }
+    }
+    trials.push(Trial::test("recording", move || check_recording(&names, requests).map_err(failed)));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    lab.close();
+    conclusion.exit();
+}
+
+fn check(sequence: &Sequence, servers: &[Server], lab: &ControlPlanes) -> Result<(), Failed> {
+    let mut all = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        let slug = format!("{}-{}", ["c", "d"][at], sequence.name);
+        all.push(play_on(*server, sequence, &slug, lab).map_err(failed)?);
+    }
+    let mut said = Vec::new();
+    for (server, played) in servers.iter().zip(&all) {
+        said.extend(played.wrong.iter().map(|mistake| format!("{server:?}: {mistake}")));
+    }
+    if let [left, right] = &all[..] {
+        said.extend(differences(sequence, left, right).iter().map(ToString::to_string));
+    }
+    if said.is_empty() { Ok(()) } else { Err(said.join("\n").into()) }
+}
+
+fn play_on(server: Server, sequence: &Sequence, slug: &str, lab: &ControlPlanes) -> Result<Played> {
+    match server {
+        Server::Real => {
+            let plane = if sequence.exclusive { lab.exclusive()? } else { lab.shared()? };
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let clients = Clients {
+                    admin: client(&plane, User::Admin).await?,
+                    restricted: client(&plane, User::Restricted).await?,
+                };
+                play(sequence, slug, &clients).await
+            })
+        }
+        Server::Sandbox => {
+            // One of its own for each sequence, on a clock that does not wait.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+            runtime.block_on(async {
+                let sandbox = Sandbox::start(Options::default().rbac(true));
+                let restricted = sandbox::User::new(User::Restricted.name(), Vec::<String>::new());
+                let clients = Clients {
+                    admin: sandbox.client(sandbox::User::admin(), ""),
+                    restricted: sandbox.client(restricted, ""),
+                };
+                play(sequence, slug, &clients).await
+            })
+        }
+    }
+}
+
+async fn client(plane: &ControlPlane, user: User) -> Result<kube::Client> {
+    let mut config = plane.client_config(user).await?;
+    // Every answer counts, a 503 as well.
+    config.default_retry = false;
+    kube::Client::try_from(config).context("make a client")
+}
+
+/// Names are told apart by what they begin with, and nothing has been lost.
+fn check_recording(names: &[String], requests: usize) -> Result<()> {
+    for name in names {
+        let same = names.iter().filter(|other| other.contains(name.as_str())).count();
+        ensure!(same == 1, "{name} is part of the name of another sequence");
+    }
+    ensure!(requests >= REQUESTS_AT_LEAST, "{requests} requests, and {REQUESTS_AT_LEAST} are wanted");
+    Ok(())
+}
+
+fn failed(error: anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
