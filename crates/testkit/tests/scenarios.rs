@@ -1,32 +1,73 @@
-//! Every file under `scenarios/` is a test: played against a real control plane.
+//! Every file under `scenarios/` is a test, played twice: on the sandbox and against a real control plane, with the same
+//! expectations.
+
+mod common;
 
 use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use billhook_testkit::scenario::{Lab, Scenario, play};
+use billhook_testkit::scenario::{ControlPlanes, Lab, Scenario, play};
 use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::time::Instant;
 
 fn main() {
     let mut arguments = Arguments::from_args();
     // Each scenario waits most of its time; more at once than this only slows the one control plane they share.
     arguments.test_threads.get_or_insert(4);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let lab = Arc::new(Lab::default());
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    files.sort();
-    let mut trials: Vec<_> = files.iter().map(|file| trial(&root, file, &lab)).collect();
-    let stems: Vec<_> = files.iter().filter_map(|file| file.file_stem()?.to_str().map(str::to_owned)).collect();
+    let files = common::scenarios();
+    let labs = [("sandbox", Arc::new(Lab::Sandbox)), ("control-plane", Arc::new(Lab::Real(ControlPlanes::default())))];
+    let results = Results::default();
+    let mut trials = Vec::new();
+    for (column, lab) in &labs {
+        trials.extend(files.iter().filter_map(|(name, file)| trial(column, name, file, lab, &results)));
+        trials.extend(WRONG.iter().map(|(name, steps, why)| {
+            let lab = Arc::clone(lab);
+            Trial::test(format!("{column}/wrong/{name}"), move || check_wrong(name, steps, why, &lab))
+        }));
+    }
+    let stems: Vec<_> = files.iter().filter_map(|(_, file)| file.file_stem()?.to_str().map(str::to_owned)).collect();
     trials.push(Trial::test("names", move || check_names(&stems)));
-    trials.extend(WRONG.iter().map(|(name, steps, why)| {
-        let lab = Arc::clone(&lab);
-        Trial::test(format!("wrong/{name}"), move || check_wrong(name, steps, why, &lab))
-    }));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    lab.close();
+    if let Lab::Real(planes) = &*labs[1].1 {
+        planes.close();
+    }
+    common::say(&results.table());
     conclusion.exit();
+}
+
+/// How a scenario ended in each column.
+#[derive(Clone, Default)]
+struct Results(Arc<Mutex<BTreeMap<String, Row>>>);
+
+/// By column: whether it ended well, and how long it took.
+type Row = BTreeMap<String, (bool, Duration)>;
+
+impl Results {
+    fn add(&self, name: String, column: String, well: bool, took: Duration) {
+        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        results.entry(name).or_default().insert(column, (well, took));
+    }
+
+    /// Both columns side by side.
+    fn table(&self) -> String {
+        let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if results.is_empty() {
+            return String::new();
+        }
+        let mut text = format!("{:<52} {:>16} {:>16}\n", "scenario", "sandbox", "control plane");
+        for (name, columns) in results.iter() {
+            let shown = |column: &str| match columns.get(column) {
+                None => "-".to_owned(),
+                Some((well, took)) => format!("{} {:.2} s", if *well { "ok" } else { "FAILED" }, took.as_secs_f64()),
+            };
+            text += &format!("{name:<52} {:>16} {:>16}\n", shown("sandbox"), shown("control-plane"));
+        }
+        text
+    }
 }
 
 /// What every wrong scenario begins with. Both objects of the first group take their time.
@@ -116,37 +157,34 @@ fn check_wrong(name: &str, steps: &str, why: &str, lab: &Lab) -> Result<(), Fail
     let folder = tempfile::tempdir()?;
     let file = folder.path().join(format!("wrong-{name}.yaml"));
     std::fs::write(&file, format!("{GIVEN}{}", steps.trim_start_matches('\n')))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let played = Scenario::load(&file).and_then(|scenario| runtime.block_on(play(&scenario, lab)));
+    let played = Scenario::load(&file).and_then(|scenario| play(&scenario, lab));
     let why = why.replace("$S", &format!("s-wrong-{name}"));
     match played {
         Ok(()) => Err("it passed".into()),
         Err(error) if format!("{error:#}").contains(&why) => Ok(()),
-        Err(error) => Err(format!("it failed for another reason than {why:?}: {}", explain(&error)).into()),
+        Err(error) => Err(format!("it failed for another reason than {why:?}: {}", common::explain(&error)).into()),
     }
 }
 
-fn trial(root: &Path, file: &Path, lab: &Arc<Lab>) -> Trial {
-    let name = file.strip_prefix(root).unwrap_or(file).with_extension("").display().to_string();
+/// A scenario in a column; none where only the other one can play it.
+fn trial(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &Results) -> Option<Trial> {
     let scenario = Scenario::load(file);
+    if matches!(&**lab, Lab::Real(_)) && scenario.as_ref().is_ok_and(Scenario::needs_sandbox) {
+        return None;
+    }
     let missing = scenario.as_ref().map(Scenario::missing_fixtures).unwrap_or_default();
-    let lab = Arc::clone(lab);
-    let trial = Trial::test(name, move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let played = scenario.and_then(|scenario| runtime.block_on(play(&scenario, &lab)));
-        played.map_err(|error| Failed::from(explain(&error)))
+    let (lab, results, row) = (Arc::clone(lab), results.clone(), (name.to_owned(), column.to_owned()));
+    let trial = Trial::test(format!("{column}/{name}"), move || {
+        let begun = Instant::now();
+        let played = scenario.and_then(|scenario| play(&scenario, &lab));
+        results.add(row.0, row.1, played.is_ok(), begun.elapsed());
+        played.map_err(|error| Failed::from(common::explain(&error)))
     });
-    match missing.first() {
+    Some(match missing.first() {
         // Not green: nothing was shown.
         Some(missing) => trial.with_kind(format!("ignored: {missing} is not there")).with_ignored_flag(true),
         None => trial,
-    }
-}
-
-/// What went wrong first, where it happened and what was printed below.
-fn explain(error: &anyhow::Error) -> String {
-    let causes: Vec<_> = error.chain().map(ToString::to_string).collect();
-    causes.into_iter().rev().collect::<Vec<_>>().join("\n")
+    })
 }
 
 /// Scenarios tell their objects by their names: none may be found in another one.
@@ -162,15 +200,4 @@ fn check_names(stems: &[String]) -> Result<(), Failed> {
         }
     }
     Ok(())
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in folder.read_dir().into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "yaml") {
-            files.push(path);
-        }
-    }
 }

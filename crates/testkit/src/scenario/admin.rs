@@ -1,6 +1,6 @@
 //! What somebody else does to a cluster: plain requests that share no code with billhook's own.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use billhook_objects::{ApiVersion, GroupKind, ObjectKey};
@@ -28,6 +28,11 @@ impl Admin {
     /// Makes one from a client; objects that name no namespace lie in this one.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), known: Arc::default() }
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Creates the objects of a YAML stream in order; waits until a CRD is Established.
@@ -190,15 +195,14 @@ impl Admin {
         Ok(Api::all_with(self.client.clone(), &resource).list(&ListParams::default()).await?.items)
     }
 
-    /// All objects of all kinds that can be listed, as `Kind.group/namespace/name`, but for what comes and goes by
-    /// itself (events, leases, endpoints of the API server).
+    /// All objects of all kinds that can be listed, but for what comes and goes by itself: events and leases.
     ///
     /// # Errors
     ///
     /// When the server does not answer.
-    pub async fn everything(&self) -> Result<Vec<String>> {
+    pub async fn everything(&self) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
-        let mut all = Vec::new();
+        let mut all = BTreeMap::new();
         for (resource, capabilities) in discovery.groups().flat_map(|group| group.recommended_resources()) {
             if !capabilities.supports_operation("list") || matches!(resource.kind.as_str(), "Event" | "Lease") {
                 continue;
@@ -207,11 +211,10 @@ impl Admin {
                 Api::<DynamicObject>::all_with(self.client.clone(), &resource).list(&ListParams::default()).await;
             let kind = GroupKind::new(&resource.group, &resource.kind);
             let list = list.with_context(|| format!("list {kind}"))?;
-            all.extend(list.items.iter().map(|object| {
-                ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any()).to_string()
+            all.extend(list.items.into_iter().map(|object| {
+                (ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any()), object)
             }));
         }
-        all.sort();
         Ok(all)
     }
 
@@ -237,15 +240,6 @@ impl Admin {
     pub async fn all(&self, kind: &GroupKind) -> Result<Api<DynamicObject>> {
         let (resource, _) = self.resolve(kind).await?;
         Ok(Api::all_with(self.client.clone(), &resource))
-    }
-
-    /// An interface for objects of a kind where one of them lies.
-    ///
-    /// # Errors
-    ///
-    /// When the kind is not served.
-    pub async fn beside(&self, kind: &GroupKind, object: &DynamicObject) -> Result<Api<DynamicObject>> {
-        self.api(&ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any())).await
     }
 
     async fn resolve(&self, kind: &GroupKind) -> Result<(ApiResource, ApiCapabilities)> {
@@ -275,6 +269,14 @@ impl std::fmt::Display for NotServed {
 }
 
 impl std::error::Error for NotServed {}
+
+/// Whether an object is a scenario's own: its name, its namespace or its API group says so.
+pub(super) fn is_of(key: &ObjectKey, slug: &str) -> bool {
+    [Some(&key.name), key.namespace.as_ref(), Some(&key.kind.group)]
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains(slug))
+}
 
 /// Reads `Kind.group` or `Kind`.
 pub(super) fn parse_kind(text: &str) -> GroupKind {

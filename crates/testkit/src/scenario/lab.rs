@@ -1,20 +1,147 @@
-//! Control planes for scenarios: one that they share, a second one, and some of their own for those that break things.
+//! Clusters for scenarios: sandboxes, or real control planes: one that they share, a second one, and some of their own
+//! for those that break things.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Result;
+use billhook::{Cluster, ClusterError, ClusterOptions};
+use billhook_sandbox::Sandbox;
+use kube::Client;
 
-use crate::control_plane::{ControlPlane, Options};
+use super::Scenario;
+use crate::control_plane::{ControlPlane, Options, User};
+
+/// Where scenarios play.
+pub enum Lab {
+    /// On sandboxes, each with some of its own, under a clock that skips what nobody waits for.
+    Sandbox,
+    /// On real control planes.
+    Real(ControlPlanes),
+}
+
+impl Lab {
+    /// Runs what is done with a scenario.
+    ///
+    /// # Errors
+    ///
+    /// When the work fails.
+    pub fn block_on<T>(&self, scenario: &Scenario, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all();
+        // A clock that does not wait for other processes lets them run into every time limit.
+        runtime.start_paused(matches!(self, Self::Sandbox) && !scenario.runs_programs());
+        runtime.build()?.block_on(work)
+    }
+
+    /// The cluster of a scenario.
+    pub(super) fn plane(&self, scenario: &Scenario) -> Result<Plane> {
+        Ok(match self {
+            Self::Sandbox => Plane::sandbox("own"),
+            Self::Real(planes) if scenario.exclusive => Plane::Real(planes.exclusive()?),
+            Self::Real(planes) => Plane::Real(planes.shared()?),
+        })
+    }
+
+    /// A second one.
+    pub(super) fn second(&self) -> Result<Plane> {
+        Ok(match self {
+            Self::Sandbox => Plane::sandbox("second"),
+            Self::Real(planes) => Plane::Real(planes.second()?),
+        })
+    }
+}
+
+/// A cluster on which a scenario plays.
+#[derive(Clone)]
+pub(super) enum Plane {
+    /// A sandbox, with the host that stands for it in a kubeconfig.
+    Sandbox(Sandbox, &'static str),
+    Real(Arc<ControlPlane>),
+}
+
+impl Plane {
+    fn sandbox(host: &'static str) -> Self {
+        let seed = host.bytes().map(u64::from).sum();
+        Self::Sandbox(Sandbox::start(billhook_sandbox::Options::default().rbac(true).seed(seed)), host)
+    }
+
+    /// A client of somebody else who may do everything.
+    pub(super) async fn admin(&self) -> Result<Client> {
+        match self {
+            Self::Sandbox(sandbox, _) => Ok(sandbox.client(billhook_sandbox::User::admin(), "")),
+            Self::Real(plane) => Ok(Client::try_from(plane.client_config(User::Admin).await?)?),
+        }
+    }
+
+    /// A kubeconfig with a context for each user.
+    pub(super) fn kubeconfig(&self) -> String {
+        let host = match self {
+            Self::Sandbox(_, host) => host,
+            Self::Real(plane) => return plane.kubeconfig().to_owned(),
+        };
+        let [admin, restricted] = [User::Admin, User::Restricted].map(User::name);
+        let user = |name: &str| format!("{{name: {name}, user: {{username: {name}, password: none}}}}");
+        let context = |name: &str| format!("{{name: {name}, context: {{cluster: sandbox, user: {name}}}}}");
+        format!(
+            "{{apiVersion: v1, kind: Config, clusters: [{{name: sandbox, cluster: {{server: 'http://{host}'}}}}], \
+             contexts: [{}, {}], users: [{}, {}]}}",
+            context(admin),
+            context(restricted),
+            user(admin),
+            user(restricted)
+        )
+    }
+
+    /// Nobody answers for so long, and until the server is ready again.
+    pub(super) async fn take_away(&self, how_long: Duration) -> Result<()> {
+        match self {
+            Self::Sandbox(sandbox, _) => {
+                sandbox.faults().take_away(how_long);
+                tokio::time::sleep(how_long).await;
+                Ok(())
+            }
+            Self::Real(plane) => {
+                plane.stop_api_server();
+                tokio::time::sleep(how_long).await;
+                let plane = Arc::clone(plane);
+                tokio::task::spawn_blocking(move || plane.start_api_server()).await?
+            }
+        }
+    }
+}
+
+/// Makes the clusters of a call, whose requests bear this client's name on sandboxes.
+pub(super) fn connect(
+    planes: &[Plane],
+    client: &str,
+    config: kube::Config,
+    options: ClusterOptions,
+) -> Result<Cluster, ClusterError> {
+    let host = config.cluster_url.host().unwrap_or_default();
+    let of = |plane: &Plane| match plane {
+        Plane::Sandbox(sandbox, of) if *of == host => Some(sandbox.clone()),
+        _ => None,
+    };
+    let Some(sandbox) = planes.iter().find_map(of) else { return Cluster::connect(config, options) };
+    let user = match config.auth_info.username.as_deref() {
+        Some("restricted") => billhook_sandbox::User::new("restricted", [""; 0]),
+        _ => billhook_sandbox::User::admin(),
+    };
+    Ok(Cluster::from_client(sandbox.client(user, client), options))
+}
 
 /// Starts control planes when a scenario first needs them, and ends them when the last scenario has let go.
 #[derive(Default)]
-pub struct Lab {
+pub struct ControlPlanes {
     shared: Mutex<Option<Arc<ControlPlane>>>,
     second: Mutex<Option<Arc<ControlPlane>>>,
 }
 
-impl Lab {
-    /// The control plane that most scenarios share.
+impl ControlPlanes {
+    /// The control plane that most share.
     ///
     /// # Errors
     ///
@@ -24,15 +151,11 @@ impl Lab {
     }
 
     /// The second cluster, shared too.
-    ///
-    /// # Errors
-    ///
-    /// When it does not start.
-    pub fn second(&self) -> Result<Arc<ControlPlane>> {
+    fn second(&self) -> Result<Arc<ControlPlane>> {
         Self::once(&self.second)
     }
 
-    /// A control plane for one scenario alone; it ends when the scenario lets go of it.
+    /// A control plane for one alone, which ends when it is let go of.
     ///
     /// # Errors
     ///

@@ -1,15 +1,19 @@
 //! Scenarios: behaviour as data. A file says what is there, which scripted controllers act, what is done, and what must
-//! come out; one runner plays it against a control plane. `CONTRIBUTING.md` shows how to write one.
+//! come out; one runner plays it on a sandbox and against a control plane. `CONTRIBUTING.md` shows how to write one.
 //!
 //! `$S` in any text of a scenario stands for a name of its own (the file's stem), so that scenarios can run side by
 //! side on one control plane: their namespaces, kinds and cluster-scoped objects must carry it. The namespace `$S` is
 //! made by the runner and is the current namespace of the kubeconfig.
 
 mod admin;
-mod controllers;
+mod call;
+mod console;
+pub mod disturb;
+mod faults;
 mod lab;
 mod observe;
 mod play;
+mod stage;
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +22,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use billhook_sandbox::actors::Script;
+use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
+use serde::Deserialize;
 use serde_json::Value;
 
 pub use admin::Admin;
-pub use controllers::run as run_controller;
-pub use lab::Lab;
+pub use faults::Fault;
+pub use lab::{ControlPlanes, Lab};
 pub use play::play;
 
 /// A scenario file.
@@ -35,12 +41,12 @@ pub struct Scenario {
     /// Set from the file's name: what `$S` stands for.
     #[serde(skip)]
     pub slug: String,
-    /// The text it was read from.
-    #[serde(skip)]
-    text: String,
     /// Whether calls need the `helm` program.
     #[serde(default)]
     pub helm: bool,
+    /// Whether calls need the `kubectl` program.
+    #[serde(default)]
+    pub kubectl: bool,
     /// Whether it needs a control plane of its own, since it stops servers or breaks discovery for all.
     #[serde(default)]
     pub exclusive: bool,
@@ -66,9 +72,9 @@ pub struct Scenario {
     /// Files that commands may name.
     #[serde(default)]
     pub files: BTreeMap<String, File>,
-    /// Scripted controllers that act all the time.
+    /// Stand-ins for operators, which act all the time.
     #[serde(default)]
-    pub controllers: Vec<Controller>,
+    pub controllers: Vec<Script>,
     /// What is done, in order.
     pub steps: Vec<Step>,
 }
@@ -113,6 +119,9 @@ pub struct Step {
     /// The arguments of a billhook call, split at spaces ('…' keeps words together).
     #[serde(default)]
     pub billhook: Option<String>,
+    /// A console session, which stands for a call and what is expected of it: `console.rs` says how it is written.
+    #[serde(default)]
+    pub console: Option<String>,
     /// What is piped into it.
     #[serde(default)]
     pub stdin: String,
@@ -138,15 +147,14 @@ pub struct Step {
     /// admission policy needs its time.
     #[serde(default)]
     pub until_deletable: BTreeMap<String, bool>,
-    /// The whole scenario is played again and again: this call is killed at its first request, at its second, and so
-    /// on until it ends before; then it is made once more, and what is expected holds for that one.
-    #[serde(default)]
-    pub killed_at_each_request: bool,
     /// What happens while the call runs.
     #[serde(default)]
     pub during: Vec<During>,
+    /// What goes wrong with its requests. A scenario with faults plays on the sandbox only.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
     /// The longest the step may take.
-    #[serde(default = "a_minute", deserialize_with = "duration")]
+    #[serde(default = "a_minute", with = "friendly::required")]
     pub within: Duration,
     /// What must come out.
     #[serde(default)]
@@ -158,7 +166,7 @@ pub struct Step {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct During {
     /// How long after the start, or after `when`.
-    #[serde(default, deserialize_with = "duration")]
+    #[serde(default, with = "friendly::required")]
     pub after: Duration,
     /// Only once this text was printed.
     #[serde(default)]
@@ -167,8 +175,11 @@ pub struct During {
     #[serde(default)]
     pub interrupt: bool,
     /// The API server goes away for this long.
-    #[serde(default, deserialize_with = "optional_duration")]
+    #[serde(default, with = "friendly::optional")]
     pub stop_server: Option<Duration>,
+    /// The server forgets its history. On the sandbox only.
+    #[serde(default)]
+    pub compact: bool,
     /// Objects that are created.
     #[serde(default)]
     pub create: String,
@@ -203,66 +214,15 @@ pub struct Expect {
     /// The most requests the call may send.
     pub requests_at_most: Option<u64>,
     /// The longest the call may take.
-    #[serde(deserialize_with = "optional_duration")]
+    #[serde(with = "friendly::optional")]
     pub at_most: Option<Duration>,
     /// The shortest the call may take.
-    #[serde(deserialize_with = "optional_duration")]
+    #[serde(with = "friendly::optional")]
     pub at_least: Option<Duration>,
     /// The same for the second cluster: objects that are not there at the end.
     pub absent_on_second: Vec<String>,
     /// Objects that are there on the second cluster at the end.
     pub stays_on_second: Vec<String>,
-}
-
-/// A scripted controller: a stand-in for an operator.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub enum Controller {
-    /// Removes a finalizer some time after an object was marked for deletion.
-    #[serde(rename_all = "camelCase")]
-    RemoveFinalizer {
-        /// `Kind.group` of the objects.
-        kind: String,
-        /// Which finalizer.
-        finalizer: String,
-        /// How long it takes.
-        #[serde(default, deserialize_with = "duration")]
-        after: Duration,
-        /// Act only while this object exists: the operator's own Deployment, say.
-        #[serde(default)]
-        while_exists: Option<String>,
-    },
-    /// Puts a finalizer (back) on each object.
-    #[serde(rename_all = "camelCase")]
-    AddFinalizer {
-        /// `Kind.group` of the objects.
-        kind: String,
-        /// Which finalizer.
-        finalizer: String,
-    },
-    /// Makes an object anew once it is gone.
-    #[serde(rename_all = "camelCase")]
-    Recreate {
-        /// The object, as `Kind.group/namespace/name`.
-        object: String,
-        /// How often; the labels are those it had if `keepLabels`.
-        #[serde(default = "once")]
-        times: u32,
-        /// Whether it keeps its labels.
-        #[serde(default)]
-        keep_labels: bool,
-    },
-    /// Reports this status on each object that has none of it yet.
-    #[serde(rename_all = "camelCase")]
-    ReportStatus {
-        /// `Kind.group` of the objects.
-        kind: String,
-        /// The status, merged.
-        status: Value,
-        /// How long it takes.
-        #[serde(default, deserialize_with = "duration")]
-        after: Duration,
-    },
 }
 
 impl Scenario {
@@ -275,27 +235,27 @@ impl Scenario {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| anyhow!("no file name"))?;
         let slug = format!("s-{stem}");
         let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        Self::parse(&slug, text).with_context(|| format!("read {}", path.display()))
+        Self::parse(&slug, &text).with_context(|| format!("read {}", path.display()))
     }
 
-    fn parse(slug: &str, text: String) -> Result<Self> {
+    fn parse(slug: &str, text: &str) -> Result<Self> {
         let own = text.replace("$S", slug);
         let documents = billhook_objects::yaml::parse(&own)?;
         let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("a scenario file holds one document"))?;
         let mut scenario: Self = serde_json::from_value(document.value)?;
         scenario.slug = slug.to_owned();
         scenario.check(&own)?;
-        scenario.text = text;
         Ok(scenario)
     }
 
-    /// The same once more, under another name.
-    fn again(&self, number: u64) -> Result<Self> {
-        Self::parse(&format!("{}-{number}", self.slug), self.text.clone())
+    /// Whether calls run programs of others.
+    pub fn runs_programs(&self) -> bool {
+        self.helm || self.kubectl || self.steps.iter().any(|step| step.console.is_some())
     }
 
-    fn is_killed(&self) -> bool {
-        self.steps.iter().any(|step| step.killed_at_each_request)
+    /// Whether something goes wrong in it that only the sandbox can be made to do.
+    pub fn needs_sandbox(&self) -> bool {
+        self.steps.iter().any(|step| !step.faults.is_empty() || step.during.iter().any(|during| during.compact))
     }
 
     /// Fixtures that it needs and that are not there.
@@ -306,17 +266,18 @@ impl Scenario {
 
     /// Refuses a scenario that could pass by accident.
     fn check(&self, text: &str) -> Result<()> {
-        ensure!(self.steps.iter().any(|step| step.billhook.is_some()), "no step calls billhook");
+        let calls = |step: &Step| step.billhook.is_some() || step.console.is_some();
+        ensure!(self.steps.iter().any(calls), "no step calls billhook or plays a console session");
         let last = self.steps.last().ok_or_else(|| anyhow!("a scenario without steps"))?;
-        ensure!(last.expect.looks() || self.leaves_nothing, "the last step expects nothing but an exit code");
+        let looks = last.expect.looks() || last.console.is_some() || self.leaves_nothing;
+        ensure!(looks, "the last step expects nothing but an exit code");
         ensure!(self.exclusive || !self.leaves_nothing, "leavesNothing needs an exclusive control plane");
         for step in &self.steps {
+            ensure!(step.billhook.is_none() || step.console.is_none(), "a step is a call or a console session");
             ensure!(
                 step.billhook.is_some() || step.expect.is_of_objects(),
                 "a step without a call expects one's outcome"
             );
-            let ordered = step.expect.gone.is_some() || step.expect.appeared.is_some();
-            ensure!(!(step.killed_at_each_request && ordered), "no order can be told of a call that is made twice");
             // What nobody ever makes is absent whatever happens: a name is misspelt if nothing else mentions it.
             for absent in step.expect.absent.iter().chain(&step.expect.absent_on_second) {
                 let seen = self.steps.iter().any(|step| step.expect.stays.contains(absent));
@@ -371,25 +332,6 @@ fn yes() -> bool {
     true
 }
 
-fn once() -> u32 {
-    1
-}
-
 fn a_minute() -> Duration {
     Duration::from_secs(60)
-}
-
-fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
-    let number: f64 = number.parse().map_err(D::Error::custom)?;
-    match unit {
-        "ms" => Ok(Duration::from_secs_f64(number / 1000.0)),
-        "s" => Ok(Duration::from_secs_f64(number)),
-        _ => Err(D::Error::custom(format!("{text}: expected something like 500ms or 2s"))),
-    }
-}
-
-fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    duration(from).map(Some)
 }

@@ -18,8 +18,7 @@ use tokio::task::JoinSet;
 
 use super::{
     Admin,
-    admin::{NotServed, parse_key},
-    controllers::is_of,
+    admin::{NotServed, is_of, parse_key},
 };
 
 /// When an object was first marked for deletion (or went without a mark), and when it went.

@@ -1,0 +1,123 @@
+//! One call of the program: what it is made of, what it printed and how it ended.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Result, bail, ensure};
+use billhook::{Cluster, World};
+
+use super::Expect;
+
+/// A call that can be made.
+pub(super) struct Call {
+    pub(super) world: World,
+    pub(super) stdout: Shared,
+    pub(super) stderr: Shared,
+    pub(super) sent: Sent,
+}
+
+/// The clusters that a call has connected to, which count its requests.
+#[derive(Clone, Default)]
+pub(super) struct Sent(Arc<Mutex<Vec<Cluster>>>);
+
+impl Sent {
+    pub(super) fn add(&self, cluster: Cluster) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|cluster| cluster.requests().total()).sum()
+    }
+
+    pub(super) fn writes(&self) -> u64 {
+        let clusters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = clusters.iter().map(|cluster| cluster.requests());
+        counts.map(|sent| sent.create + sent.update + sent.patch + sent.delete).sum()
+    }
+}
+
+/// What a call printed and how it ended.
+pub(super) struct Called {
+    pub(super) exit: u8,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) requests: u64,
+    /// Those among them that may change something.
+    pub(super) writes: u64,
+    pub(super) took: Duration,
+}
+
+impl Called {
+    pub(super) fn check(&self, expect: &Expect, line: &str) -> Result<()> {
+        ensure!(self.exit == expect.exit, "exit code {} instead of {}", self.exit, expect.exit);
+        let looks =
+            ["plan", "status", "list", "validate"].contains(&line.split_whitespace().next().unwrap_or_default());
+        let refused = expect.exit == 2 || expect.exit == 4;
+        ensure!(
+            self.writes == 0 || !(looks || refused),
+            "{} requests that write, and nothing may be touched",
+            self.writes
+        );
+        for (name, text, wanted) in
+            [("output", &self.stdout, &expect.stdout), ("error output", &self.stderr, &expect.stderr)]
+        {
+            for wanted in wanted {
+                ensure!(text.contains(wanted.as_str()), "standard {name} does not hold {wanted:?}");
+            }
+        }
+        for unwanted in &expect.silent {
+            ensure!(!self.stdout.contains(unwanted) && !self.stderr.contains(unwanted), "{unwanted:?} was printed");
+        }
+        if let Some(most) = expect.requests_at_most {
+            ensure!(self.requests <= most, "{} requests, at most {most} were allowed", self.requests);
+        }
+        if let Some(limit) = expect.at_most.filter(|limit| self.took > *limit) {
+            bail!("it took {:?}, longer than {limit:?}", self.took);
+        }
+        if let Some(limit) = expect.at_least.filter(|limit| self.took < *limit) {
+            bail!("it took {:?}, less than {limit:?}", self.took);
+        }
+        Ok(())
+    }
+
+    pub(super) fn shown(&self) -> String {
+        let Self { exit, stdout, stderr, requests, took, .. } = self;
+        format!("exit {exit}, {requests} requests, {took:.1?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
+    }
+}
+
+/// Splits a command line at spaces; '…' keeps words together.
+pub(super) fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (index, part) in line.split('\'').enumerate() {
+        if index % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// What a call prints, readable while it runs.
+#[derive(Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Shared {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,370 @@
+//! What a scenario comes to when something goes wrong: one request of one of its calls is disturbed on a sandbox, and
+//! what is there afterwards must be what is there after a quiet run.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use billhook::{Cluster, ClusterOptions};
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName};
+use billhook_sandbox::{
+    Sandbox, Verb,
+    faults::{Fault, Faults, Logged, Moment, Requests},
+};
+use serde_json::{Value, json};
+
+use super::{Lab, Scenario, Step, call::Called, lab::Plane, stage::Stage};
+
+/// How long controllers and stand-ins get to end what they began.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// The program is killed before its request is sent; then the same call is made again.
+    CrashBefore,
+    /// The program is killed after its request took effect and before the answer came; then the same call is made again.
+    CrashAfter,
+    /// The request is answered with 500.
+    InternalError,
+    /// The request is answered with 429.
+    TooManyRequests,
+    /// The request takes effect, and the answer is lost.
+    LostAnswer,
+    /// The list or watch is answered with 410.
+    Expired,
+    /// The watch ends after its first event.
+    CutWatch,
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::CrashBefore,
+        Self::CrashAfter,
+        Self::InternalError,
+        Self::TooManyRequests,
+        Self::LostAnswer,
+        Self::Expired,
+        Self::CutWatch,
+    ];
+
+    /// Whether the program is killed.
+    pub fn crashes(self) -> bool {
+        matches!(self, Self::CrashBefore | Self::CrashAfter)
+    }
+
+    /// Whether it can befall a request.
+    fn befalls(self, request: &Logged) -> bool {
+        match self {
+            Self::Expired => request.can_expire,
+            Self::CutWatch => request.verb == Verb::Watch,
+            // What changes nothing can be killed after as well as before.
+            Self::CrashAfter => request.verb.writes(),
+            _ => true,
+        }
+    }
+
+    fn fault(self) -> Fault {
+        match self {
+            Self::CrashBefore => Fault::crash(Moment::Before),
+            Self::CrashAfter => Fault::crash(Moment::After),
+            Self::InternalError => Fault::internal_error(),
+            Self::TooManyRequests => Fault::too_many_requests(1),
+            Self::LostAnswer => Fault::broken(Moment::After),
+            Self::Expired => Fault::expired(),
+            Self::CutWatch => Fault::cut_after_events(1),
+        }
+    }
+}
+
+/// One request that is disturbed.
+#[derive(Clone, Debug)]
+pub struct Disturbance {
+    /// The step, from 0.
+    pub step: usize,
+    /// What goes wrong.
+    pub trouble: Trouble,
+    /// With which of the requests that it can befall, from 1.
+    pub nth: usize,
+    /// That request in the quiet run.
+    pub request: Logged,
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, trouble, nth, request } = self;
+        write!(f, "step {}, {trouble:?} {nth} ({request})", step + 1)
+    }
+}
+
+/// A quiet run.
+pub struct Quiet {
+    calls: BTreeMap<usize, QuietCall>,
+}
+
+struct QuietCall {
+    requests: Vec<Logged>,
+    exit: u8,
+    after: State,
+}
+
+/// What is there: objects and the records of releases.
+type State = BTreeMap<String, Value>;
+
+impl Quiet {
+    /// Plays a scenario undisturbed, without looking at what it expects.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be played.
+    pub fn play(scenario: &Scenario) -> Result<Self> {
+        let lab = Lab::Sandbox;
+        lab.block_on(scenario, async {
+            let stage = Stage::set(scenario, &lab).await?;
+            let mut calls = BTreeMap::new();
+            for (index, step) in scenario.steps.iter().enumerate() {
+                let Some(line) = stage.until(index, step).await? else { continue };
+                let before = stage.objects();
+                let client = format!("call-{index}");
+                let called = stage.once(step, line, &client).await?.ok_or_else(|| anyhow!("nobody killed it"))?;
+                tokio::time::sleep(SETTLE).await;
+                if is_disturbed(step, line) {
+                    let (requests, exit) = (stage.faults()?.log(&client), called.exit);
+                    let after = stage.state(&before).await?;
+                    calls.insert(index, QuietCall { requests, exit, after });
+                }
+            }
+            Ok(Self { calls })
+        })
+    }
+
+    /// All that can go wrong with a request.
+    pub fn disturbances(&self) -> Vec<Disturbance> {
+        let mut all = Vec::new();
+        for (&step, call) in &self.calls {
+            for trouble in Trouble::ALL {
+                let befallen = call.requests.iter().filter(|request| trouble.befalls(request)).enumerate();
+                all.extend(befallen.map(|(n, request)| Disturbance {
+                    step,
+                    trouble,
+                    nth: n + 1,
+                    request: request.clone(),
+                }));
+            }
+        }
+        all
+    }
+
+    /// Plays a scenario up to a step that is disturbed, and compares.
+    ///
+    /// # Errors
+    ///
+    /// When what is there afterwards is something else than after the quiet run.
+    pub fn disturbed(&self, scenario: &Scenario, disturbance: &Disturbance) -> Result<()> {
+        let lab = Lab::Sandbox;
+        let Disturbance { step: disturbed, trouble, .. } = *disturbance;
+        let quiet = self.calls.get(&disturbed).ok_or_else(|| anyhow!("no such call"))?;
+        lab.block_on(scenario, async {
+            let stage = Stage::set(scenario, &lab).await?;
+            for (index, step) in scenario.steps.iter().enumerate() {
+                let Some(line) = stage.until(index, step).await? else { continue };
+                let client = format!("call-{index}");
+                if index < disturbed {
+                    stage.once(step, line, &client).await?;
+                    tokio::time::sleep(SETTLE).await;
+                    continue;
+                }
+                let before = stage.objects();
+                stage.faults()?.inject(disturbance.fault(&client));
+                let mut called = stage.once(step, line, &client).await?;
+                if called.is_none() {
+                    called = stage.once(step, line, "again").await?;
+                }
+                let called = called.ok_or_else(|| anyhow!("killed twice"))?;
+                tokio::time::sleep(SETTLE).await;
+                let found = stage.state(&before).await.with_context(|| called.shown())?;
+                let differences = differences(&quiet.after, &found);
+                let met = || disturbance.met(stage.faults());
+                ensure!(differences.is_empty(), "{differences}{}\nafter {}", met(), called.shown());
+                // A deletion that was killed at its very end finds nothing more to delete.
+                let over = trouble.crashes() && called.stderr.contains("there is no release");
+                let well = called.exit == quiet.exit || over;
+                ensure!(well, "not exit {}: {}\n{}", quiet.exit, met(), called.shown());
+                return Ok(());
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Disturbance {
+    /// Which request it was in the end: programs that do several things at once do not send them in one order.
+    fn met(&self, faults: Result<&Faults>) -> String {
+        let log = faults.map(|faults| faults.log(&format!("call-{}", self.step))).unwrap_or_default();
+        let befallen = log.iter().filter(|request| self.trouble.befalls(request)).nth(self.nth - 1);
+        befallen.map_or("it met no request".to_owned(), |request| format!("it met {request}"))
+    }
+
+    fn fault(&self, client: &str) -> Fault {
+        let mut which = Requests::of(client);
+        if self.trouble == Trouble::CrashAfter {
+            which = which.writes();
+        }
+        self.trouble.fault().on(which).nth(self.nth)
+    }
+}
+
+/// Only calls that change something can leave it half done. What a call comes to that something happens to meanwhile,
+/// or that ends in failure, is a matter of when.
+fn is_disturbed(step: &Step, line: &str) -> bool {
+    let verb = line.split_whitespace().next().unwrap_or_default();
+    matches!(verb, "apply" | "delete")
+        && !line.contains("--dry-run")
+        && step.during.is_empty()
+        && step.faults.is_empty()
+        && step.expect.exit == 0
+}
+
+impl Stage<'_> {
+    /// Does what comes before a call, and hands back its line.
+    async fn until<'s>(&self, index: usize, step: &'s Step) -> Result<Option<&'s str>> {
+        let begun = self.begin(step).await;
+        begun.with_context(|| format!("before step {}", index + 1))?;
+        Ok(step.billhook.as_deref())
+    }
+
+    /// Makes a call; none where it was killed.
+    async fn once(&self, step: &Step, line: &str, client: &str) -> Result<Option<Called>> {
+        let faults = self.faults()?;
+        let made = async {
+            tokio::select! {
+                biased;
+                called = self.call(step, line, client) => called.map(Some),
+                () = faults.crashed(client) => Ok(None),
+            }
+        };
+        let made = tokio::time::timeout(step.within, made).await;
+        made.map_err(|_| anyhow!("it had not ended after {:?}", step.within))?
+    }
+
+    fn faults(&self) -> Result<&Faults> {
+        self.sandbox().map(Sandbox::faults)
+    }
+
+    /// All objects, by key, but for what comes and goes by itself.
+    fn objects(&self) -> BTreeMap<String, Value> {
+        let mut all = BTreeMap::new();
+        for (number, plane) in self.planes.iter().enumerate() {
+            let Plane::Sandbox(sandbox, _) = plane else { continue };
+            let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            for object in sandbox.objects() {
+                let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default(), &object["kind"]);
+                let group = version.split_once('/').map_or("", |(group, _)| group);
+                let kind = GroupKind::new(group, kind.as_str().unwrap_or_default());
+                if matches!(kind.kind.as_str(), "Event" | "Lease") {
+                    continue;
+                }
+                let namespace = Some(text(&object, "namespace")).filter(|namespace| !namespace.is_empty());
+                let key = ObjectKey::new(kind, namespace.as_deref(), text(&object, "name"));
+                all.insert(format!("{}{key}", ["", "second "][number]), object);
+            }
+        }
+        all
+    }
+
+    /// What is there, without what differs from run to run.
+    async fn state(&self, before: &BTreeMap<String, Value>) -> Result<State> {
+        let mut state = State::new();
+        for (key, value) in self.objects() {
+            // The record of a release is compared as what it says.
+            if value["type"] == "billhook.dev/inventory" {
+                continue;
+            }
+            // The same object as before, or another one of its name.
+            let kept = before.get(&key).is_some_and(|before| before["metadata"]["uid"] == value["metadata"]["uid"]);
+            let (key, value) = normal(key, value, kept);
+            let mut number = 0;
+            while state.contains_key(&format!("{key}#{number}")) {
+                number += 1;
+            }
+            state.insert(format!("{key}#{number}"), value);
+        }
+        let cluster = Cluster::from_client(self.admin.client().clone(), ClusterOptions::default());
+        for info in cluster.inventory().list(None).await? {
+            state.insert(format!("release {}", info.release), record(&cluster, &info.release).await?);
+        }
+        Ok(state)
+    }
+}
+
+/// The record of a release.
+async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
+    let Some(stored) = cluster.inventory().load(release).await? else { return Ok(Value::Null) };
+    let inventory = stored.inventory;
+    let entries: BTreeMap<_, _> = inventory
+        .entries
+        .iter()
+        .map(|(key, entry)| {
+            (key.to_string(), json!({"known": entry.uid.is_some(), "digest": entry.digest, "obsolete": entry.obsolete}))
+        })
+        .collect();
+    Ok(json!({"phase": inventory.phase, "entries": entries}))
+}
+
+/// An object without what differs from run to run.
+fn normal(mut key: String, mut value: Value, kept: bool) -> (String, Value) {
+    if let Some(stem) = value["metadata"]["generateName"].as_str()
+        && let Some(at) = key.rfind(stem)
+    {
+        key.truncate(at + stem.len());
+    }
+    let metadata = &mut value["metadata"];
+    let deleting = metadata["deletionTimestamp"].is_string();
+    if let Some(metadata) = metadata.as_object_mut() {
+        for field in
+            ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "deletionTimestamp"]
+        {
+            metadata.remove(field);
+        }
+        metadata.insert("deleting".into(), deleting.into());
+        metadata.insert("kept".into(), kept.into());
+    }
+    for owner in value["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+        owner["uid"] = Value::Null;
+    }
+    plain(&mut value);
+    (key, value)
+}
+
+/// Takes out times and what refers to identities.
+fn plain(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| {
+                !name.ends_with("Time")
+                    && !name.ends_with("Generation")
+                    && name != "controller-uid"
+                    && name != "batch.kubernetes.io/controller-uid"
+            });
+            fields.values_mut().for_each(plain);
+        }
+        Value::Array(values) => values.iter_mut().for_each(plain),
+        _ => {}
+    }
+}
+
+/// What is otherwise than it should be, a line each.
+fn differences(expected: &State, found: &State) -> String {
+    let mut text = String::new();
+    for (key, wanted) in expected {
+        match found.get(key) {
+            None => text += &format!("{key} is not there\n"),
+            Some(value) if value != wanted => text += &format!("{key} is {value} and should be {wanted}\n"),
+            Some(_) => {}
+        }
+    }
+    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+        text += &format!("{key} should not be there\n");
+    }
+    text
+}

@@ -1,0 +1,283 @@
+//! Where a scenario plays: its clusters with what is given, its files, and the stand-ins that act.
+
+use std::{
+    collections::BTreeMap,
+    io::{Cursor, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use billhook::World;
+use billhook_objects::{ApiVersion, GroupKind, ObjectKey};
+use billhook_sandbox::{Sandbox, actors};
+use kube::{ResourceExt as _, api::DynamicObject};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+
+use super::{
+    Admin, During, Lab, Scenario, Step,
+    admin::{is_of, parse_key},
+    call::{Call, Called, Sent, Shared, words},
+    console,
+    lab::{Plane, connect},
+};
+use crate::control_plane::{Binaries, User};
+
+/// Where a scenario plays.
+pub(super) struct Stage<'a> {
+    pub(super) scenario: &'a Scenario,
+    /// Its cluster, and the second one if it needs one.
+    pub(super) planes: Vec<Plane>,
+    pub(super) admin: Admin,
+    pub(super) second: Option<Admin>,
+    /// Holds the scenario's files and kubeconfigs.
+    directory: tempfile::TempDir,
+    _acting: JoinSet<()>,
+}
+
+impl<'a> Stage<'a> {
+    /// Makes what is given.
+    pub(super) async fn set(scenario: &'a Scenario, lab: &Lab) -> Result<Self> {
+        let directory = tempfile::TempDir::new()?;
+        let plane = lab.plane(scenario)?;
+        let kubeconfig = |plane: &Plane, name: &str, user: User| {
+            let text = kubeconfig(&plane.kubeconfig(), Some(user), &scenario.slug)?;
+            std::fs::write(directory.path().join(name), text).map_err(anyhow::Error::from)
+        };
+        kubeconfig(&plane, "admin.kubeconfig", User::Admin)?;
+        kubeconfig(&plane, "restricted.kubeconfig", User::Restricted)?;
+        let admin = Admin::new(plane.admin().await?, &scenario.slug);
+        if scenario.namespace {
+            let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}", scenario.slug);
+            admin.create(&namespace).await?;
+            // A namespace is complete only with what a controller puts into it.
+            let account = ObjectKey::new(GroupKind::new("", "ServiceAccount"), Some(&scenario.slug), "default");
+            admin.wait(&account, |_| true).await?;
+        }
+        admin.create(&scenario.given).await.context("create what is given")?;
+        let mut planes = vec![plane];
+        let mut second = None;
+        if scenario.second_cluster {
+            let plane = lab.second()?;
+            kubeconfig(&plane, "second.kubeconfig", User::Admin)?;
+            let admin = Admin::new(plane.admin().await?, &scenario.slug);
+            admin.create(&scenario.given_on_second).await.context("create what is given on the second cluster")?;
+            planes.push(plane);
+            second = Some(admin);
+        }
+        write_files(scenario, directory.path())?;
+        let mut acting = JoinSet::new();
+        for script in &scenario.controllers {
+            let slug = scenario.slug.clone();
+            let mine = move |object: &DynamicObject| is_own(object, &slug);
+            acting.spawn(actors::run(admin.client().clone(), script.clone(), mine));
+        }
+        Ok(Self { scenario, planes, admin, second, directory, _acting: acting })
+    }
+
+    /// What happens before the call of a step.
+    pub(super) async fn begin(&self, step: &Step) -> Result<()> {
+        self.admin.create(&step.create).await?;
+        for object in &step.delete {
+            self.admin.delete(&parse_key(object)?).await?;
+        }
+        for (object, patch) in &step.patch {
+            self.admin.patch(&parse_key(object)?, patch).await.with_context(|| format!("patch {object}"))?;
+        }
+        for (object, wanted) in &step.until {
+            let holds =
+                |found: &DynamicObject| serde_json::to_value(found).is_ok_and(|found| actors::holds(&found, wanted));
+            self.admin.wait(&parse_key(object)?, holds).await?;
+        }
+        for (object, deletable) in &step.until_deletable {
+            self.admin.wait_deletable(&parse_key(object)?, *deletable).await?;
+        }
+        Ok(())
+    }
+
+    /// Plays a console session with the real kubectl, over TCP.
+    pub(super) async fn console(&self, transcript: &str) -> Result<()> {
+        let folder = self.directory.path();
+        let (_served, path) = match &self.planes[0] {
+            Plane::Real(_) => (None, folder.join("admin.kubeconfig")),
+            Plane::Sandbox(sandbox, _) => {
+                let (served, path) = (sandbox.serve().await?, folder.join("console.kubeconfig"));
+                std::fs::write(&path, kubeconfig(&served.kubeconfig(), None, &self.scenario.slug)?)?;
+                (Some(served), path)
+            }
+        };
+        console::play(transcript, &path, Path::new(&kubectl()?), folder).await
+    }
+
+    /// What can be disturbed.
+    pub(super) fn sandbox(&self) -> Result<&Sandbox> {
+        match &self.planes[0] {
+            Plane::Sandbox(sandbox, _) => Ok(sandbox),
+            Plane::Real(_) => Err(anyhow!("nothing goes wrong with a real control plane")),
+        }
+    }
+
+    /// A call that can be made.
+    fn prepare(&self, step: &Step, line: &str, client: &str, interrupts: mpsc::Receiver<()>) -> Result<Call> {
+        let (stdout, stderr, sent) = (Shared::default(), Shared::default(), Sent::default());
+        let config = if step.restricted { "restricted.kubeconfig" } else { "admin.kubeconfig" };
+        let mut env: BTreeMap<String, String> = std::env::vars().filter(|(name, _)| name == "PATH").collect();
+        env.insert("KUBECONFIG".into(), self.directory.path().join(config).display().to_string());
+        if self.scenario.kubectl {
+            env.insert("BILLHOOK_KUBECTL".into(), kubectl()?);
+        }
+        if self.scenario.helm {
+            env.insert("BILLHOOK_HELM".into(), helm()?);
+        }
+        let connect = {
+            let (sent, planes, client) = (sent.clone(), self.planes.clone(), client.to_owned());
+            move |config, options| {
+                let cluster = connect(&planes, &client, config, options)?;
+                sent.add(cluster.clone());
+                Ok(cluster)
+            }
+        };
+        let typed = step.terminal.clone();
+        let world = World {
+            args: std::iter::once("billhook".to_owned()).chain(words(line)).map(Into::into).collect(),
+            env,
+            directory: self.directory.path().to_owned(),
+            stdin_terminal: typed.is_some(),
+            stdin: Box::new(Cursor::new(typed.unwrap_or_else(|| step.stdin.clone()))),
+            stdout: Box::new(stdout.clone()),
+            stdout_terminal: false,
+            stderr: Box::new(stderr.clone()),
+            stderr_terminal: false,
+            interrupts,
+            connect: Arc::new(connect),
+        };
+        Ok(Call { world, stdout, stderr, sent })
+    }
+
+    /// Makes a call; on sandboxes its requests bear this client's name.
+    pub(super) async fn call(&self, step: &Step, line: &str, client: &str) -> Result<Called> {
+        let (interrupt, interrupts) = mpsc::channel(2);
+        let Call { world, stdout, stderr, sent } = self.prepare(step, line, client, interrupts)?;
+        for fault in &step.faults {
+            self.sandbox()?.faults().inject(fault.of(client)?);
+        }
+        let begun = Instant::now();
+        let printed = || stdout.text() + &stderr.text();
+        let mut meanwhile = std::pin::pin!(async {
+            futures::future::try_join_all(step.during.iter().map(|during| self.during(during, &interrupt, &printed)))
+                .await?;
+            anyhow::Ok(())
+        });
+        let mut run = std::pin::pin!(billhook::run(world));
+        let mut quiet = step.during.is_empty();
+        let exit = loop {
+            tokio::select! {
+                exit = &mut run => break exit,
+                ended = &mut meanwhile, if !quiet => { ended?; quiet = true; }
+            }
+        };
+        let took = begun.elapsed();
+        if !quiet {
+            // The end of the call may be the very consequence of what happened meanwhile.
+            let meanwhile = tokio::time::timeout(Duration::from_secs(5), meanwhile).await;
+            let called = || format!("exit {exit}\n--- stdout\n{}--- stderr\n{}---", stdout.text(), stderr.text());
+            meanwhile.map_err(|_| {
+                anyhow!("it ended before all that should happen meanwhile had happened: {}", called())
+            })??;
+        }
+        let (requests, writes) = (sent.requests(), sent.writes());
+        Ok(Called { exit, stdout: stdout.text(), stderr: stderr.text(), requests, writes, took })
+    }
+
+    async fn during(&self, during: &During, interrupt: &mpsc::Sender<()>, printed: &impl Fn() -> String) -> Result<()> {
+        while during.when.as_ref().is_some_and(|text| !printed().contains(text)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(during.after).await;
+        if during.compact {
+            self.sandbox()?.compact();
+        }
+        if during.interrupt {
+            interrupt.send(()).await.ok();
+        }
+        self.admin.create(&during.create).await?;
+        for (object, patch) in &during.patch {
+            self.admin.patch(&parse_key(object)?, patch).await?;
+        }
+        if let Some(away) = during.stop_server {
+            ensure!(self.scenario.exclusive, "only an exclusive scenario may stop its server");
+            self.planes[0].take_away(away).await?;
+        }
+        Ok(())
+    }
+}
+
+fn write_files(scenario: &Scenario, directory: &Path) -> Result<()> {
+    for (name, text) in &scenario.files {
+        let path = directory.join(name);
+        path.parent().map(std::fs::create_dir_all).transpose()?;
+        std::fs::write(path, text.text())?;
+    }
+    for (name, source) in &scenario.fixtures {
+        copy(&super::fixtures().join(source), &directory.join(name))
+            .with_context(|| format!("copy the fixture {source}"))?;
+    }
+    Ok(())
+}
+
+/// Stand-ins leave the objects of other scenarios alone.
+fn is_own(object: &DynamicObject, slug: &str) -> bool {
+    let types = object.types.as_ref();
+    let group = types.and_then(|types| ApiVersion::parse(&types.api_version).ok());
+    let kind = GroupKind::new(group.as_ref().map_or("", |version| version.group()), "");
+    is_of(&ObjectKey::new(kind, object.namespace().as_deref(), object.name_any()), slug)
+}
+
+/// The `kubectl` program: the one that `BILLHOOK_KUBECTL` names, or our own, which is built if need be.
+fn kubectl() -> Result<String> {
+    program("BILLHOOK_KUBECTL", || Ok(Binaries::locate_or_build(progress)?.kubectl().to_owned()))
+}
+
+/// The `helm` program, the same way.
+fn helm() -> Result<String> {
+    program("BILLHOOK_HELM", || Binaries::helm(progress))
+}
+
+fn program(variable: &str, ours: impl FnOnce() -> Result<PathBuf>) -> Result<String> {
+    match std::env::var(variable).ok().filter(|named| !named.is_empty()) {
+        Some(named) => Ok(named),
+        None => Ok(ours()?.display().to_string()),
+    }
+}
+
+fn progress(line: &str) {
+    drop(writeln!(std::io::stderr(), "testbed: {line}"));
+}
+
+/// Copies a file, or a folder with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        std::fs::copy(from, to)?;
+        return Ok(());
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// A kubeconfig whose current context is this user, where it is to be another one, in this namespace.
+fn kubeconfig(text: &str, user: Option<User>, namespace: &str) -> Result<String> {
+    let documents = billhook_objects::yaml::parse(text)?;
+    let mut config = documents.into_iter().next().ok_or_else(|| anyhow!("an empty kubeconfig"))?.value;
+    if let Some(user) = user {
+        config["current-context"] = user.name().into();
+    }
+    for context in config["contexts"].as_array_mut().into_iter().flatten() {
+        context["context"]["namespace"] = namespace.into();
+    }
+    Ok(config.to_string())
+}
