@@ -235,14 +235,13 @@ impl System {
         let groups: Vec<_> = policy.iter().map(Group::document).collect();
         self.write("policy.yaml", &json!({"deletionGroups": groups}).to_string());
         let new: Vec<usize> = objects.iter().map(|(slot, _)| *slot).collect();
-        self.released.retain(|slot| !new.contains(slot));
         self.oracle().begin_apply(self.ours.clone(), new.clone());
         let line = "apply release -n one -f release.yaml --policy policy.yaml --wait=false --timeout 60s --yes";
         let exit = if objects.is_empty() { None } else { self.call(line, fault) };
         match exit {
             // The old version is gone, but for what still hangs.
             Some(0) => {
-                self.ours = new;
+                self.ours.clone_from(&new);
                 self.policy = policy;
             }
             // Refused: nothing was touched.
@@ -257,6 +256,10 @@ impl System {
                 }
             }
         }
+        // What was let go of is taken up again, unless nothing was touched.
+        if !objects.is_empty() && !matches!(exit, Some(2 | 4)) {
+            self.released.retain(|slot| !new.contains(slot));
+        }
         self.oracle().end();
     }
 
@@ -266,6 +269,10 @@ impl System {
         let exit = self.call("delete release -n one --ignore-not-found --yes --timeout 60s", fault);
         self.oracle().end();
         if exit == Some(0) {
+            // Without a record there is no policy either: what somebody else has made since is nobody's.
+            if self.oracle().printed().contains("there is no release") {
+                self.policy.retain(|group| !matches!(group, Group::All { .. }));
+            }
             self.oracle().check_gone(&self.ours, &self.policy);
             let covered = |slot: &usize| self.policy.iter().any(|group| group.covers(*slot, true));
             let left: Vec<usize> = self.ours.iter().copied().filter(|slot| !covered(slot)).collect();
