@@ -8,7 +8,9 @@ use billhook_objects::{
     Manifest, ManifestError,
     yaml::{self, Document, Node},
 };
-use billhook_policy::{Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, parse_document};
+use billhook_policy::{
+    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only, parse_document,
+};
 use clap::Args;
 use serde_json::Value;
 
@@ -169,27 +171,28 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, node: Node, text: &Text) {
-        let line = node.line;
         match parse_document(&node, &text.name) {
-            None => self.object(Document { line, value: node.into_value() }, text),
+            None => self.object(Document { line: node.line, value: node.into_value() }, text),
             Some(Err(diagnostics)) => self.problems.extend(rendered(&diagnostics, &text.content)),
-            Some(Ok(document)) => self.policy_document(document, line, text),
+            Some(Ok(document)) => self.policy_document(document, &node, text),
         }
     }
 
-    fn policy_document(&mut self, document: PolicyDocument, line: usize, text: &Text) {
-        let place = format!("{}:{line}", text.name);
+    fn policy_document(&mut self, document: PolicyDocument, node: &Node, text: &Text) {
+        let place = format!("{}:{}", text.name, node.line);
         if let Some(first) = &self.document {
             let problem = format!("{place}: a second ProviderConfiguration or DeployItem; the first is {first}");
             return self.problem(problem);
         }
         self.document = Some(place.clone());
-        if document.chart {
+        let configuration = document.configuration;
+        if configuration.helm.is_some() {
             self.hint("deploy the chart itself with --chart REF".to_owned());
             return self.problem(format!("{place}: it deploys a chart, and only manifests are deployed from it"));
         }
         warn(self.session, &document.warnings, &text.content);
-        for entry in document.manifests {
+        warn(self.session, &controller_only(node, &text.name), &text.content);
+        for entry in configuration.manifests {
             let place = format!("{}:{}", text.name, entry.line);
             match (entry.policy, self.purpose) {
                 (ManifestPolicy::Ignore, _) | (ManifestPolicy::Keep, Purpose::Delete) => continue,
@@ -202,8 +205,8 @@ impl<'a> Reader<'a> {
             }
             self.object(Document { line: entry.line, value: entry.manifest }, text);
         }
-        if document.has_policy {
-            self.input.policy = Some((document.policy, place));
+        if configuration.has_policy {
+            self.input.policy = Some((configuration.policy, place));
         }
         self.input.timeout = document.timeout;
     }

@@ -176,6 +176,14 @@ impl ReleaseName {
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
+    /// The name of the release that stands for a DeployItem. It has a dot, which no name of a user's release has, so that
+    /// the two never meet; a name that leaves no room for that in the name of a Secret is shortened with a digest.
+    pub fn of_deploy_item(namespace: &str, item: &str) -> Self {
+        const LONGEST: usize = 180;
+        let item = if item.len() <= LONGEST { item.to_owned() } else { shortened(item, LONGEST) };
+        Self { namespace: namespace.to_owned(), name: format!("{DEPLOY_ITEM}{item}") }
+    }
+
     /// The name, as the user gave it.
     pub fn name(&self) -> &str {
         &self.name
@@ -190,20 +198,29 @@ impl ReleaseName {
     /// shortened with a digest where that is longer than the 63 characters a label value may have.
     pub fn label_value(&self) -> String {
         let full = format!("{}.{}", self.name, self.namespace);
-        if full.len() <= 63 {
-            return full;
-        }
-        let digest: String = Sha256::digest(full.as_bytes()).iter().take(5).map(|b| format!("{b:02x}")).collect();
-        format!("{}-{digest}", &full[..52])
+        if full.len() <= 63 { full } else { shortened(&full, 63) }
     }
 
     /// How people know the release behind a label's value: `NAMESPACE/NAME`, or the value itself where it was shortened.
     pub fn shown(label_value: &str) -> String {
+        let item = label_value.strip_prefix(DEPLOY_ITEM).and_then(|item| item.rsplit_once('.'));
+        if let Some((name, namespace)) = item.filter(|_| label_value.len() < 63) {
+            return format!("DeployItem {namespace}/{name}");
+        }
         match label_value.split_once('.').and_then(|(name, namespace)| Self::new(namespace, name).ok()) {
             Some(release) if release.label_value() == label_value && label_value.len() < 63 => release.to_string(),
             _ => label_value.to_owned(),
         }
     }
+}
+
+/// What the names of releases begin with that stand for DeployItems.
+const DEPLOY_ITEM: &str = "deployitem.";
+
+/// The beginning of a text and a digest of all of it, together of this length.
+fn shortened(text: &str, length: usize) -> String {
+    let digest: String = Sha256::digest(text.as_bytes()).iter().take(5).map(|b| format!("{b:02x}")).collect();
+    format!("{}-{digest}", &text[..length - digest.len() - 1])
 }
 
 /// Prints `namespace/name`.

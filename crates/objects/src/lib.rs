@@ -4,10 +4,12 @@
 
 mod catalog;
 mod identity;
+mod json_path;
 mod manifest;
 pub mod wellknown;
 pub mod yaml;
 
 pub use catalog::{Catalog, KindName, ResolveError, ResourceType, Scope};
 pub use identity::{ApiVersion, GroupKind, IdentityError, ObjectKey, ReleaseName, Uid};
+pub use json_path::{JsonPath, JsonPathError};
 pub use manifest::{Digest, Manifest, ManifestError, Source};

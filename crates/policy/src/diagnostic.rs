@@ -45,6 +45,18 @@ impl Diagnostic {
         self.severity == Severity::Error
     }
 
+    /// `PATH: problem (hint)`: what is to be said where there is no file, as of an object in a cluster.
+    pub fn at_path(&self) -> String {
+        if self.path.is_empty() { self.message() } else { format!("{}: {}", self.path, self.message()) }
+    }
+
+    fn message(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.problem),
+            None => self.problem.clone(),
+        }
+    }
+
     /// Renders the diagnostic with the line of the source and a mark below the place, as compilers do.
     pub fn render(&self, source: &str) -> String {
         let number = self.line.to_string();
@@ -83,11 +95,7 @@ impl fmt::Display for Diagnostic {
         if self.severity == Severity::Warning {
             f.write_str("warning: ")?;
         }
-        f.write_str(&self.problem)?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({hint})"),
-            None => Ok(()),
-        }
+        f.write_str(&self.message())
     }
 }
 
@@ -202,6 +210,10 @@ mod tests {
         assert_eq!(
             diagnostic(Severity::Warning, None).to_string(),
             "p.yaml:2:5: deletionGroups[0]: warning: unknown field \"typ\""
+        );
+        assert_eq!(
+            diagnostic(Severity::Error, Some("known: type")).at_path(),
+            "deletionGroups[0]: unknown field \"typ\" (known: type)"
         );
     }
 

@@ -3,7 +3,7 @@
 pub(crate) mod deletion_groups;
 pub(crate) mod deployment;
 pub(crate) mod rank_rules;
-mod resources;
+pub(crate) mod resources;
 mod settings;
 
 use crate::{

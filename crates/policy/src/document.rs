@@ -1,15 +1,18 @@
 //! Where a policy may stand: a policy file, a ProviderConfiguration, a DeployItem.
 
 mod deploy_item;
+mod exports;
+mod helm;
 mod provider;
+mod readiness;
 
 use std::sync::Arc;
 
-use billhook_objects::yaml::{self, Node, NodeKind};
+use billhook_objects::yaml::{self, Key, Node, NodeKind};
 use serde_json::Value;
 
 use crate::{
-    Diagnostic, Diagnostics, GoDuration, Policy,
+    Diagnostic, Diagnostics, DurationError, GoDuration, Policy, ProviderConfiguration,
     diagnostic::{Severity, nearest},
     dialect::{self, POLICY_FIELDS},
     reader::{Cursor, Report},
@@ -21,33 +24,16 @@ const LANDSCAPER: &str = "landscaper.gardener.cloud";
 /// What a ProviderConfiguration or a DeployItem says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyDocument {
-    /// Which deployer it is written for.
-    pub provider: Provider,
     /// The name of the DeployItem; none for a bare ProviderConfiguration.
     pub name: Option<String>,
     /// The namespace of the DeployItem, where it is written.
     pub namespace: Option<String>,
-    /// The policy, completed by the defaults.
-    pub policy: Policy,
-    /// Whether the document says anything about the policy; if not, `policy` is the default.
-    pub has_policy: bool,
-    /// The manifests, in the order of the document.
-    pub manifests: Vec<ManifestEntry>,
     /// The time limit of the DeployItem, where it is written.
     pub timeout: Option<ItemTimeout>,
-    /// Whether the document deploys a chart.
-    pub chart: bool,
+    /// The configuration, with its policy and manifests.
+    pub configuration: ProviderConfiguration,
     /// What does not do all that its author may think.
     pub warnings: Diagnostics,
-}
-
-/// The deployer that a ProviderConfiguration is written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// The manifest deployer.
-    Manifest,
-    /// The helm deployer.
-    Helm,
 }
 
 /// The time limit of a DeployItem.
@@ -59,31 +45,10 @@ pub enum ItemTimeout {
     Unlimited,
 }
 
-/// One of the manifests of a ProviderConfiguration.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ManifestEntry {
-    /// What may be done with it.
-    pub policy: ManifestPolicy,
-    /// The object, or a `List` of objects.
-    pub manifest: Value,
-    /// The line of the manifest, counted from 1.
-    pub line: usize,
-}
-
-/// What may be done with a manifest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ManifestPolicy {
-    /// It is created, updated and deleted.
-    #[default]
-    Manage,
-    /// As `Manage`, except where the object belongs to somebody else.
-    Fallback,
-    /// Nothing is done with it.
-    Ignore,
-    /// It is created and updated, but never deleted.
-    Keep,
-    /// It is created and deleted, but never updated.
-    Immutable,
+impl From<GoDuration> for ItemTimeout {
+    fn from(duration: GoDuration) -> Self {
+        if duration == GoDuration::default() { Self::Unlimited } else { Self::After(duration) }
+    }
 }
 
 /// Reads a policy file: a mapping with `deletionGroups` and the like, a ProviderConfiguration or a DeployItem.
@@ -110,7 +75,7 @@ pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnost
             None
         }
         [node] => match parse_document(node, file) {
-            Some(document) => return document.map(|document| (document.policy, document.warnings)),
+            Some(document) => return document.map(|document| (document.configuration.policy, document.warnings)),
             None => policy_document(&Cursor::root(&report, node)),
         },
         [_, second, ..] => {
@@ -132,6 +97,56 @@ pub fn parse_document(node: &Node, file: &Arc<str>) -> Option<Result<PolicyDocum
     let report = Report::new(file);
     let document = read(&Cursor::root(&report, node));
     Some(report.finish(document).map(|(document, warnings)| PolicyDocument { warnings, ..document }))
+}
+
+/// Reads a ProviderConfiguration that does not come from a file, such as the `spec.config` of a DeployItem in a cluster,
+/// and returns the warnings beside it. The paths of the diagnostics begin at the configuration; they have no line.
+///
+/// # Errors
+///
+/// All mistakes of the configuration.
+pub fn parse_configuration(config: &Value) -> Result<(ProviderConfiguration, Diagnostics), Diagnostics> {
+    let node = node_without_place(config);
+    let report = Report::new(&"".into());
+    let configuration = provider::read(&Cursor::root(&report, &node), provider::Extent::Whole);
+    report.finish(configuration)
+}
+
+/// Reads the `spec.timeout` of a DeployItem: a duration, or `none`. Zero is no limit either.
+///
+/// # Errors
+///
+/// When it is neither.
+pub fn parse_timeout(text: &str) -> Result<ItemTimeout, DurationError> {
+    if text == "none" { Ok(ItemTimeout::Unlimited) } else { text.parse::<GoDuration>().map(ItemTimeout::from) }
+}
+
+fn node_without_place(value: &Value) -> Node {
+    let kind = match value {
+        Value::Null => NodeKind::Null,
+        Value::Bool(value) => NodeKind::Bool(*value),
+        Value::Number(number) => NodeKind::Number(number.clone()),
+        Value::String(text) => NodeKind::String(text.clone()),
+        Value::Array(items) => NodeKind::Sequence(items.iter().map(node_without_place).collect()),
+        Value::Object(entries) => {
+            let entry =
+                |(key, value): (&String, _)| (Key { text: key.clone(), line: 0, column: 0 }, node_without_place(value));
+            NodeKind::Mapping(entries.iter().map(entry).collect())
+        }
+    };
+    Node { line: 0, column: 0, kind }
+}
+
+/// The fields of a ProviderConfiguration or DeployItem on which only the controller acts, as warnings.
+pub fn controller_only(node: &Node, file: &Arc<str>) -> Diagnostics {
+    let report = Report::new(file);
+    let root = Cursor::root(&report, node);
+    match node.get("kind").and_then(Node::as_str) {
+        Some("ProviderConfiguration") => provider::warn_controller_only(&root),
+        Some("DeployItem") => deploy_item::warn_controller_only(&root),
+        _ => {}
+    }
+    report.into_diagnostics()
 }
 
 /// Checks all policies, ProviderConfigurations and DeployItems of a file. Manifests of other kinds are not looked into;
@@ -177,9 +192,9 @@ fn reader_of(node: &Node) -> Option<Reader> {
     let api_version = node.get("apiVersion").and_then(Node::as_str);
     let group = api_version.map(|text| text.split_once('/').map_or("", |(group, _)| group));
     match (node.get("kind")?.as_str()?, group) {
-        ("ProviderConfiguration", None) => Some(provider::read),
+        ("ProviderConfiguration", None) => Some(provider::read_document),
         ("ProviderConfiguration", Some(group)) if group.ends_with(".deployer.landscaper.gardener.cloud") => {
-            Some(provider::read)
+            Some(provider::read_document)
         }
         ("DeployItem", None | Some(LANDSCAPER)) => Some(deploy_item::read_document),
         _ => None,
@@ -193,7 +208,7 @@ fn policy_document(cursor: &Cursor<'_>) -> Option<Policy> {
     let policy = match fields.has("deployItems").then(|| fields.get("deployItems")).flatten() {
         Some(items) => {
             fields.elsewhere(&POLICY_FIELDS, "write it in the config of the one deployItem");
-            deploy_item::read_list(&items).map(|document| document.policy)
+            deploy_item::read_list(&items)
         }
         None => Some(dialect::policy(&mut fields)),
     };

@@ -4,6 +4,7 @@
 //! crate knows which dialect a policy was written in. Mistakes are [`Diagnostics`]: all of a document at once, each
 //! with its path and its place in the source.
 
+mod configuration;
 mod diagnostic;
 mod dialect;
 mod document;
@@ -12,11 +13,18 @@ mod model;
 mod reader;
 mod selector;
 
+pub use configuration::{
+    ChartSource, Export, FromObjectReference, HelmConfiguration, HelmDeployment, HelmOptions, LabelledKind,
+    ManifestEntry, ManifestPolicy, Operator, Provider, ProviderConfiguration, ReadinessCheck, ReadinessChecks,
+    Requirement, Schedule, TypedReference,
+};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, nearest};
 pub use document::{
-    ItemTimeout, ManifestEntry, ManifestPolicy, PolicyDocument, Provider, parse_document, parse_policy_file,
-    read_policy_file, validate,
+    ItemTimeout, PolicyDocument, controller_only, parse_configuration, parse_document, parse_policy_file,
+    parse_timeout, read_policy_file, validate,
 };
 pub use duration::{DurationError, GoDuration};
-pub use model::{DeletionGroup, DeploymentGroup, Force, Members, Policy, Propagation, ResourceClass, WaitFor};
+pub use model::{
+    DeletionGroup, DeploymentGroup, Force, Members, Policy, Propagation, ResourceClass, UpdateStrategy, WaitFor,
+};
 pub use selector::{LabelOperator, LabelRequirement, LabelSelector, ResourceSelector};

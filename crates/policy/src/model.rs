@@ -169,3 +169,23 @@ pub enum WaitFor {
     /// The objects are ready.
     Ready,
 }
+
+/// How an object that exists is brought to what its manifest says.
+///
+/// All but the first are Landscaper's (`UpdateStrategy` in gardener/landscaper `apis/deployer/manifest/v1alpha2`); an
+/// object that does not exist is created whatever the strategy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateStrategy {
+    /// Server-side apply: what the manifest says is set, what it said before is removed, all else stays.
+    #[default]
+    ServerSide,
+    /// The object is replaced (GET, then PUT), immutable fields that the manifest leaves open carried over.
+    Update,
+    /// The difference between the object and the manifest is sent as a JSON merge patch.
+    Patch,
+    /// Only fields that the object lacks are set.
+    Merge,
+    /// Fields that the manifest sets to something are set; all else stays.
+    MergeOverwrite,
+}

@@ -3,9 +3,13 @@
 //! A dialect takes a [`Cursor`] apart with `fields`, `items` and the like, and goes on after a mistake: each of these
 //! has reported what is wrong when it returns nothing. So all mistakes of a document are found in one pass.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use billhook_objects::yaml::{Key, Node, NodeKind};
+use billhook_objects::{
+    ApiVersion, JsonPath,
+    yaml::{Key, Node, NodeKind},
+};
+use serde_json::Value;
 
 use crate::{
     GoDuration,
@@ -134,6 +138,12 @@ impl<'a> Cursor<'a> {
         Some(Fields { cursor: self.clone(), entries, known: Vec::new(), elsewhere: Vec::new(), missing: Vec::new() })
     }
 
+    /// The value of a key; none where it is missing, `null`, or this is not a mapping.
+    pub(crate) fn child(&self, name: &str) -> Option<Self> {
+        let node = self.node.get(name)?;
+        Some(Self { report: self.report, node, path: join(&self.path, name) }).filter(|cursor| !cursor.is_null())
+    }
+
     /// The entries of a mapping whose keys are free.
     pub(crate) fn entries(&self) -> Vec<(&'a str, Cursor<'a>)> {
         let NodeKind::Mapping(entries) = &self.node.kind else {
@@ -185,6 +195,32 @@ impl<'a> Cursor<'a> {
         items.iter().filter_map(Cursor::text).map(str::to_owned).collect()
     }
 
+    /// The strings of a mapping whose keys are free; they may be empty.
+    pub(crate) fn text_entries(&self) -> BTreeMap<String, String> {
+        let text = |value: &Cursor<'a>| match value.node.as_str() {
+            Some("") => Some(""),
+            _ => value.text(),
+        };
+        self.entries().iter().filter_map(|(key, value)| Some(((*key).to_owned(), text(value)?.to_owned()))).collect()
+    }
+
+    /// A mapping of anything.
+    pub(crate) fn object(&self) -> Option<Value> {
+        self.fields().map(|_| self.node.to_value())
+    }
+
+    /// An `apiVersion`.
+    pub(crate) fn api_version(&self) -> Option<ApiVersion> {
+        ApiVersion::parse(self.text()?)
+            .map_err(|_| self.error("expected VERSION or GROUP/VERSION, such as v1 or apps/v1"))
+            .ok()
+    }
+
+    /// A JSONPath.
+    pub(crate) fn json_path(&self) -> Option<JsonPath> {
+        JsonPath::parse(self.text()?).map_err(|error| self.error(format!("not a JSONPath: {}", error.problem()))).ok()
+    }
+
     /// A boolean.
     pub(crate) fn boolean(&self) -> Option<bool> {
         if let NodeKind::Bool(value) = self.node.kind {
@@ -219,6 +255,14 @@ impl<'a> Cursor<'a> {
         text.parse()
             .map_err(|_| self.error(format!("expected a duration such as 90s, 5m or 1h30m, found {text:?}")))
             .ok()
+    }
+
+    /// A duration that may be `none`, as Landscaper's `Duration` writes a zero; both are none here.
+    pub(crate) fn duration_or_none(&self) -> Option<GoDuration> {
+        if self.node.as_str() == Some("none") {
+            return None;
+        }
+        self.duration().filter(|duration| *duration != GoDuration::default())
     }
 
     /// A duration above zero.
@@ -288,6 +332,27 @@ impl<'a> Fields<'a> {
     /// The value of a field; none where it is missing or `null`.
     pub(crate) fn get(&mut self, name: &'static str) -> Option<Cursor<'a>> {
         self.raw(name).filter(|cursor| !cursor.is_null())
+    }
+
+    /// The value of a field; none where it is missing, `null` or an empty string, all of which are the same to
+    /// Landscaper.
+    pub(crate) fn filled(&mut self, name: &'static str) -> Option<Cursor<'a>> {
+        self.get(name).filter(|cursor| cursor.node.as_str() != Some(""))
+    }
+
+    /// The text of a field, where it is [filled](Self::filled).
+    pub(crate) fn filled_text(&mut self, name: &'static str) -> Option<String> {
+        self.filled(name)?.text().map(str::to_owned)
+    }
+
+    /// The value of a boolean field; false where it is missing.
+    pub(crate) fn flag(&mut self, name: &'static str) -> bool {
+        self.get(name).and_then(|cursor| cursor.boolean()).unwrap_or_default()
+    }
+
+    /// The items of a list; none where it is missing.
+    pub(crate) fn list(&mut self, name: &'static str) -> Vec<Cursor<'a>> {
+        self.get(name).and_then(|cursor| cursor.items()).unwrap_or_default()
     }
 
     /// The value of a field that must be there; `finish` reports it where it is not.

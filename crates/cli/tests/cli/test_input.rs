@@ -121,3 +121,18 @@ chart: {ref: example.com/charts/web:1.0}
          hint: deploy the chart itself with --chart REF\n",
     );
 }
+
+#[test]
+fn what_only_the_controller_acts_on_is_said() {
+    let item = ITEM
+        .replace("  config:", "  target: {name: t}\n  config:")
+        .replace("    manifests:", "    continuousReconcile: {every: 1h}\n    manifests:")
+        .replace("      - policy: manage", "      - annotateBeforeCreate: {a: b}\n        policy: manage");
+    // A second item is an error, so that no cluster is asked for.
+    let place = Place::new(&[("item.yaml", &item), ("two.yaml", ITEM)]);
+    let found = place.call("apply web -f item.yaml -f two.yaml");
+    let warnings: Vec<_> = found.err.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let expected = ["target", "continuousReconcile", "annotateBeforeCreate"]
+        .map(|name| format!("warning: {name} has no effect on the command line"));
+    assert_eq!(warnings, expected, "{}", found.err);
+}

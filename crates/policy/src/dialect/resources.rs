@@ -63,9 +63,7 @@ fn api_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
     let spelt_apart = fields.has("group") || fields.has("version");
     fields.elsewhere(&["group", "version"], "write both as apiVersion: GROUP/VERSION");
     let cursor = if spelt_apart { fields.get("apiVersion") } else { fields.required("apiVersion") }?;
-    ApiVersion::parse(cursor.text()?)
-        .map_err(|_| cursor.error("expected VERSION or GROUP/VERSION, such as v1 or apps/v1"))
-        .ok()
+    cursor.api_version()
 }
 
 fn group_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
@@ -140,7 +138,8 @@ fn label_selector(cursor: &Cursor<'_>) -> LabelSelector {
     LabelSelector { match_labels, match_expressions }
 }
 
-fn match_labels(cursor: &Cursor<'_>) -> BTreeMap<String, String> {
+/// Labels and the values they must have.
+pub(crate) fn match_labels(cursor: &Cursor<'_>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for (key, value) in cursor.entries() {
         if !is_label_key(key) {

@@ -1,10 +1,17 @@
 //! DeployItems: as objects, and as the `deployItems` list of the documents.
 
-use super::{ItemTimeout, PolicyDocument, Provider, provider};
+use super::{
+    ItemTimeout, PolicyDocument,
+    provider::{self, Extent},
+};
 use crate::{
+    Diagnostics, Policy, Provider, ProviderConfiguration,
     dialect::POLICY_FIELDS,
     reader::{Cursor, Fields},
 };
+
+/// Fields of the `spec` on which only the controller acts.
+const CONTROLLER_ONLY: [&str; 4] = ["target", "context", "updateOnChangeOnly", "onDelete"];
 
 /// Reads `kind: DeployItem`.
 pub(super) fn read_document(cursor: &Cursor<'_>) -> Option<PolicyDocument> {
@@ -13,30 +20,39 @@ pub(super) fn read_document(cursor: &Cursor<'_>) -> Option<PolicyDocument> {
     fields.ignore("kind");
     fields.ignore("status");
     let (name, namespace) = fields.required("metadata").map(|metadata| identity(&metadata)).unwrap_or_default();
-    let document = fields.required("spec").and_then(|spec| {
+    let specification = fields.required("spec").and_then(|spec| {
         let mut fields = spec.fields()?;
-        let document = specification(&mut fields);
-        provider::warn_later(&mut fields, &["target", "context", "updateOnChangeOnly", "onDelete"]);
+        let specification = specification(&mut fields, Extent::Whole);
+        CONTROLLER_ONLY.iter().for_each(|name| fields.ignore(name));
         fields.finish();
-        document
+        specification
     });
     fields.finish();
-    Some(PolicyDocument { name, namespace, ..document? })
+    let (configuration, timeout) = specification?;
+    Some(PolicyDocument { name, namespace, timeout, configuration, warnings: Diagnostics::default() })
 }
 
-/// Reads the list of the documents. It stands for one release, so it has one item.
-pub(super) fn read_list(list: &Cursor<'_>) -> Option<PolicyDocument> {
+/// Reads the list of the documents, of which only the policy counts. It stands for one release, so it has one item.
+pub(super) fn read_list(list: &Cursor<'_>) -> Option<Policy> {
     let items = list.items()?;
     let [item] = &items[..] else {
         list.error(format!("expected one item, found {}", items.len()));
         return None;
     };
     let mut fields = item.fields()?;
-    let name = fields.get("name").and_then(|name| name.text()).map(str::to_owned);
-    let document = specification(&mut fields);
-    provider::warn_later(&mut fields, &["target", "dependsOn", "labels", "updateOnChangeOnly", "onDelete"]);
+    ["name", "labels", "dependsOn"].iter().chain(&CONTROLLER_ONLY).for_each(|name| fields.ignore(name));
+    let specification = specification(&mut fields, Extent::Excerpt);
     fields.finish();
-    Some(PolicyDocument { name, ..document? })
+    specification.map(|(configuration, _)| configuration.policy)
+}
+
+/// Warns of the fields on which only the controller acts.
+pub(super) fn warn_controller_only(item: &Cursor<'_>) {
+    let Some(mut fields) = item.child("spec").and_then(|spec| spec.fields()) else { return };
+    provider::warn_fields(&mut fields, &CONTROLLER_ONLY);
+    if let Some(config) = fields.get("config") {
+        provider::warn_controller_only(&config);
+    }
 }
 
 /// The metadata belongs to the API server: only what is needed is looked at.
@@ -52,27 +68,27 @@ fn identity(metadata: &Cursor<'_>) -> (Option<String>, Option<String>) {
 }
 
 /// The type, the configuration and the time limit.
-fn specification(fields: &mut Fields<'_>) -> Option<PolicyDocument> {
+fn specification(fields: &mut Fields<'_>, extent: Extent) -> Option<(ProviderConfiguration, Option<ItemTimeout>)> {
     fields.elsewhere(&POLICY_FIELDS, "write it in config");
     let types = [Provider::Manifest, Provider::Helm].map(|provider| (provider.item_type(), provider));
     let type_at = fields.required("type");
     let expected = type_at.as_ref().and_then(|cursor| cursor.one_of(&types));
     let timeout = fields.get("timeout").and_then(|cursor| item_timeout(&cursor));
-    let document = fields.required("config").and_then(|config| provider::read(&config))?;
+    let configuration = fields.required("config").and_then(|config| provider::read(&config, extent))?;
     if let (Some(at), Some(expected)) = (type_at, expected)
-        && expected != document.provider
+        && expected != configuration.provider
     {
         at.error_with(
             "the type is not that of the configuration",
-            format!("config.apiVersion belongs to type {}", document.provider.item_type()),
+            format!("config.apiVersion belongs to type {}", configuration.provider.item_type()),
         );
     }
-    Some(PolicyDocument { timeout, ..document })
+    Some((configuration, timeout))
 }
 
 fn item_timeout(cursor: &Cursor<'_>) -> Option<ItemTimeout> {
     if cursor.node().as_str() == Some("none") {
         return Some(ItemTimeout::Unlimited);
     }
-    cursor.duration().map(ItemTimeout::After)
+    cursor.duration().map(ItemTimeout::from)
 }

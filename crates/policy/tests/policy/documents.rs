@@ -2,7 +2,8 @@
 
 use billhook_objects::yaml::parse_nodes;
 use billhook_policy::{
-    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, PolicyDocument, Provider, parse_document, validate,
+    Diagnostics, GoDuration, ItemTimeout, ManifestEntry, ManifestPolicy, PolicyDocument, Provider, UpdateStrategy,
+    controller_only, parse_document, parse_timeout, validate,
 };
 
 use super::check::{assert_lines, check, check_warnings, compact, file};
@@ -48,20 +49,22 @@ spec:
 #[test]
 fn a_deploy_item() {
     let found = document(DEPLOY_ITEM).unwrap().unwrap();
-    assert_eq!((found.provider, found.chart, found.has_policy), (Provider::Manifest, false, true));
+    let configuration = &found.configuration;
+    assert_eq!((configuration.provider, configuration.has_policy), (Provider::Manifest, true));
     assert_eq!((found.name.as_deref(), found.namespace.as_deref()), (Some("my-secret"), Some("tenant")));
     assert_eq!(found.timeout, Some(ItemTimeout::After(GoDuration(std::time::Duration::from_secs(900)))));
-    assert_eq!(compact(&found.policy), "crds\n");
-    assert_eq!(found.policy.deletion[0].path, "spec.config.deletionGroups[0]");
+    assert_eq!(compact(&configuration.policy), "crds\n");
+    assert_eq!(configuration.policy.deletion[0].path, "spec.config.deletionGroups[0]");
     assert!(found.warnings.is_empty(), "{}", found.warnings);
-    let entries: Vec<_> = found.manifests.iter().map(|m| (m.policy, m.line, m.manifest["kind"].as_str())).collect();
+    let entry = |m: &ManifestEntry| (m.policy, m.line, m.manifest["kind"].as_str().map(str::to_owned));
+    let entries: Vec<_> = configuration.manifests.iter().map(entry).collect();
     assert_eq!(
         entries,
         [
-            (ManifestPolicy::Manage, 16, Some("Namespace")),
-            (ManifestPolicy::Keep, 19, Some("Secret")),
-            (ManifestPolicy::Ignore, 21, Some("Secret")),
-            (ManifestPolicy::Manage, 23, Some("Secret")),
+            (ManifestPolicy::Manage, 16, Some("Namespace".to_owned())),
+            (ManifestPolicy::Keep, 19, Some("Secret".to_owned())),
+            (ManifestPolicy::Ignore, 21, Some("Secret".to_owned())),
+            (ManifestPolicy::Manage, 23, Some("Secret".to_owned())),
         ]
     );
     check(DEPLOY_ITEM, "crds");
@@ -80,9 +83,15 @@ manifests:
 ",
     );
     let found = found.unwrap().unwrap();
-    assert_eq!((found.name, found.has_policy, found.timeout), (None, false, None));
-    assert_eq!(compact(&found.policy), "namespaced-resources\ncluster-scoped-resources\ncrds\n");
-    assert_eq!((found.manifests[0].policy, found.manifests[0].line), (ManifestPolicy::Manage, 5));
+    let configuration = found.configuration;
+    assert_eq!((found.name, configuration.has_policy, found.timeout), (None, false, None));
+    assert_eq!((configuration.version.as_str(), configuration.update_strategy), ("v1alpha1", UpdateStrategy::Update));
+    assert_eq!(compact(&configuration.policy), "namespaced-resources\ncluster-scoped-resources\ncrds\n");
+    let entry = &configuration.manifests[0];
+    assert_eq!(
+        (entry.policy, entry.line, &entry.manifest["metadata"]["name"]),
+        (ManifestPolicy::Manage, 5, &"a".into())
+    );
 }
 
 #[test]
@@ -92,12 +101,27 @@ fn a_deploy_item_without_time_limit() {
 }
 
 #[test]
+fn the_time_limit_of_an_object() {
+    let minutes = |minutes: u64| ItemTimeout::After(GoDuration(std::time::Duration::from_secs(minutes * 60)));
+    for (text, expected) in
+        [("15m", minutes(15)), ("none", ItemTimeout::Unlimited), ("0s", ItemTimeout::Unlimited), ("1h", minutes(60))]
+    {
+        assert_eq!(parse_timeout(text), Ok(expected));
+    }
+    let error = parse_timeout("soon").unwrap_err().to_string();
+    assert_eq!(error, "read \"soon\" as a duration: expected something like 90s, 5m or 1h30m");
+}
+
+#[test]
 fn rank_rules_in_a_configuration() {
     check(
         r"
 apiVersion: helm.deployer.landscaper.gardener.cloud/v1alpha1
 kind: ProviderConfiguration
 helmDeployment: false
+chart: {ref: example.org/charts/nginx:v1}
+name: test
+namespace: default
 deletionOrderRules:
 - deletionRank: 1
   types: [{group: '', version: v1, kind: cm}]
@@ -111,7 +135,7 @@ deletionOrderRules:
 }
 
 #[test]
-fn fields_without_effect_are_named() {
+fn a_policy_that_helm_does_not_know_is_warned_of() {
     check_warnings(
         r"
 apiVersion: landscaper.gardener.cloud/v1alpha1
@@ -123,46 +147,56 @@ spec:
   config:
     apiVersion: helm.deployer.landscaper.gardener.cloud/v1alpha1
     kind: ProviderConfiguration
+    kubeconfig: abc
     chart: {ref: example.org/charts/nginx:v1}
     name: test
     namespace: default
-    createNamespace: true
-    exportsFromManifests: []
     deletionGroups: []
 ",
         r#"
-        p:7:11: spec.target: warning: target has no effect in this version
         p:9:5: spec.config: warning: the policy holds only where the chart is templated, not installed by helm (set helmDeployment: false)
-        p:11:12: spec.config.chart: warning: chart has no effect in this version
-        p:12:11: spec.config.name: warning: name has no effect in this version
-        p:13:16: spec.config.namespace: warning: namespace has no effect in this version
-        p:14:22: spec.config.createNamespace: warning: createNamespace has no effect in this version
-        p:15:27: spec.config.exportsFromManifests: warning: exportsFromManifests has no effect in this version"#,
+        p:11:17: spec.config.kubeconfig: warning: kubeconfig has no effect (the cluster is that of the Target)"#,
     );
-    check_warnings(
-        r"
-apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2
-kind: ProviderConfiguration
-updateStrategy: patch
-readinessChecks: {disableDefault: true}
-exports: {}
-continuousReconcile: {every: 1h}
-manifests:
-- policy: fallback
-  manifest: {apiVersion: v1, kind: Secret, metadata: {name: s}}
-  annotateBeforeDelete: {annotations: {a: b}}
-- policy: immutable
-  manifest: {apiVersion: v1, kind: Secret, metadata: {name: t}}
-",
-        r#"
-        p:4:17: updateStrategy: warning: updateStrategy has no effect in this version
-        p:5:18: readinessChecks: warning: readinessChecks has no effect in this version
-        p:6:10: exports: warning: exports has no effect in this version
-        p:7:22: continuousReconcile: warning: continuousReconcile has no effect in this version
-        p:9:11: manifests[0].policy: warning: this policy has no effect in this version: the object is managed
-        p:11:25: manifests[0].annotateBeforeDelete: warning: annotateBeforeDelete has no effect in this version
-        p:12:11: manifests[1].policy: warning: this policy has no effect in this version: the object is managed"#,
-    );
+}
+
+#[test]
+fn fields_that_only_the_controller_acts_on_are_named() {
+    let yaml = r"
+apiVersion: landscaper.gardener.cloud/v1alpha1
+kind: DeployItem
+metadata: {name: i}
+spec:
+  type: landscaper.gardener.cloud/kubernetes-manifest
+  target: {name: my-cluster, namespace: default}
+  onDelete: {}
+  config:
+    apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2
+    kind: ProviderConfiguration
+    updateStrategy: patch
+    readinessChecks: {disableDefault: true}
+    exports: {}
+    continuousReconcile: {every: 1h}
+    manifests:
+    - policy: fallback
+      manifest: {apiVersion: v1, kind: Secret, metadata: {name: s}}
+      annotateBeforeDelete: {a: b}
+      patchAfterDeployment: {}
+    - {apiVersion: example.org/v1, kind: Own, metadata: {name: t}, annotateBeforeDelete: {}}
+";
+    let node = &parse_nodes(yaml).unwrap()[0];
+    assert!(parse_document(node, &file()).unwrap().unwrap().warnings.is_empty());
+    let expected = [
+        "p:7:11: spec.target: warning: target",
+        "p:8:13: spec.onDelete: warning: onDelete",
+        "p:12:21: spec.config.updateStrategy: warning: updateStrategy",
+        "p:13:22: spec.config.readinessChecks: warning: readinessChecks",
+        "p:14:14: spec.config.exports: warning: exports",
+        "p:15:26: spec.config.continuousReconcile: warning: continuousReconcile",
+        "p:19:29: spec.config.manifests[0].annotateBeforeDelete: warning: annotateBeforeDelete",
+        "p:20:29: spec.config.manifests[0].patchAfterDeployment: warning: patchAfterDeployment",
+    ]
+    .map(|start| format!("{start} has no effect on the command line (the controller acts on it)"));
+    assert_lines(&controller_only(node, &file()).to_string(), &expected.join("\n"), yaml);
 }
 
 #[test]

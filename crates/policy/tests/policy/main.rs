@@ -1,9 +1,11 @@
 //! What each dialect compiles to, and what is said about each mistake.
 
 mod check;
+mod configuration;
 mod deletion_groups;
 mod deployment;
 mod documents;
+mod helm;
 mod places;
 mod properties;
 mod proposal;

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use billhook_objects::ApiVersion;
 use billhook_policy::{
     DeletionGroup, Force, GoDuration, LabelOperator, LabelRequirement, LabelSelector, Members, Policy, Propagation,
-    ResourceClass, ResourceSelector, parse_policy_file, validate,
+    ResourceClass, ResourceSelector, parse_configuration, parse_policy_file, validate,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -141,7 +141,9 @@ fn anything() -> impl Strategy<Value = Value> {
          version names namespace namespaces labelSelector matchLabels matchExpressions key operator values selector all \
          forceDelete force-delete enabled forceAfter finalizers propagationPolicy timeout excludedResources deletionRank \
          deleteAllResources targetName waitFor chart helmDeployment crds v1 Orphan 5m DeployItem ProviderConfiguration In \
-         landscaper.gardener.cloud/v1alpha1 helm.deployer.landscaper.gardener.cloud/v1alpha1 landscaper.gardener.cloud/helm"
+         landscaper.gardener.cloud/v1alpha1 helm.deployer.landscaper.gardener.cloud/v1alpha1 landscaper.gardener.cloud/helm \
+         name disabled disableDefault custom resourceSelector requirements jsonPath value exports fromResource fromObjectRef \
+         cron every annotateBeforeCreate patchAfterDeployment ref archive raw remote url helmChartRepo install uninstall wait"
             .split_whitespace()
             .map(str::to_owned)
             .collect::<Vec<_>>(),
@@ -160,6 +162,19 @@ fn anything() -> impl Strategy<Value = Value> {
         ]
     })
 }
+
+/// The fields of a configuration that may hold anything here.
+const CONFIGURATION: &[&str] = &[
+    "updateStrategy",
+    "readinessChecks",
+    "manifests",
+    "exports",
+    "continuousReconcile",
+    "values",
+    "exportsFromManifests",
+    "helmDeploymentConfig",
+    "deletionGroups",
+];
 
 proptest! {
     #[test]
@@ -190,6 +205,33 @@ proptest! {
             match parse_policy_file(text, &file()) {
                 Ok(policy) => prop_assert!(!policy.deletion.is_empty() && !policy.during_update.is_empty()),
                 Err(errors) => prop_assert!(errors.has_errors() && errors.iter().all(|found| found.is_error())),
+            }
+        }
+    }
+
+    #[test]
+    fn a_configuration_keeps_what_its_type_says(helm in any::<bool>(), fields in vec((select(CONFIGURATION), anything()), 0..6)) {
+        let mut config: Value = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let deployer = if helm { "helm" } else { "manifest" };
+        config["apiVersion"] = format!("{deployer}.deployer.landscaper.gardener.cloud/v1alpha1").into();
+        config["kind"] = "ProviderConfiguration".into();
+        if helm {
+            config["chart"] = json!({"ref": "a"});
+            config["name"] = "web".into();
+            config["namespace"] = "shop".into();
+        }
+        match parse_configuration(&config) {
+            Err(mistakes) => {
+                prop_assert!(mistakes.iter().all(|found| found.is_error() && !found.at_path().is_empty()));
+                prop_assert!(!mistakes.is_empty());
+            }
+            Ok((found, warnings)) => {
+                prop_assert!(!warnings.has_errors());
+                prop_assert_eq!(found.helm.is_some(), helm);
+                let written = if helm { 0 } else { config["manifests"].as_array().map_or(0, Vec::len) };
+                prop_assert_eq!(found.manifests.len(), written);
+                prop_assert!(found.readiness.custom.iter().all(|check| !check.requirements.is_empty()));
+                prop_assert!(found.exports.iter().all(|export| helm || export.from_resource.is_some()));
             }
         }
     }

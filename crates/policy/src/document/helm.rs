@@ -1,0 +1,202 @@
+//! What only the helm deployer has: the chart, its release, and how helm treats it.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use billhook_objects::ReleaseName;
+use serde_json::{Map, Value};
+
+use super::{exports::Exports, provider::Extent};
+use crate::{
+    ChartSource, HelmConfiguration, HelmDeployment, HelmOptions,
+    reader::{Cursor, Fields},
+};
+
+/// The fields that only the helm deployer has.
+pub(super) const FIELDS: [&str; 8] = [
+    "chart",
+    "name",
+    "namespace",
+    "createNamespace",
+    "values",
+    "exportsFromManifests",
+    "helmDeployment",
+    "helmDeploymentConfig",
+];
+
+/// Where a chart can come from, as the hint of those who name no place or two.
+const SOURCES: &str = "write exactly one of ref, archive or helmChartRepo";
+
+/// Reads the fields of the helm deployer.
+pub(super) fn read(fields: &mut Fields<'_>, extent: Extent, exports: &mut Exports) -> Option<HelmConfiguration> {
+    let mut field = |name| if extent == Extent::Whole { fields.required(name) } else { fields.get(name) };
+    let chart = field("chart").and_then(|cursor| chart(&cursor));
+    let name = field("name").and_then(|cursor| release_name(&cursor));
+    let namespace = field("namespace").and_then(|cursor| namespace(&cursor));
+    let create_namespace = fields.flag("createNamespace");
+    let values = fields.get("values").and_then(|cursor| cursor.object());
+    let exports_from_manifests = fields.get("exportsFromManifests").map(|list| exports.read(&list)).unwrap_or_default();
+    let helm_deployment = fields.get("helmDeployment").and_then(|cursor| cursor.boolean()).unwrap_or(true);
+    let deployment = fields.get("helmDeploymentConfig").and_then(|cursor| deployment(&cursor)).unwrap_or_default();
+    Some(HelmConfiguration {
+        chart: chart?,
+        name: name?,
+        namespace: namespace?,
+        create_namespace,
+        values: values.unwrap_or_else(|| Value::Object(Map::new())),
+        exports_from_manifests,
+        helm_deployment,
+        deployment,
+    })
+}
+
+/// The name of a release as helm allows it: at most 53 characters, DNS labels with dots between them.
+fn release_name(cursor: &Cursor<'_>) -> Option<String> {
+    let name = cursor.text()?;
+    if name.len() > 53 || !name.split('.').all(is_dns_label) {
+        cursor.error_with(
+            format!("helm takes no release of the name {name:?}"),
+            "write at most 53 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit",
+        );
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+fn namespace(cursor: &Cursor<'_>) -> Option<String> {
+    let namespace = cursor.text()?;
+    if !is_dns_label(namespace) {
+        cursor.error_with(
+            format!("{namespace:?} is not the name of a namespace"),
+            "write at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+        );
+        return None;
+    }
+    Some(namespace.to_owned())
+}
+
+/// The two parts of the name of a release of ours are DNS labels.
+fn is_dns_label(text: &str) -> bool {
+    ReleaseName::new(text, text).is_ok()
+}
+
+fn chart(cursor: &Cursor<'_>) -> Option<ChartSource> {
+    let mut fields = cursor.fields()?;
+    let reference = fields.filled("ref");
+    let archive = fields.get("archive");
+    let repository = fields.get("helmChartRepo");
+    let component = [fields.get("fromResource"), fields.filled("resourceRef")];
+    for cursor in component.iter().flatten() {
+        cursor.error_with(
+            "it needs a component descriptor, which only Landscaper has",
+            "use ref, archive or helmChartRepo",
+        );
+    }
+    let named = component.iter().flatten().count();
+    // A misspelt source is reported as that, and not as a missing one too.
+    let unknown = fields.finish();
+    match (reference, archive, repository) {
+        (Some(reference), None, None) => reference.text().map(|text| ChartSource::Oci(text.to_owned())),
+        (None, Some(archive), None) => self::archive(&archive),
+        (None, None, Some(repository)) => self::repository(&repository),
+        (None, None, None) => {
+            if named + unknown == 0 {
+                cursor.error_with("the chart has no source", SOURCES);
+            }
+            None
+        }
+        _ => {
+            cursor.error_with("the chart has several sources", SOURCES);
+            None
+        }
+    }
+}
+
+fn archive(cursor: &Cursor<'_>) -> Option<ChartSource> {
+    let mut fields = cursor.fields()?;
+    let raw = fields.filled("raw");
+    let remote = fields.get("remote");
+    let unknown = fields.finish();
+    match (raw, remote) {
+        (Some(raw), None) => packed(&raw).map(ChartSource::Archive),
+        (None, Some(remote)) => {
+            let mut fields = remote.fields()?;
+            let url = fields.required("url").and_then(|cursor| cursor.text());
+            fields.finish();
+            url.map(|url| ChartSource::RemoteArchive(url.to_owned()))
+        }
+        (None, None) if unknown > 0 => None,
+        _ => {
+            cursor.error("an archive has exactly one of raw and remote");
+            None
+        }
+    }
+}
+
+/// The bytes of a packed chart.
+fn packed(cursor: &Cursor<'_>) -> Option<Vec<u8>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    const HINT: &str = "write what `helm package` makes, as `base64` prints it";
+    let text: String = cursor.text()?.split_whitespace().collect();
+    let Ok(bytes) = STANDARD.decode(text) else {
+        cursor.error_with("the archive is not base64", HINT);
+        return None;
+    };
+    if !bytes.starts_with(&GZIP) {
+        cursor.error_with("the archive is not compressed with gzip", HINT);
+        return None;
+    }
+    Some(bytes)
+}
+
+fn repository(cursor: &Cursor<'_>) -> Option<ChartSource> {
+    let mut fields = cursor.fields()?;
+    let url = fields.required("helmChartRepoUrl").and_then(|cursor| cursor.text());
+    let name = fields.required("helmChartName").and_then(|cursor| cursor.text());
+    let version = fields.filled_text("helmChartVersion");
+    fields.finish();
+    Some(ChartSource::Repository { url: url?.to_owned(), name: name?.to_owned(), version })
+}
+
+fn deployment(cursor: &Cursor<'_>) -> Option<HelmDeployment> {
+    let mut fields = cursor.fields()?;
+    let mut options = |name, read: fn(&Cursor<'_>) -> Option<HelmOptions>| {
+        fields.get(name).and_then(|cursor| read(&cursor)).unwrap_or_default()
+    };
+    let deployment = HelmDeployment {
+        install: options("install", install_options),
+        upgrade: options("upgrade", install_options),
+        uninstall: options("uninstall", uninstall_options),
+    };
+    fields.finish();
+    Some(deployment)
+}
+
+fn install_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
+    let mut fields = cursor.fields()?;
+    let options = HelmOptions {
+        atomic: fields.flag("atomic"),
+        force: fields.flag("force"),
+        skip_schema_validation: fields.flag("skipSchemaValidation"),
+        take_ownership: fields.flag("takeOwnership"),
+        ..waiting(&mut fields)
+    };
+    fields.finish();
+    Some(options)
+}
+
+fn uninstall_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
+    let mut fields = cursor.fields()?;
+    let options = waiting(&mut fields);
+    fields
+        .elsewhere(&["atomic", "force", "skipSchemaValidation", "takeOwnership"], "helm uninstall has no such option");
+    fields.finish();
+    Some(options)
+}
+
+/// The options that all commands have.
+fn waiting(fields: &mut Fields<'_>) -> HelmOptions {
+    HelmOptions {
+        wait: fields.get("wait").and_then(|cursor| cursor.boolean()).unwrap_or(true),
+        timeout: fields.get("timeout").and_then(|cursor| cursor.duration_or_none()),
+        ..HelmOptions::default()
+    }
+}

@@ -1,0 +1,120 @@
+//! `readinessChecks`: when the objects of a DeployItem are ready.
+
+use serde_json::Value;
+
+use super::provider::{typed, typed_reference};
+use crate::{
+    LabelledKind, Operator, ReadinessCheck, ReadinessChecks, Requirement,
+    dialect::resources,
+    reader::{Cursor, Fields},
+};
+
+/// The operators, by the names of Kubernetes' `selection` package.
+const OPERATORS: [(&str, Operator); 7] = [
+    ("exists", Operator::Exists),
+    ("!", Operator::DoesNotExist),
+    ("=", Operator::Equals),
+    ("==", Operator::Equals),
+    ("!=", Operator::NotEquals),
+    ("in", Operator::In),
+    ("notin", Operator::NotIn),
+];
+
+/// Reads the checks among the fields of a configuration, by the name of the API or that of the internal type.
+pub(super) fn read(fields: &mut Fields<'_>) -> ReadinessChecks {
+    let checks = fields.get("readinessChecks");
+    // Not among the known fields that a message proposes.
+    let short = if fields.has("readiness") { fields.get("readiness") } else { None };
+    if let (Some(_), Some(short)) = (&checks, &short) {
+        short.error_with("readinessChecks is there too", "write all of them as readinessChecks");
+    }
+    let Some(mut fields) = checks.or(short).and_then(|cursor| cursor.fields()) else {
+        return ReadinessChecks::default();
+    };
+    let disable_default = fields.flag("disableDefault");
+    let custom = fields.list("custom").iter().filter_map(check).collect();
+    fields.finish();
+    ReadinessChecks { disable_default, custom }
+}
+
+fn check(item: &Cursor<'_>) -> Option<ReadinessCheck> {
+    let mut fields = item.fields()?;
+    let name = fields.required("name").and_then(|cursor| cursor.text());
+    let disabled = fields.flag("disabled");
+    let resources = fields.list("resourceSelector");
+    let labels = fields.get("labelSelector");
+    let requirements = fields.required("requirements");
+    let requirements = requirements.and_then(|list| list.items_not_empty("say what must hold")).unwrap_or_default();
+    let target_name = fields.filled_text("targetName");
+    let selects = !resources.is_empty() || labels.is_some();
+    let check = ReadinessCheck {
+        name: name.unwrap_or_default().to_owned(),
+        disabled,
+        resources: resources.iter().filter_map(typed_reference).collect(),
+        labels: labels.and_then(|cursor| labelled_kind(&cursor)),
+        requirements: requirements.iter().filter_map(requirement).collect(),
+        target_name,
+    };
+    // A misspelt selector is reported already.
+    if fields.finish() == 0 && !selects {
+        item.error("a readiness check needs a resourceSelector or a labelSelector");
+    }
+    Some(check)
+}
+
+fn labelled_kind(cursor: &Cursor<'_>) -> Option<LabelledKind> {
+    let mut fields = cursor.fields()?;
+    let (api_version, kind) = typed(&mut fields);
+    let labels_at = fields.required("matchLabels");
+    let labels = labels_at.as_ref().map(resources::match_labels).unwrap_or_default();
+    if let Some(at) = labels_at.filter(|at| at.is_mapping() && at.entries().is_empty()) {
+        at.error("at least one label is needed");
+    }
+    fields.finish();
+    Some(LabelledKind { api_version: api_version?, kind: kind?, labels })
+}
+
+fn requirement(item: &Cursor<'_>) -> Option<Requirement> {
+    let mut fields = item.fields()?;
+    let json_path = fields.required("jsonPath").and_then(|cursor| cursor.json_path());
+    let operator_at = fields.required("operator");
+    let operator = operator_at.as_ref().and_then(|cursor| cursor.one_of(&OPERATORS));
+    let list = fields.get("values");
+    let items = list.as_ref().and_then(|cursor| cursor.items()).unwrap_or_default();
+    let mut values: Vec<Value> = items.iter().filter_map(value).collect();
+    let unknown = fields.finish();
+    if let (Some(at), Some(operator)) = (operator_at, operator) {
+        let written = at.node().as_str().unwrap_or_default();
+        match (operator, &items[..], list) {
+            (Operator::Exists | Operator::DoesNotExist, [_, ..], Some(list)) => {
+                list.warn(format!("values have no effect with the operator {written}"), None);
+                values.clear();
+            }
+            (Operator::Exists | Operator::DoesNotExist, ..) => {}
+            (_, [], None) if unknown > 0 => {}
+            (_, [], list) => list.as_ref().unwrap_or(item).error(format!("the operator {written} needs a value")),
+            (Operator::Equals | Operator::NotEquals, [_, _, ..], Some(list)) => {
+                list.error_with(format!("the operator {written} takes one value"), "use in or notin");
+            }
+            _ => {}
+        }
+    }
+    Some(Requirement { json_path: json_path?, operator: operator?, values })
+}
+
+/// A value stands in a mapping of its own, because a list of anything is not possible in the schema of an object.
+fn value(item: &Cursor<'_>) -> Option<Value> {
+    if !item.is_mapping() {
+        item.error_with(
+            "expected a mapping with the field \"value\"",
+            format!("write {{value: {}}}", item.node().to_value()),
+        );
+        return None;
+    }
+    let mut fields = item.fields()?;
+    let value = fields.raw("value");
+    if fields.finish() == 0 && value.is_none() {
+        item.error("missing field \"value\"");
+    }
+    value.map(|cursor| cursor.node().to_value())
+}
