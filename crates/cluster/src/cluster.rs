@@ -1,7 +1,7 @@
 //! The handle on one cluster.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -60,6 +60,34 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) inner: Arc<Inner>,
+    pub(crate) fence: Option<Fence>,
+}
+
+/// Says before each request whether it may still be sent: what a process does that must not act any more once another one
+/// has taken its place.
+#[derive(Clone)]
+pub struct Fence(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Fence {
+    /// A fence that asks this function.
+    pub fn new(may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(may_send))
+    }
+
+    /// A fence that lets everything pass.
+    pub fn open() -> Self {
+        Self::new(|| true)
+    }
+
+    pub(crate) fn lets_pass(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Fence").field(&self.lets_pass()).finish()
+    }
 }
 
 pub(crate) struct Inner {
@@ -67,6 +95,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) counts: [AtomicU64; Verb::ALL.len()],
+    /// How many requests were answered with which code, by verb.
+    responses: Mutex<BTreeMap<(&'static str, u16), u64>>,
     /// Whether the server has answered anything yet.
     pub(crate) reached: AtomicBool,
     /// When a request last found the server away.
@@ -109,13 +139,21 @@ impl Cluster {
             limiter: Limiter::new(options.max_in_flight),
             options,
             counts: Default::default(),
+            responses: Mutex::default(),
             reached: AtomicBool::new(false),
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
             asked: Mutex::default(),
             served: tokio::sync::Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), fence: None }
+    }
+
+    /// The same cluster, whose requests are only sent as long as the fence lets them pass; those that it does not are
+    /// failures that do not pass.
+    #[must_use]
+    pub fn fenced(&self, fence: Fence) -> Self {
+        Self { inner: Arc::clone(&self.inner), fence: Some(fence) }
     }
 
     /// Seeds the jitter of the pauses between tries; without a seed it is 0, and every run has the same pauses.
@@ -135,6 +173,18 @@ impl Cluster {
             patch: count(Verb::Patch),
             delete: count(Verb::Delete),
         }
+    }
+
+    /// How the requests ended so far: by verb, as [`RequestCounts::by_verb`] calls it, and HTTP status. 0 stands for those
+    /// that got no answer: those that timed out or were given up, and those that found nobody listening, which
+    /// [`requests`](Self::requests) does not count.
+    pub fn responses(&self) -> BTreeMap<(&'static str, u16), u64> {
+        self.inner.responses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn note_response(&self, verb: Verb, code: u16) {
+        let mut all = self.inner.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry((verb.as_str(), code)).or_default() += 1;
     }
 
     /// Asks for the server's version, such as `v1.36.3`.

@@ -145,6 +145,11 @@ impl Error {
         self.status().is_some_and(Status::object_not_found)
     }
 
+    /// Whether the server says that an object of this name is there already.
+    pub(crate) fn already_exists(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+    }
+
     /// The failure alone, without what was being done.
     pub fn message(&self) -> String {
         match (&self.message, &self.status, &self.source) {

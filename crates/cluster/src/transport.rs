@@ -29,6 +29,18 @@ impl Verb {
     pub(crate) const ALL: [Self; 7] =
         [Self::Get, Self::List, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete];
 
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+
     fn method(self) -> Method {
         match self {
             Self::Get | Self::List | Self::Watch => Method::GET,
@@ -58,13 +70,24 @@ pub(crate) struct Call {
     pub(crate) body: Option<(&'static str, Bytes)>,
     /// Whether it is sent again at all.
     pub(crate) retry: bool,
+    /// Whether it is sent at once, however many are in flight.
+    pub(crate) urgent: bool,
     /// What else passes by itself for this request, and how long it is given.
     pub(crate) also: Option<(Passes, Duration)>,
 }
 
 impl Call {
     pub(crate) fn new(verb: Verb, what: impl Into<String>, url: String) -> Self {
-        Self { what: what.into(), verb, url, accept: "application/json", body: None, retry: true, also: None }
+        Self {
+            what: what.into(),
+            verb,
+            url,
+            accept: "application/json",
+            body: None,
+            retry: true,
+            urgent: false,
+            also: None,
+        }
     }
 
     pub(crate) fn get(what: impl Into<String>, url: String) -> Self {
@@ -83,6 +106,11 @@ impl Call {
 
     pub(crate) fn retry(mut self, retry: bool) -> Self {
         self.retry = retry;
+        self
+    }
+
+    pub(crate) fn urgent(mut self) -> Self {
+        self.urgent = true;
         self
     }
 
@@ -209,7 +237,7 @@ impl Cluster {
     /// Sends a unary request once.
     async fn attempt(&self, call: &Call) -> Result<Reply, Failure> {
         let limiter = &self.inner.limiter;
-        let _slot = limiter.acquire().await;
+        let _slot = if call.urgent { None } else { Some(limiter.acquire().await) };
         let answer = timeout(self.inner.options.request_timeout, async {
             let response = self.transmit(call).await?;
             let retry_after = retry_after(response.headers());
@@ -256,10 +284,15 @@ impl Cluster {
 
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
         let request = call.request()?;
+        if self.fence.as_ref().is_some_and(|fence| !fence.lets_pass()) {
+            return Err(Error::new(&call.what, ErrorKind::Other).because("this process does not lead any more").into());
+        }
         let count = &self.inner.counts[call.verb as usize];
         count.fetch_add(1, Ordering::Relaxed);
+        let mut ended = Ended { cluster: self, verb: call.verb, code: 0 };
         match self.inner.client.send(request).await {
             Ok(response) => {
+                ended.code = response.status().as_u16();
                 self.inner.reached.store(true, Ordering::Relaxed);
                 Ok(response)
             }
@@ -312,6 +345,19 @@ impl Cluster {
         let limit = self.inner.options.request_timeout;
         let error = Error::new(&call.what, ErrorKind::Timeout).because(format!("no answer within {limit:?}"));
         Failure { error, transient: true, lost: true }
+    }
+}
+
+/// Counts a request by how it ended, also where the caller gives up waiting for the answer.
+struct Ended<'a> {
+    cluster: &'a Cluster,
+    verb: Verb,
+    code: u16,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.cluster.note_response(self.verb, self.code);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes: server-side apply and DELETE.
+//! Writes: server-side apply and DELETE. POST, PUT and the other patches are in `modify`.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::{
     error::{Error, ErrorKind},
     fetch::named,
     path,
-    transport::{Call, Verb},
+    transport::{Call, Reply, Verb},
     wire::META,
 };
 
 /// How long the endpoint of a kind may take to appear after its CRD became Established.
-const NEW_KIND: Duration = Duration::from_secs(10);
+pub(crate) const NEW_KIND: Duration = Duration::from_secs(10);
 /// How long a DELETE is repeated that met another write.
 const RACE: Duration = Duration::from_secs(10);
 
@@ -171,10 +171,7 @@ impl Cluster {
         options: &ApplyOptions,
     ) -> Result<Applied, Error> {
         let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
-        if name.is_empty() {
-            return Err(Error::new(format!("apply a {}", resource.kind), ErrorKind::Invalid)
-                .because("it has no metadata.name; server-side apply knows no generateName"));
-        }
+        named_at_all(resource, name)?;
         let url = path::with(
             &path::object(resource, namespace, name),
             &[
@@ -189,22 +186,32 @@ impl Cluster {
             .accept(META)
             .body("application/apply-patch+yaml", manifest.as_bytes().to_vec())
             .also(|error| error.kind == ErrorKind::NotServed || is_race(error), NEW_KIND);
-        let reply = match self.send(&call).await {
+        self.written(resource, &call).await
+    }
+
+    /// Sends a write, and reads of the answer which object it is now.
+    pub(crate) async fn written(&self, resource: &Resource, call: &Call) -> Result<Applied, Error> {
+        let reply = match self.send(call).await {
             Ok(reply) => reply,
             Err(error) if resource.kind.is("", "Secret") => return Err(error.without_values()),
             Err(error) => return Err(error),
         };
-        let metadata = reply.json::<Written>()?.metadata;
-        let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else {
-            return Err(Error::new(call.what, ErrorKind::Other).because("the answer has no uid or resourceVersion"));
-        };
-        Ok(Applied {
-            uid,
-            resource_version,
-            created: reply.status == StatusCode::CREATED,
-            deleting: metadata.deletion_timestamp.is_some(),
-        })
+        applied(&call.what, &reply)
     }
+}
+
+/// Which object the answer to a write holds.
+pub(crate) fn applied(what: &str, reply: &Reply) -> Result<Applied, Error> {
+    let metadata = reply.json::<Written>()?.metadata;
+    let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else {
+        return Err(Error::new(what, ErrorKind::Other).because("the answer has no uid or resourceVersion"));
+    };
+    Ok(Applied {
+        uid,
+        resource_version,
+        created: reply.status == StatusCode::CREATED,
+        deleting: metadata.deletion_timestamp.is_some(),
+    })
 }
 
 /// A DELETE on its way. A watch by labels that hears of its object meanwhile waits for the answer.
@@ -229,6 +236,15 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         self.cluster.note_asked(self.uid, self.came_to);
     }
+}
+
+/// An object without a name could not be found again.
+pub(crate) fn named_at_all(resource: &Resource, name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        let error = Error::new(format!("apply a {}", resource.kind), ErrorKind::Invalid);
+        return Err(error.because("it has no metadata.name; generateName is not supported"));
+    }
+    Ok(())
 }
 
 /// A 409 of an apply that is no conflict of managers: the object changed while the server merged.

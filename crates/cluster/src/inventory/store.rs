@@ -199,6 +199,8 @@ impl InventoryStore {
 
         let wrote_parts = !parts.is_empty();
         let writes = parts.into_iter().map(|(name, piece, chunk)| self.write_part(&what, &release, name, piece, chunk));
+        // The closure must not live across an await: the compiler cannot see then that the future may change threads.
+        let writes: Vec<_> = writes.collect();
         stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
         let head = Head::of(inventory, revision, index, manifests);
         let new = self.write_head(&what, &release, token.as_ref(), head, data).await?;
@@ -225,7 +227,7 @@ impl InventoryStore {
         };
         match self.create(what, release, &secret).await {
             Ok(_) => Ok(()),
-            Err(error) if is_there(&error) => Ok(()),
+            Err(error) if error.already_exists() => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -434,8 +436,4 @@ impl InventoryStore {
             }
         }
     }
-}
-
-fn is_there(error: &Error) -> bool {
-    error.code() == Some(409) && error.status().is_some_and(|status| status.reason == "AlreadyExists")
 }

@@ -87,6 +87,11 @@ impl Log {
         self.lines.lock().unwrap().iter().map(|(_, line)| line.clone()).collect()
     }
 
+    /// How long ago the start is.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     pub(crate) fn times(&self) -> Vec<Duration> {
         self.lines.lock().unwrap().iter().map(|(at, _)| *at).collect()
     }

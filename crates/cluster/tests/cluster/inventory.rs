@@ -130,6 +130,8 @@ fn entry(n: usize) -> Entry {
         uid: Some(Uid::new(parts.join("-"))),
         resource_version: Some((n * 7919 % 100_000).to_string()),
         obsolete: false,
+        keep: false,
+        before_delete: None,
     }
 }
 

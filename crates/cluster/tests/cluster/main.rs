@@ -5,8 +5,10 @@
 mod fake;
 mod gone;
 mod inventory;
+mod leases;
 mod reads;
 mod requests;
+mod strategies;
 mod verdicts;
 mod watches;
 mod writes;
