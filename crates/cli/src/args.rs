@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use billhook_policy::{GoDuration, Propagation};
+use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Status(commands::status::Status),
     List(commands::list::List),
     Validate(commands::validate::Validate),
+    Controller(commands::controller::Controller),
     Sandbox(commands::sandbox::Sandbox),
     Demo(commands::demo::Demo),
     Completion(commands::completion::Completion),
@@ -139,6 +140,33 @@ impl From<Cascade> for Propagation {
             Cascade::Background => Self::Background,
             Cascade::Foreground => Self::Foreground,
             Cascade::Orphan => Self::Orphan,
+        }
+    }
+}
+
+/// How an object that exists is brought to what its manifest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Strategy {
+    /// By server-side apply: what the manifest says is set, what it said before is removed, all else stays
+    ServerSide,
+    /// The object is replaced; immutable fields that the manifest leaves open are carried over
+    Update,
+    /// The difference between the object and the manifest is sent as a merge patch
+    Patch,
+    /// Only fields that the object lacks are set
+    Merge,
+    /// Fields that the manifest sets to something are set; all else stays
+    MergeOverwrite,
+}
+
+impl From<Strategy> for UpdateStrategy {
+    fn from(strategy: Strategy) -> Self {
+        match strategy {
+            Strategy::ServerSide => Self::ServerSide,
+            Strategy::Update => Self::Update,
+            Strategy::Patch => Self::Patch,
+            Strategy::Merge => Self::Merge,
+            Strategy::MergeOverwrite => Self::MergeOverwrite,
         }
     }
 }

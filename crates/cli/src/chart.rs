@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use billhook_charts::{Capabilities, Chart, Rendered};
+use billhook_charts::{Capabilities, Rendered, Source};
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName};
 use billhook_plan::{Note, NoteCode, Severity};
 use clap::Args;
@@ -61,32 +61,20 @@ pub(crate) async fn render(
 ) -> Result<FromChart, CommandError> {
     let cluster = &connection.cluster;
     let (kube_version, catalog) = tokio::try_join!(cluster.version(), cluster.catalog())?;
-    let capabilities = Capabilities { kube_version, api_versions: api_versions(&catalog) };
+    let capabilities = Capabilities::of(kube_version, &catalog);
     let folder = session.path(Path::new(reference));
-    let chart = Chart {
+    let source = Source::Reference {
         reference: if folder.exists() { folder.display().to_string() } else { reference.to_owned() },
         version: args.chart_version.clone(),
-        values_files: args.values.iter().map(|file| session.path(file)).collect(),
-        set: args.set.clone(),
     };
-    let helm = session.tool("BILLHOOK_HELM", "helm");
+    let values_files: Vec<_> = args.values.iter().map(|file| session.path(file)).collect();
     let (name, namespace) = (release.name(), release.namespace());
-    let rendered = billhook_charts::template(&chart, name, namespace, Some(&capabilities), &helm).await?;
+    let release =
+        billhook_charts::Release { name, namespace, values: None, values_files: &values_files, set: &args.set };
+    let helm = session.tool("BILLHOOK_HELM", "helm");
+    let rendered = billhook_charts::template(&source.into(), &release, Some(&capabilities), &helm).await?;
     let notes = notes(&rendered);
     Ok(FromChart { manifests: rendered.manifests, notes, catalog })
-}
-
-/// `v1`, `v1/ConfigMap`, `apps/v1`, `apps/v1/Deployment`: what templates ask `.Capabilities.APIVersions` for.
-fn api_versions(catalog: &Catalog) -> Vec<String> {
-    let mut versions = std::collections::BTreeSet::new();
-    for resource in catalog.iter().filter(|resource| !resource.plural.contains('/')) {
-        for version in &resource.versions {
-            let version = billhook_objects::ApiVersion::new(&resource.kind.group, version).to_string();
-            versions.insert(format!("{version}/{}", resource.kind.kind));
-            versions.insert(version);
-        }
-    }
-    versions.into_iter().collect()
 }
 
 /// What becomes of the chart's hooks and tests.

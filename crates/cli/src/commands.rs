@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod completion;
+pub(crate) mod controller;
 pub(crate) mod delete;
 pub(crate) mod demo;
 pub(crate) mod list;
@@ -64,6 +65,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
+        Command::Controller(args) => controller::run(session, interrupts, args).await,
         Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,
         Command::Demo(args) => interrupts.unless(demo::run(session, args)).await,
         Command::Completion(args) => Ok(completion::run(session, &args)),

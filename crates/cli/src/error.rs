@@ -161,9 +161,11 @@ impl From<billhook_charts::Error> for CommandError {
         use billhook_charts::{ErrorKind, ProgramError};
         let program_itself = matches!(
             &error.kind,
-            ErrorKind::Program(
-                ProgramError::Missing { .. } | ProgramError::Start { .. } | ProgramError::NotText { .. }
-            )
+            ErrorKind::Folder(_)
+                | ErrorKind::Version(_)
+                | ErrorKind::Program(
+                    ProgramError::Missing { .. } | ProgramError::Start { .. } | ProgramError::NotText { .. }
+                )
         );
         Self::failed(if program_itself { Exit::Failed } else { Exit::Input }, &error)
     }

@@ -110,7 +110,9 @@ impl Signals {
 fn trace(verbosity: u8) {
     let filter = match verbosity {
         0 => return,
-        1 => "warn,billhook=debug,billhook_cluster=debug,billhook_engine=debug,kube_client=debug",
+        1 => {
+            "warn,billhook=debug,billhook_cluster=debug,billhook_deployer=debug,billhook_engine=debug,kube_client=debug"
+        }
         2 => "debug",
         _ => "trace",
     };

@@ -60,6 +60,7 @@ struct Applied {
     created: usize,
     configured: usize,
     adopted: usize,
+    patched: usize,
 }
 
 impl Reporter {
@@ -160,6 +161,7 @@ impl Reporter {
             Event::Applied { result: ApplyResult::Created, .. } => state.applied.created += 1,
             Event::Applied { result: ApplyResult::Configured, .. } => state.applied.configured += 1,
             Event::Applied { result: ApplyResult::Adopted, .. } => state.applied.adopted += 1,
+            Event::Applied { result: ApplyResult::Patched, .. } => state.applied.patched += 1,
             _ => {}
         }
         if let Some(live) = &mut state.live {

@@ -52,15 +52,20 @@ impl Connection {
 
     /// This cluster and others, by the names that a policy has for them.
     pub(crate) fn with(self, targets: BTreeMap<String, Cluster>) -> Clusters {
-        Clusters { own: self.cluster, targets, now: now() }
+        Clusters { own: self.cluster, records: None, targets, now: now() }
     }
 }
 
 /// The time of the call: it is noted with the record of a release.
-#[expect(clippy::disallowed_methods, reason = "a stamp for people, not a measure of time")]
 fn now() -> String {
-    let now = jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default();
+    let now = timestamp();
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
+/// The time of day.
+#[expect(clippy::disallowed_methods, reason = "a stamp for people, not a measure of time")]
+pub(crate) fn timestamp() -> jiff::Timestamp {
+    jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default()
 }
 
 impl Session {

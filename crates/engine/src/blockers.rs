@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use billhook_cluster::{Cluster, Error};
 use billhook_objects::{ObjectKey, wellknown};
-use billhook_plan::{ApplyWork, DeleteWork, Node, Resource, Work};
+use billhook_plan::{ApplyWork, DeleteWork, Node, PatchWork, Resource, Work};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -31,6 +31,8 @@ pub(crate) async fn explain(
         let read = cluster?.get(resource(context, &node.work, key)?, key);
         Some((key, timeout_at(until, read).await.ok()?.ok()?))
     });
+    // The closures must not live across an await: the compiler cannot see then that the future may change threads.
+    let reads: Vec<_> = reads.collect();
     let read: HashMap<_, _> =
         futures::stream::iter(reads).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
     let left_of = |(key, blocker): &(ObjectKey, Option<Blocker>)| {
@@ -69,6 +71,9 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
             Some(&context.plan.queries[query].resource)
         }
         Work::Apply(ApplyWork { objects }) => {
+            objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
+        }
+        Work::Patch(PatchWork { objects }) => {
             objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
         }
     }

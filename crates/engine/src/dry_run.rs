@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use billhook_cluster::{ApplyOptions, DeleteOptions};
+use billhook_cluster::DeleteOptions;
 use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{ApplyAction, ApplyTask, Plan, Work};
 use futures::{FutureExt as _, StreamExt as _};
 
-use crate::{Clusters, apply::as_written};
+use crate::{Clusters, write};
 
 /// How many requests are under way at a time.
 const AT_ONCE: usize = 64;
@@ -15,6 +15,7 @@ const AT_ONCE: usize = 64;
 /// Sends every request of a plan with `dryRun=All` and says what the server answered: nothing, or why it refuses.
 ///
 /// Objects whose kind or namespace only the plan itself brings are refused here, as the server does not know them yet.
+/// Patches are left out: what they patch is not there yet, or is as the server's answer to the DELETE would have it.
 pub async fn dry_run(
     plan: &Plan,
     clusters: &Clusters,
@@ -40,14 +41,13 @@ pub async fn dry_run(
                 let written = work.objects.iter().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
                 requests.extend(written.map(|(task, manifest)| {
                     async move {
-                        let options = ApplyOptions { force_conflicts, dry_run: true };
-                        let answer =
-                            cluster.apply(&as_written(task, manifest), &task.object, manifest.json(), &options).await;
+                        let answer = write::apply(cluster, task, manifest, force_conflicts, true).await;
                         (task.object.clone(), answer.err().map(|error| error.message()))
                     }
                     .boxed()
                 }));
             }
+            Work::Patch(_) => {}
         }
     }
     futures::stream::iter(requests).buffered(AT_ONCE).collect().await

@@ -164,6 +164,8 @@ pub enum ApplyResult {
     Unchanged,
     /// It existed, belonged to nobody, and was taken up.
     Adopted,
+    /// It was patched: after the deployment of all, or before its deletion.
+    Patched,
 }
 
 /// How a node, or the whole, ended.

@@ -18,12 +18,13 @@ mod node;
 mod operation;
 pub mod readiness;
 mod run;
+mod write;
 
 pub use blockers::blockers_of;
 pub use dry_run::dry_run;
 pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, Sink, Status, Summary};
 pub use operation::{
-    ApplyInput, DeleteInput, OperationError, Prepared, Subject, apply, delete, load_record, prepare_apply,
-    prepare_delete,
+    ApplyInput, DeleteInput, Inherited, MissingNamespaces, OperationError, Prepared, Subject, apply, delete, forget,
+    load_record, prepare_apply, prepare_delete,
 };
 pub use run::{Clusters, RunOptions};

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use billhook_cluster::{ApplyOptions, Error};
-use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
-use billhook_plan::{
-    ApplyRequest, Catalogs, DeleteRequest, Inventory, Listed, Note, NoteCode, Operation, Plan, PlanError,
-    PlanErrorKind, Query, Select, Severity, Snapshot, Wanted, Work,
+use billhook_cluster::{ApplyOptions, Cluster, Error};
+use billhook_objects::{
+    ApiVersion, Catalog, Digest, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, Uid, wellknown,
 };
-use billhook_policy::{DeletionGroup, Policy, Propagation};
+use billhook_plan::{
+    ApplyAction, ApplyRequest, ApplyTask, Catalogs, DeleteRequest, Directives, Entry, Inventory, Listed, Note,
+    NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Select, Severity, Snapshot, Wait, Wanted, Work,
+};
+use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
+use serde_json::Value;
 
 use crate::{Clusters, RunOptions, Status, Summary};
 
@@ -22,6 +25,29 @@ pub enum Subject {
     Release(ReleaseName),
     /// The objects that manifests name.
     Manifests(Vec<Manifest>),
+}
+
+/// An object that an earlier deployer of the same release has left: it joins the record where there is none yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inherited {
+    /// Which object.
+    pub key: ObjectKey,
+    /// The `apiVersion` it was applied in.
+    pub api_version: ApiVersion,
+    /// Which object of that name, where that is known. One without is the release's only if it carries its label.
+    pub uid: Option<Uid>,
+    /// The merge patch that it gets before it is deleted.
+    pub before_delete: Option<Value>,
+    /// It is never deleted.
+    pub keep: bool,
+}
+
+impl Inherited {
+    fn into_entry(self) -> (ObjectKey, Entry) {
+        let Self { key, api_version, uid, before_delete, keep } = self;
+        // What was applied is not known, so the next apply writes it in any case.
+        (key, Entry { uid, before_delete, keep, ..Entry::new(api_version, Digest::of(&Value::Null)) })
+    }
 }
 
 /// What a deletion is to do.
@@ -38,6 +64,12 @@ pub struct DeleteInput {
     pub look_for_foreign: bool,
     /// The namespace of manifests that name none.
     pub namespace: String,
+    /// What an earlier deployer has left, where there is no record.
+    pub inherited: Vec<Inherited>,
+    /// Whether a release without a record is an error; else what is inherited goes, and what the groups delete as a whole.
+    pub require_record: bool,
+    /// The kinds of the release's cluster, where they were read already.
+    pub catalog: Option<Catalog>,
 }
 
 /// What an apply is to do.
@@ -46,16 +78,24 @@ pub struct ApplyInput {
     pub release: ReleaseName,
     /// Its objects, as written.
     pub manifests: Vec<Manifest>,
+    /// The namespace of objects that name none; without one such an object is an error.
+    pub namespace: Option<String>,
+    /// What is to be done with manifests beside applying them, by their index.
+    pub directives: BTreeMap<usize, Directives>,
+    /// How objects that exist are brought to what their manifests say.
+    pub strategy: UpdateStrategy,
+    /// What an earlier deployer has left, where there is no record yet.
+    pub inherited: Vec<Inherited>,
     /// The policy to record; the recorded one stays where none is given.
     pub policy: Option<Policy>,
     /// Take up objects that belong to nobody.
     pub adopt: bool,
     /// Delete what the old version had and the new one lacks.
     pub prune: bool,
-    /// Wait until all is ready.
-    pub wait: bool,
-    /// Create namespaces that do not exist and that the release does not bring.
-    pub create_namespace: bool,
+    /// What the end of the deployment waits for.
+    pub wait: Wait,
+    /// What becomes of namespaces that do not exist and that the release does not bring.
+    pub missing_namespaces: MissingNamespaces,
     /// How dependents of pruned objects are treated where the policy says nothing.
     pub propagation: Propagation,
     /// Notes of earlier stages, such as those on a chart's hooks.
@@ -64,12 +104,25 @@ pub struct ApplyInput {
     pub catalog: Option<Catalog>,
 }
 
+/// What becomes of namespaces that do not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingNamespaces {
+    /// They are an error, before anything is touched.
+    Refuse,
+    /// They are created.
+    Create,
+    /// They are not looked for: the API server refuses what would lie in them.
+    Leave,
+}
+
 /// A plan, and what carrying it out needs.
 pub struct Prepared {
     /// The plan.
     pub plan: Plan,
     /// The manifests of an apply, as they will be sent.
     pub manifests: BTreeMap<ObjectKey, Manifest>,
+    /// What is to be done with some of them beside applying them.
+    pub directives: BTreeMap<ObjectKey, Directives>,
     snapshot: Snapshot,
     label: Option<String>,
     record: Option<Record>,
@@ -115,13 +168,18 @@ impl From<PlanError> for OperationError {
 ///
 /// When there is no such release, the policy does not fit the cluster, or the cluster cannot be read.
 pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<Prepared, OperationError> {
+    let catalog = catalog(clusters, input.catalog);
     let (catalog, record) = match &input.subject {
         Subject::Release(release) => {
-            let (catalog, record) =
-                tokio::try_join!(clusters.own.catalog(), Record::load_what_is_left(clusters, release))?;
-            (catalog, Some(record.ok_or_else(|| OperationError::NoRelease(release.clone()))?))
+            let (catalog, record) = tokio::try_join!(catalog, Record::load_what_is_left(clusters, release))?;
+            let record = match record {
+                None if input.require_record => return Err(OperationError::NoRelease(release.clone())),
+                None => Record::inherited(release.clone(), input.inherited),
+                Some(record) => record,
+            };
+            (catalog, Some(record))
         }
-        Subject::Manifests(_) => (clusters.own.catalog().await?, None),
+        Subject::Manifests(_) => (catalog.await?, None),
     };
     let objects = match (&record, input.subject) {
         (Some(record), _) => record.inventory.wanted(),
@@ -143,6 +201,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         catalogs: &catalogs,
         propagation: input.propagation,
         operation: Operation::Delete,
+        record_here: clusters.record_here(),
     };
     let snapshot = look(clusters, &request).await?;
     let mut plan = billhook_plan::plan_delete(&request, &snapshot)?;
@@ -159,7 +218,16 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         plan.notes.sort_by_key(|note| note.severity);
     }
     let label = release.map(ReleaseName::label_value);
-    Ok(Prepared { plan, manifests: BTreeMap::new(), snapshot, label, record, namespaces: Vec::new(), prune: true })
+    Ok(Prepared {
+        plan,
+        manifests: BTreeMap::new(),
+        directives: BTreeMap::new(),
+        snapshot,
+        label,
+        record,
+        namespaces: Vec::new(),
+        prune: true,
+    })
 }
 
 /// Carries out a deletion, and keeps the record of the release true.
@@ -190,21 +258,19 @@ pub async fn delete(
 /// When the manifests or the policy do not fit the cluster, objects belong to somebody else, or the cluster cannot be
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
-    let catalog = async {
-        match input.catalog {
-            Some(catalog) => Ok(catalog),
-            None => clusters.own.catalog().await,
-        }
-    };
+    let catalog = catalog(clusters, input.catalog);
     let (mut catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &input.release))?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
-    let manifests = billhook_plan::prepare(input.manifests, &input.release, &catalog)?;
-    let record = record.unwrap_or_else(|| Record::new(input.release.clone()));
+    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
+    let directives = by_object(input.directives, &manifests);
+    let record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     let request = ApplyRequest {
         release: &input.release,
         manifests: &manifests,
+        directives: &directives,
+        strategy: input.strategy,
         inventory: record.known(),
         policy: &policy,
         catalogs: &catalogs,
@@ -214,10 +280,14 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         prune: input.prune,
         wait: input.wait,
         propagation: input.propagation,
+        record_here: clusters.record_here(),
     };
     let mut snapshot = clusters.snapshot(&billhook_plan::apply_queries(&request)?).await;
-    let namespaces = missing_namespaces(clusters, &manifests, &input.release, &snapshot).await?;
-    if !namespaces.is_empty() && !input.create_namespace {
+    let namespaces = match input.missing_namespaces {
+        MissingNamespaces::Leave => Vec::new(),
+        _ => missing_namespaces(clusters, &manifests, &input.release, &snapshot).await?,
+    };
+    if !namespaces.is_empty() && input.missing_namespaces == MissingNamespaces::Refuse {
         let missing = |namespace| {
             let way_out = "create it, bring it with the release, or use --create-namespace";
             format!("namespace {namespace} does not exist: {way_out}")
@@ -232,9 +302,13 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     plan.notes.extend(input.notes);
     plan.notes.sort_by_key(|note| note.severity);
     let label = Some(input.release.label_value());
-    let manifests: BTreeMap<_, _> = manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
-    let record = Some(record.intend(&manifests, policy));
-    Ok(Prepared { plan, manifests, snapshot, label, record, namespaces, prune: input.prune })
+    let mut manifests: BTreeMap<_, _> =
+        manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
+    // What the plan leaves to somebody else is none of the release's.
+    let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
+    manifests.retain(|key, _| tasks.contains_key(key));
+    let record = Some(record.intend(&manifests, &directives, &tasks, policy));
+    Ok(Prepared { plan, manifests, directives, snapshot, label, record, namespaces, prune: input.prune })
 }
 
 /// Carries out an apply, and keeps the record of the release true.
@@ -297,6 +371,19 @@ impl Clusters {
     }
 }
 
+/// The kinds of the release's own cluster.
+async fn catalog(clusters: &Clusters, known: Option<Catalog>) -> Result<Catalog, Error> {
+    match known {
+        Some(catalog) => Ok(catalog),
+        None => clusters.own.catalog().await,
+    }
+}
+
+/// Directives by the object that the manifest of their index is of.
+fn by_object(directives: BTreeMap<usize, Directives>, manifests: &[Manifest]) -> BTreeMap<ObjectKey, Directives> {
+    directives.into_iter().filter_map(|(at, directives)| Some((manifests.get(at)?.key.clone(), directives))).collect()
+}
+
 /// The snapshot a deletion needs: what the label shows, then what the label did not show.
 async fn look(clusters: &Clusters, request: &DeleteRequest<'_>) -> Result<Snapshot, OperationError> {
     let mut snapshot = clusters.snapshot(&billhook_plan::delete_queries(request)?).await;
@@ -344,7 +431,7 @@ async fn missing_namespaces(
     });
     let found: BTreeSet<_> = items.flatten().filter_map(|item| item.namespace.as_deref()).collect();
     let used = manifests.iter().filter_map(|m| m.key.namespace.as_deref());
-    let used: BTreeSet<_> = used.chain([release.namespace()]).collect();
+    let used: BTreeSet<_> = used.chain(clusters.record_here().then(|| release.namespace())).collect();
     let unsure = used.into_iter().filter(|n| *n != "default" && !brought.contains(n) && !found.contains(n));
     let names: Vec<String> = unsure.map(str::to_owned).collect();
     if names.is_empty() {
@@ -391,12 +478,31 @@ pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<O
     Ok(Record::load_what_is_left(clusters, release).await?.map(|record| record.inventory))
 }
 
+/// Forgets a release without touching its objects: its record goes, and that is all.
+///
+/// # Errors
+///
+/// When the record can be neither read nor removed.
+pub async fn forget(records: &Cluster, release: &ReleaseName) -> Result<(), Error> {
+    let inventory = records.inventory();
+    match inventory.load(release).await? {
+        Some(stored) => inventory.remove(release, stored.token).await,
+        None => Ok(()),
+    }
+}
+
 async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
     let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let key = ObjectKey::new(wellknown::namespace(), None, name);
     let options = ApplyOptions { force_conflicts: false, dry_run: false };
     clusters.own.apply(&record::namespaces(), &key, &manifest.to_string(), &options).await?;
     Ok(())
+}
+
+/// What a plan applies, each object once.
+fn applied(plan: &Plan) -> impl Iterator<Item = &ApplyTask> {
+    let work = plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
+    work.flat_map(|work| &work.objects).filter(|task| task.action != ApplyAction::Await)
 }
 
 /// The objects of the release's own cluster that a plan deletes.

@@ -1,7 +1,7 @@
 //! Carries out a plan's graph: a node starts when all before it are done, and nothing starts after a failure.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -18,13 +18,16 @@ use crate::{
     blockers,
     delete::run_delete,
     node::{AppliedObject, Context, NodeResult, millis},
+    write::run_patch,
 };
 
 /// The clusters a plan acts on.
 #[derive(Clone)]
 pub struct Clusters {
-    /// The release's own.
+    /// The release's own: where its objects are.
     pub own: Cluster,
+    /// Where its record is, if that is another one than its own.
+    pub records: Option<Cluster>,
     /// Others, by the name a policy's `targetName` has for them.
     pub targets: BTreeMap<String, Cluster>,
     /// The time of the call, as RFC 3339 writes it: it is noted with the record of a release.
@@ -37,15 +40,20 @@ impl Clusters {
         name.map_or(Some(&self.own), |name| self.targets.get(name))
     }
 
-    /// The store of releases' records, in the release's own cluster.
+    /// The store of releases' records.
     pub(crate) fn inventory(&self) -> InventoryStore {
-        self.own.inventory().stamped(self.now.as_str())
+        self.records.as_ref().unwrap_or(&self.own).inventory().stamped(self.now.as_str())
+    }
+
+    /// Whether the record of a release lies where its objects are, in the namespace of the release.
+    pub(crate) fn record_here(&self) -> bool {
+        self.records.is_none()
     }
 
     /// The requests sent so far by verb, all clusters together.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         let mut sum = BTreeMap::new();
-        for cluster in std::iter::once(&self.own).chain(self.targets.values()) {
+        for cluster in std::iter::once(&self.own).chain(&self.records).chain(self.targets.values()) {
             for (verb, count) in cluster.requests().by_verb() {
                 *sum.entry(verb.to_owned()).or_insert(0) += count;
             }
@@ -72,6 +80,8 @@ pub(crate) struct Outcome {
     pub summary: Summary,
     pub gone: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
+    /// What was patched, with the version after the patch.
+    pub patched: Vec<AppliedObject>,
 }
 
 /// Carries out a plan.
@@ -126,6 +136,7 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
         (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work).await,
         (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
+        (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work).await,
         (None, work) => {
             let message = format!("target {} is not known", node.cluster.as_deref().unwrap_or_default());
             let refused = |object| (object, Some(Blocker::Refused { message: message.clone() }));
@@ -161,15 +172,23 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         },
         gone: Vec::new(),
         applied: Vec::new(),
+        patched: Vec::new(),
     };
+    // What a patch has left is not listed once more with a group that was not started for it.
+    let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
     let until = Instant::now() + blockers::PATIENCE;
     for (node, result) in context.plan.nodes.iter().zip(results) {
         let result = result.unwrap_or_else(|| {
             let mut result = NodeResult::new(Status::NotStarted);
-            let objects = objects(&node.work);
-            result.left = objects.into_iter().map(|object| (object, Some(Blocker::NotStarted))).collect();
+            let objects = objects(&node.work).into_iter();
+            let listed = |object: &ObjectKey| node.cluster.is_none() && unpatched.contains(object);
+            let left = objects.filter(|object| !listed(object));
+            result.left = left.map(|object| (object, Some(Blocker::NotStarted))).collect();
             result
         });
+        if matches!(node.work, Work::Patch(_)) {
+            unpatched.extend(result.left.iter().map(|(object, _)| object.clone()));
+        }
         let summary = &mut outcome.summary;
         if result.status != Status::NotStarted {
             summary.status = summary.status.max(result.status);
@@ -185,7 +204,10 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         if node.cluster.is_none() {
             outcome.gone.extend(result.gone);
         }
-        outcome.applied.extend(result.applied);
+        match node.work {
+            Work::Patch(_) => outcome.patched.extend(result.applied),
+            Work::Apply(_) | Work::Delete(_) => outcome.applied.extend(result.applied),
+        }
     }
     let summary = &mut outcome.summary;
     summary.applied = changed(&outcome.applied);
@@ -202,6 +224,7 @@ fn size(work: &Work) -> usize {
     match work {
         Work::Apply(work) => work.objects.len(),
         Work::Delete(work) => work.objects.len(),
+        Work::Patch(work) => work.objects.len(),
     }
 }
 
@@ -209,5 +232,6 @@ fn objects(work: &Work) -> Vec<ObjectKey> {
     match work {
         Work::Apply(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
         Work::Delete(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
+        Work::Patch(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
     }
 }

@@ -8,13 +8,16 @@ mod prepare;
 mod prune;
 mod versions;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+};
 
 use billhook_objects::{Catalog, Manifest, ObjectKey, wellknown};
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, Note, NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Snapshot, Wanted,
+    ApplyRequest, Directives, Note, NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Snapshot, Wanted,
     delete::{self, missing_queries, plan_delete},
     error::Problems,
     find::{Finder, Index},
@@ -64,8 +67,9 @@ pub fn plan_apply(request: &ApplyRequest<'_>, snapshot: &Snapshot) -> Result<Pla
     queries.extend(scene.objects.missing(&Finder::new(&queries, &index)));
     let finder = Finder::new(&queries, &index);
     let mut problems = Problems::default();
-    let live = scene.own(&finder, &mut problems);
+    let mut live = scene.own(&finder, &mut problems);
     let mut plan = Plan::new(Operation::Apply, Some(request.release));
+    plan.notes.append(&mut live.notes);
     scene.add_nodes(&live, &mut plan, &mut problems);
     match plan_delete(&scene.pruning(), snapshot) {
         Ok(mut pruning) => {
@@ -129,6 +133,10 @@ impl<'a> Scene<'a> {
         queries
     }
 
+    fn directives(&self, key: &ObjectKey) -> Cow<'_, Directives> {
+        self.request.directives.get(key).map_or_else(Cow::default, Cow::Borrowed)
+    }
+
     /// Pruning is a deletion of what the new version lacks, by `deletionGroupsDuringUpdate`.
     fn pruning(&self) -> crate::DeleteRequest<'_> {
         let prune = self.request.prune && self.request.inventory.is_some();
@@ -140,6 +148,7 @@ impl<'a> Scene<'a> {
             catalogs: self.request.catalogs,
             propagation: self.request.propagation,
             operation: Operation::Apply,
+            record_here: self.request.record_here,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use billhook_objects::{ApiVersion, Digest, ObjectKey, ReleaseName, Uid};
 use billhook_policy::Policy;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::Wanted;
 
@@ -68,7 +69,7 @@ impl std::fmt::Display for Phase {
 pub struct Entry {
     /// The `apiVersion` it was applied in.
     pub api_version: ApiVersion,
-    /// The digest of the manifest as applied.
+    /// The digest of what was applied, [`crate::Directives::digest`].
     pub digest: Digest,
     /// The UID our own write returned; none while the object is merely intended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,4 +80,25 @@ pub struct Entry {
     /// An earlier version of the release had it and the current one has not: it is to be pruned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub obsolete: bool,
+    /// Its policy is `keep`: it is never deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
+    /// The merge patch that it gets before it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_delete: Option<Value>,
+}
+
+impl Entry {
+    /// An object of which nothing is known but how it is called: merely intended.
+    pub fn new(api_version: ApiVersion, digest: Digest) -> Self {
+        Self {
+            api_version,
+            digest,
+            uid: None,
+            resource_version: None,
+            obsolete: false,
+            keep: false,
+            before_delete: None,
+        }
+    }
 }

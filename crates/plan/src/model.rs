@@ -1,8 +1,11 @@
 //! The plan as data. `plan -o json` prints it as it is here; `docs/plan.md` describes it.
 
+use std::collections::BTreeMap;
+
 use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
-use billhook_policy::{Force, GoDuration, LabelSelector, Propagation};
+use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrategy};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Observed, Query, Resource};
 
@@ -106,6 +109,8 @@ pub enum Work {
     Apply(ApplyWork),
     /// Delete objects.
     Delete(DeleteWork),
+    /// Patch objects: those that were deployed, or those that are to be deleted.
+    Patch(PatchWork),
 }
 
 /// When a node is done.
@@ -142,6 +147,19 @@ pub struct ApplyTask {
     /// Of an update: the version that was seen. Where the write returns the same one, nothing has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
+    /// How an object that exists is brought to what its manifest says.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub strategy: UpdateStrategy,
+    /// Annotations that it gets where the request creates it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotate_before_create: BTreeMap<String, String>,
+    /// Of an object that exists and that its policy `immutable` leaves as it is: which object it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What is done with an object.
@@ -195,6 +213,27 @@ pub struct DeleteTask {
     /// For a CRD under a force stage: the query that shows its instances, whose finalizers are removed in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<QueryId>,
+}
+
+/// Objects to patch, in parallel. One that is gone needs no patch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PatchWork {
+    /// The objects.
+    pub objects: Vec<PatchTask>,
+}
+
+/// One object to patch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PatchTask {
+    /// Which object.
+    pub object: ObjectKey,
+    /// How to talk to it.
+    pub resource: Resource,
+    /// Which object of that name; none where the plan itself creates it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
+    /// The JSON merge patch.
+    pub patch: Value,
 }
 
 /// `deleteAllResources`: whatever a query shows while the node runs, as far as the filters let it through.
@@ -354,4 +393,6 @@ pub enum NoteCode {
     Order,
     /// A chart's hook.
     Hook,
+    /// An object that somebody else manages, and whose manifest has the policy `fallback`: it is left as it is.
+    Fallback,
 }

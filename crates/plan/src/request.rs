@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, Scope, Uid};
-use billhook_policy::{DeletionGroup, Policy, Propagation};
+use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
+use serde_json::Value;
 
-use crate::{Entry, Inventory, Operation, error::Problems};
+use crate::{Directives, Entry, Inventory, Operation, error::Problems};
 
 /// An object that is to be deleted: from an inventory or from a manifest.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Which object.
     pub key: ObjectKey,
@@ -16,12 +17,22 @@ pub struct Wanted {
     pub version: String,
     /// The UID in the inventory; none for a manifest and for an object that was merely intended.
     pub uid: Option<Uid>,
+    /// Its policy is `keep`: it stays, whatever the groups say.
+    pub keep: bool,
+    /// The merge patch that it gets before anything is deleted.
+    pub before_delete: Option<Value>,
 }
 
 impl Wanted {
     /// What an entry of an inventory names.
     pub(crate) fn of_entry(key: &ObjectKey, entry: &Entry) -> Self {
-        Self { key: key.clone(), version: entry.api_version.version().to_owned(), uid: entry.uid.clone() }
+        Self {
+            key: key.clone(),
+            version: entry.api_version.version().to_owned(),
+            uid: entry.uid.clone(),
+            keep: entry.keep,
+            before_delete: entry.before_delete.clone(),
+        }
     }
 
     /// What manifests name: a namespaced object without a namespace is looked for in `namespace`.
@@ -37,7 +48,8 @@ impl Wanted {
                 Some(Scope::Cluster) => key.namespace = None,
                 None => {}
             }
-            Self { key, version: manifest.api_version.version().to_owned(), uid: None }
+            let version = manifest.api_version.version().to_owned();
+            Self { key, version, uid: None, keep: false, before_delete: None }
         };
         manifests.iter().map(wanted).collect()
     }
@@ -92,6 +104,22 @@ pub struct DeleteRequest<'a> {
     pub propagation: Propagation,
     /// [`Operation::Apply`] where an update prunes: then what carries the release's label is in no collection.
     pub operation: Operation,
+    /// Whether the record of the release lies in the release's own cluster, in the release's namespace: then the
+    /// Namespace of that name goes last.
+    pub record_here: bool,
+}
+
+/// What the end of a deployment waits for. CRDs are always Established before anything follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing more.
+    Nothing,
+    /// Pods and what makes Pods are ready: Landscaper's default readiness check
+    /// (`IsRelevantForDefaultReadinessCheck` in gardener/landscaper `pkg/deployer/lib/readinesscheck`).
+    Workloads,
+    /// All objects are ready.
+    #[default]
+    All,
 }
 
 /// What is to be applied, and how.
@@ -101,6 +129,10 @@ pub struct ApplyRequest<'a> {
     pub release: &'a ReleaseName,
     /// The manifests, as [`crate::prepare`] returns them.
     pub manifests: &'a [Manifest],
+    /// What is to be done with them beside applying them, where anything is.
+    pub directives: &'a BTreeMap<ObjectKey, Directives>,
+    /// How objects that exist are brought to what their manifests say.
+    pub strategy: UpdateStrategy,
     /// The release's record; none at the first apply.
     pub inventory: Option<&'a Inventory>,
     /// The policy that is recorded with the release.
@@ -115,8 +147,10 @@ pub struct ApplyRequest<'a> {
     pub adopt: bool,
     /// Whether what the new version lacks is deleted.
     pub prune: bool,
-    /// Whether the end of the deployment waits until all objects are ready.
-    pub wait: bool,
+    /// What the end of the deployment waits for.
+    pub wait: Wait,
     /// The call's propagation, for pruning groups that have none of their own.
     pub propagation: Propagation,
+    /// See [`DeleteRequest::record_here`].
+    pub record_here: bool,
 }

@@ -4,5 +4,6 @@ mod apply;
 mod blast;
 mod cluster;
 mod delete;
+mod directives;
 mod properties;
 mod queries;

@@ -1,13 +1,14 @@
 //! `billhook apply`: deploys a release.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use billhook_engine::{ApplyInput, Clusters, Prepared, RunOptions};
-use billhook_policy::{GoDuration, Propagation};
+use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, Prepared, RunOptions};
+use billhook_plan::Wait;
+use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
-    args::{Cascade, DryRun},
+    args::{Cascade, DryRun, Strategy},
     chart::{self, ChartArgs, FromChart},
     error::{CommandError, Exit},
     input::{self, Purpose, Sources},
@@ -72,7 +73,10 @@ pub(crate) struct What {
     /// Create namespaces that do not exist
     #[arg(long)]
     create_namespace: bool,
-    /// Take over fields that another manager owns
+    /// How objects that exist are brought to what their manifests say; not recorded with the release
+    #[arg(long, value_name = "STRATEGY", default_value = "server-side")]
+    update_strategy: Strategy,
+    /// Take over fields that another manager owns (of server-side apply only: the other strategies ask nobody)
     #[arg(long)]
     force_conflicts: bool,
     /// How dependents of pruned objects are treated
@@ -105,14 +109,19 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
     };
     let policy = input::one_policy(session, what.policy.as_ref(), input.policy)?;
     let clusters = connection.with(session.targets(&what.target).await?);
+    let waits = what.wait.unwrap_or(!session.common.sandbox);
     let apply = ApplyInput {
+        namespace: Some(release.namespace().to_owned()),
         release,
         manifests: input.manifests,
+        directives: BTreeMap::new(),
+        strategy: UpdateStrategy::from(what.update_strategy),
+        inherited: Vec::new(),
         policy,
         adopt: what.adopt,
         prune: what.prune,
-        wait: what.wait.unwrap_or(!session.common.sandbox),
-        create_namespace: what.create_namespace,
+        wait: if waits { Wait::All } else { Wait::Nothing },
+        missing_namespaces: if what.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
         propagation: Propagation::from(what.cascade),
         notes,
         catalog,

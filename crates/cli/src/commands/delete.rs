@@ -94,6 +94,9 @@ pub(crate) async fn plan(
         max_deletions: what.max_deletions,
         look_for_foreign,
         namespace,
+        inherited: Vec::new(),
+        require_record: true,
+        catalog: None,
     };
     match billhook_engine::prepare_delete(&clusters, delete).await {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),

@@ -139,6 +139,7 @@ async fn look(cluster: &Cluster, catalog: Catalog, inventory: &Inventory) -> Res
         catalogs: &catalogs,
         propagation: Propagation::Background,
         operation: Operation::Delete,
+        record_here: true,
     };
     let first = billhook_plan::delete_queries(&request).map_err(OperationError::from)?;
     let snapshot = Snapshot { listings: cluster.snapshot(&first).await };
@@ -314,13 +315,8 @@ mod tests {
         inventory.revision = 3;
         for (group, kind, namespace, name) in keys {
             let key = ObjectKey::new(GroupKind::new(*group, *kind), *namespace, *name);
-            let entry = Entry {
-                api_version: ApiVersion::new(*group, "v1"),
-                digest: Digest::of(&serde_json::Value::Null),
-                uid: Some(Uid::new("1")),
-                resource_version: None,
-                obsolete: false,
-            };
+            let entry = Entry::new(ApiVersion::new(*group, "v1"), Digest::of(&serde_json::Value::Null));
+            let entry = Entry { uid: Some(Uid::new("1")), ..entry };
             inventory.entries.insert(key, entry);
         }
         inventory

@@ -1,10 +1,11 @@
 //! A plan as people read it: the groups in order, each object under its group, what stays, the notes.
 
 use billhook_plan::{
-    ApplyAction, ApplyTask, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation, Plan, Query,
-    Select, Severity, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation,
+    PatchTask, Plan, Query, Select, Severity, Work,
 };
-use billhook_policy::Propagation;
+use billhook_policy::{Propagation, UpdateStrategy};
+use serde_json::Value;
 
 use crate::{
     output::Paint,
@@ -88,7 +89,7 @@ fn amounts(plan: &Plan) -> String {
     match plan.operation {
         Operation::Apply if deletions + collections > 0 => parts.push(format!("{deletions} to prune{more}")),
         Operation::Delete if deletions + collections > 0 => {
-            let groups = count(plan.nodes.len(), "group");
+            let groups = count(groups(plan), "group");
             parts.push(format!("{}{more} in {groups}", count(deletions, "object")));
         }
         Operation::Apply | Operation::Delete => {}
@@ -100,6 +101,11 @@ fn amounts(plan: &Plan) -> String {
 pub(crate) fn collections(plan: &Plan) -> usize {
     let of = |node: &Node| if let Work::Delete(work) = &node.work { work.collections.len() } else { 0 };
     plan.nodes.iter().map(of).sum()
+}
+
+/// How many groups are deleted.
+fn groups(plan: &Plan) -> usize {
+    plan.nodes.iter().filter(|node| matches!(node.work, Work::Delete(_))).count()
 }
 
 /// What is to be known of a group beside its objects.
@@ -120,12 +126,28 @@ fn facts(node: &Node) -> String {
         },
         (Work::Delete(work), Barrier::Gone) => format!("{}, until gone", count(work.objects.len(), "object")),
         (Work::Delete(work), _) => format!("{}, not waited for", count(work.objects.len(), "object")),
+        (Work::Patch(work), _) => count(work.objects.len(), "object"),
     });
-    if let Work::Delete(work) = &node.work {
-        facts.extend(settings(work));
+    match &node.work {
+        Work::Apply(work) => facts.extend(strategy(work)),
+        Work::Delete(work) => facts.extend(settings(work)),
+        Work::Patch(_) => {}
     }
     facts.extend(node.timeout.map(|timeout| format!("timeout {timeout}")));
     format!("  ({})", facts.join("; "))
+}
+
+/// By which strategy objects are written, where it is not the default.
+fn strategy(work: &ApplyWork) -> Option<String> {
+    let strategy = work.objects.iter().map(|task| task.strategy).find(|s| *s != UpdateStrategy::default())?;
+    let name = match strategy {
+        UpdateStrategy::ServerSide => "server-side",
+        UpdateStrategy::Update => "update",
+        UpdateStrategy::Patch => "patch",
+        UpdateStrategy::Merge => "merge",
+        UpdateStrategy::MergeOverwrite => "merge-overwrite",
+    };
+    Some(format!("update strategy {name}"))
 }
 
 fn settings(work: &DeleteWork) -> Vec<String> {
@@ -152,6 +174,7 @@ fn content(plan: &Plan, node: &Node) -> Vec<String> {
             lines.extend(queried.map(|(collection, query)| describe(collection, query)));
             lines
         }
+        Work::Patch(work) => columns(&work.objects.iter().map(patch_row).collect::<Vec<_>>()),
     }
 }
 
@@ -164,6 +187,20 @@ fn apply_row(task: &ApplyTask) -> Vec<String> {
         ApplyAction::Await => "wait for",
     };
     vec![action.to_owned(), task.object.kind.to_string(), place(&task.object)]
+}
+
+/// What is patched, by the names of the fields alone: their values may be secrets.
+fn patch_row(task: &PatchTask) -> Vec<String> {
+    let mut fields = Vec::new();
+    name_fields("", &task.patch, &mut fields);
+    vec![task.object.kind.to_string(), place(&task.object), format!("({})", fields.join(", "))]
+}
+
+fn name_fields(path: &str, value: &Value, fields: &mut Vec<String>) {
+    match value.as_object().filter(|map| !map.is_empty()) {
+        Some(map) => map.iter().for_each(|(key, value)| name_fields(&format!("{path}.{key}"), value, fields)),
+        None => fields.push(path.trim_start_matches('.').to_owned()),
+    }
 }
 
 fn delete_row(task: &DeleteTask) -> Vec<String> {
@@ -224,5 +261,5 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
 pub(crate) fn question(plan: &Plan) -> String {
     let of = plan.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
     let more = if collections(plan) > 0 { " and what appears meanwhile" } else { "" };
-    format!("Delete {}{more}{of} in {}?", count(plan.deletions(), "object"), count(plan.nodes.len(), "group"))
+    format!("Delete {}{more}{of} in {}?", count(plan.deletions(), "object"), count(groups(plan), "group"))
 }

@@ -49,6 +49,7 @@ pub(super) fn line(event: &Event, groups: usize, (out, err): (Paint, Paint)) -> 
                 ApplyResult::Created => ("created", Paint::good),
                 ApplyResult::Configured => ("configured", Paint::good),
                 ApplyResult::Adopted => ("adopted", Paint::good),
+                ApplyResult::Patched => ("patched", Paint::good),
                 ApplyResult::Unchanged => ("unchanged", Paint::dim),
             };
             result(format!("{} {}", paint(out, verb), object(key)))

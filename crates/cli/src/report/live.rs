@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_engine::{Event, Status};
+use billhook_engine::{ApplyResult, Event, Status};
 use billhook_objects::ObjectKey;
 use billhook_plan::Operation;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -134,7 +134,12 @@ impl Group {
                 self.total = *objects;
                 self.begun = Some(Instant::now());
             }
-            Event::Applied { .. } => self.done += 1,
+            Event::Applied { result, .. } => {
+                self.done += 1;
+                if *result == ApplyResult::Patched {
+                    self.verb = "patched";
+                }
+            }
             Event::Ready { object, .. } => {
                 self.waits.remove(object);
                 self.readied += 1;

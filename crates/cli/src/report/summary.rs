@@ -63,6 +63,7 @@ fn so_far(summary: &Summary, operation: Operation, applied: Applied) -> String {
                 (applied.created, "created"),
                 (applied.configured, "configured"),
                 (applied.adopted, "adopted"),
+                (applied.patched, "patched"),
                 (summary.unchanged, "unchanged"),
                 (summary.gone, "pruned"),
             ];

@@ -118,6 +118,42 @@ apply release shop/web: 1 to create, 1 to update, 1 to adopt, 1 unchanged
 }
 
 #[test]
+fn strategies_and_patches() {
+    let config = json!({"group": "", "kind": "ConfigMap", "version": "v1", "plural": "configmaps", "namespaced": true});
+    let object = |name: &str| json!({"group": "", "kind": "ConfigMap", "namespace": "shop", "name": name});
+    let plan = json!({
+        "format": 1, "operation": "apply", "release": "shop/web", "queries": [], "uncovered": [], "notes": [],
+        "nodes": [
+            {"title": "namespaced-resources", "after": [], "barrier": "requested", "work": {"apply": {"objects": [
+                {"object": object("a"), "resource": config, "action": "create", "wait": false, "strategy": "merge-overwrite"},
+            ]}}},
+            {"title": "after deployment", "after": [0], "barrier": "requested", "work": {"patch": {"objects": [
+                {"object": object("a"), "resource": config,
+                 "patch": {"metadata": {"annotations": {"a.example/b": "c"}}, "data": {"password": "secret"}}},
+            ]}}},
+            {"title": "namespaced-resources", "after": [1], "barrier": "gone", "work": {"delete": {
+                "objects": [{"object": object("old"), "uid": "1", "query": 0}], "propagation": "Background",
+            }}},
+        ],
+    });
+    check(
+        plan,
+        "\
+apply release shop/web: 1 to create, 1 to prune
+
+1. namespaced-resources  (1 object, not waited for; update strategy merge-overwrite)
+   create  ConfigMap  shop/a
+
+2. after deployment  (1 object)
+   ConfigMap  shop/a  (data.password, metadata.annotations.a.example/b)
+
+3. namespaced-resources  (1 object, until gone)
+   ConfigMap  shop/old
+",
+    );
+}
+
+#[test]
 fn nothing_to_do() {
     let plan = json!({"format": 1, "operation": "delete", "queries": [], "uncovered": [], "notes": [], "nodes": []});
     check(plan, "delete what the manifests name: nothing to do\n");

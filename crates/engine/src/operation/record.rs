@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{ApplyOptions, Error, ErrorKind, Token};
-use billhook_objects::{Manifest, ObjectKey, ReleaseName, wellknown};
-use billhook_plan::{ApplyAction, Entry, Inventory, Phase, Plan, Resource, Work};
-use billhook_policy::Policy;
+use billhook_cluster::{Error, ErrorKind, Stored, Token};
+use billhook_objects::{Digest, Manifest, ObjectKey, ReleaseName, wellknown};
+use billhook_plan::{ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, Resource, Work};
+use billhook_policy::{ManifestPolicy, Policy};
+use serde_json::Value;
 
-use super::tasks;
-use crate::{Clusters, Status, run::Outcome};
+use super::{Inherited, applied, tasks};
+use crate::{Clusters, Status, node::AppliedObject, run::Outcome, write};
 
 /// How long the last write of a record may take once the time is over or the user has interrupted.
 const LAST_WRITE: Duration = Duration::from_secs(10);
@@ -19,29 +20,49 @@ const LAST_WRITE: Duration = Duration::from_secs(10);
 /// The record of one release during one operation.
 pub(super) struct Record {
     pub inventory: Inventory,
+    /// What the next write must present; none where there is no record yet.
     token: Option<Token>,
-    /// Whether it was there before.
-    exists: bool,
+    origin: Origin,
     /// Whether it holds anything that is not written yet.
     dirty: bool,
 }
 
+/// Where the inventory comes from.
+#[derive(Clone, Copy, PartialEq)]
+enum Origin {
+    /// The release is new.
+    New,
+    /// It was stored.
+    Stored,
+    /// An earlier deployer has left it; it is not stored yet.
+    Inherited,
+    /// It went with its Namespace, and that is all that is known of the release.
+    Namespace,
+}
+
 impl Record {
-    pub(super) fn new(release: ReleaseName) -> Self {
-        Self { inventory: Inventory::new(release), token: None, exists: false, dirty: true }
+    /// The record of a release that has none: of what an earlier deployer has left, if anything.
+    pub(super) fn inherited(release: ReleaseName, inherited: Vec<Inherited>) -> Self {
+        let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
+        let mut inventory = Inventory::new(release);
+        inventory.entries.extend(inherited.into_iter().map(Inherited::into_entry));
+        Self { inventory, token: None, origin, dirty: true }
     }
 
     /// Reads the record.
     pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
         let stored = clusters.inventory().load(release).await?;
-        Ok(stored.map(|s| Self { inventory: s.inventory, token: Some(s.token), exists: true, dirty: false }))
+        let of =
+            |s: Stored| Self { inventory: s.inventory, token: Some(s.token), origin: Origin::Stored, dirty: false };
+        Ok(stored.map(of))
     }
 
     /// Reads the record. Where it is gone together with the Namespace that held it, but that Namespace still carries
     /// the release's label, what is left of the release is this Namespace.
     pub(super) async fn load_what_is_left(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
-        if let Some(record) = Self::load(clusters, release).await? {
-            return Ok(Some(record));
+        let record = Self::load(clusters, release).await?;
+        if record.is_some() || !clusters.record_here() {
+            return Ok(record);
         }
         let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
         let found = match clusters.own.get_meta(&namespaces(), &key).await {
@@ -51,54 +72,61 @@ impl Record {
         };
         let ours = found.filter(|n| n.labels.get(wellknown::RELEASE_LABEL) == Some(&release.label_value()));
         Ok(ours.map(|namespace| {
-            let mut record = Self { exists: true, ..Self::new(release.clone()) };
-            let entry = Entry {
-                api_version: namespaces().api_version(),
-                digest: billhook_objects::Digest::of(&serde_json::Value::Null),
-                uid: Some(namespace.uid),
-                resource_version: None,
-                obsolete: false,
-            };
-            record.inventory.entries.insert(key, entry);
-            record
+            let mut inventory = Inventory::new(release.clone());
+            let entry = Entry::new(namespaces().api_version(), Digest::of(&Value::Null));
+            inventory.entries.insert(key, Entry { uid: Some(namespace.uid), ..entry });
+            Self { inventory, token: None, origin: Origin::Namespace, dirty: true }
         }))
     }
 
     /// The inventory as it was read; none for a new release.
     pub(super) fn known(&self) -> Option<&Inventory> {
-        self.exists.then_some(&self.inventory)
+        (self.origin != Origin::New).then_some(&self.inventory)
     }
 
     /// Whether all that is known of the release is a Namespace that took the record along.
     pub(super) fn went_with_its_namespace(&self) -> bool {
-        self.exists && self.token.is_none()
+        self.origin == Origin::Namespace
     }
 
     /// What an apply intends: the new objects and, until they are gone, the old ones.
-    pub(super) fn intend(mut self, manifests: &BTreeMap<ObjectKey, Manifest>, policy: Policy) -> Self {
+    pub(super) fn intend(
+        mut self,
+        manifests: &BTreeMap<ObjectKey, Manifest>,
+        directives: &BTreeMap<ObjectKey, Directives>,
+        tasks: &BTreeMap<&ObjectKey, &ApplyTask>,
+        policy: Policy,
+    ) -> Self {
         let entries = &mut self.inventory.entries;
         for (key, entry) in entries.iter_mut() {
             let obsolete = !manifests.contains_key(key);
             self.dirty |= entry.obsolete != obsolete;
             entry.obsolete = obsolete;
         }
+        let default = Directives::default();
         for (key, manifest) in manifests {
-            let digest = manifest.digest();
-            match entries.get_mut(key) {
-                Some(entry) if entry.digest == digest => {}
-                Some(entry) => {
+            let directives = directives.get(key).unwrap_or(&default);
+            let left = tasks.get(key).and_then(|task| task.uid.as_ref());
+            let entry = entries.entry(key.clone()).or_insert_with(|| {
+                self.dirty = true;
+                let applied = if left.is_some() { Digest::of(&Value::Null) } else { directives.digest(manifest) };
+                Entry::new(manifest.api_version.clone(), applied)
+            });
+            let before = entry.clone();
+            match left {
+                // It is not written, so what was applied last is what counts.
+                Some(uid) => entry.uid = Some(uid.clone()),
+                None if entry.digest == directives.digest(manifest) => {}
+                None => {
                     // With another digest, the version that our last write returned says nothing any more.
                     entry.resource_version = None;
-                    (entry.digest, entry.api_version) = (digest, manifest.api_version.clone());
-                    self.dirty = true;
-                }
-                None => {
-                    let api_version = manifest.api_version.clone();
-                    let entry = Entry { api_version, digest, uid: None, resource_version: None, obsolete: false };
-                    entries.insert(key.clone(), entry);
-                    self.dirty = true;
+                    entry.digest = directives.digest(manifest);
+                    entry.api_version = manifest.api_version.clone();
                 }
             }
+            entry.keep = directives.policy == ManifestPolicy::Keep;
+            entry.before_delete.clone_from(&directives.before_delete);
+            self.dirty |= *entry != before;
         }
         self.dirty |= self.inventory.policy != policy;
         self.inventory.policy = policy;
@@ -116,7 +144,7 @@ impl Record {
             Work::Apply(work) => {
                 work.objects.iter().all(|t| matches!(t.action, ApplyAction::Unchanged | ApplyAction::Await))
             }
-            Work::Delete(_) => false,
+            Work::Delete(_) | Work::Patch(_) => false,
         };
         if !self.dirty && plan.nodes.iter().all(idle) {
             return Ok(());
@@ -135,13 +163,10 @@ impl Record {
         manifests: &BTreeMap<ObjectKey, Manifest>,
     ) -> Result<(), Error> {
         let key = ObjectKey::new(wellknown::namespace(), None, self.inventory.release.namespace());
-        let created = plan.nodes.iter().any(|node| match &node.work {
-            Work::Apply(work) => work.objects.iter().any(|t| t.object == key && t.action == ApplyAction::Create),
-            Work::Delete(_) => false,
-        });
-        let Some(manifest) = manifests.get(&key).filter(|_| created) else { return Ok(()) };
-        let options = ApplyOptions { force_conflicts: false, dry_run: false };
-        let applied = clusters.own.apply(&namespaces(), &key, manifest.json(), &options).await?;
+        let created = applied(plan).find(|task| task.object == key && task.action == ApplyAction::Create);
+        let created = created.filter(|_| clusters.record_here());
+        let Some((task, manifest)) = created.zip(manifests.get(&key)) else { return Ok(()) };
+        let applied = write::apply(&clusters.own, task, manifest, false, false).await?;
         if let Some(entry) = self.inventory.entries.get_mut(&key) {
             entry.uid = Some(applied.uid);
         }
@@ -156,11 +181,16 @@ impl Record {
         outcome: &Outcome,
         pruned: bool,
     ) -> Result<(), Error> {
+        let to_patch = patches(plan);
         for applied in &outcome.applied {
-            if let Some(entry) = self.inventory.entries.get_mut(&applied.object) {
-                let (uid, version) = (Some(applied.uid.clone()), Some(applied.resource_version.clone()));
-                self.dirty |= entry.uid != uid || entry.resource_version != version;
-                (entry.uid, entry.resource_version) = (uid, version);
+            // Until it is patched, an object is not as the release wants it.
+            let version = (!to_patch.contains(&applied.object)).then(|| applied.resource_version.clone());
+            self.confirm(applied, version);
+        }
+        for patched in &outcome.patched {
+            // One that was patched for its deletion is not as the release wants it, should it come back into the release.
+            if self.inventory.entries.get(&patched.object).is_some_and(|entry| !entry.obsolete) {
+                self.confirm(patched, Some(patched.resource_version.clone()));
             }
         }
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
@@ -174,11 +204,21 @@ impl Record {
         in_time(outcome, self.save(clusters, None)).await
     }
 
+    fn confirm(&mut self, applied: &AppliedObject, version: Option<String>) {
+        if let Some(entry) = self.inventory.entries.get_mut(&applied.object) {
+            let uid = Some(applied.uid.clone());
+            self.dirty |= entry.uid != uid || entry.resource_version != version;
+            (entry.uid, entry.resource_version) = (uid, version);
+        }
+    }
+
     /// Claims the record for a deletion: another call that is at work on the release finds out.
     pub(super) async fn deleting(&mut self, clusters: &Clusters) -> Result<(), Error> {
-        // A record that was read off a Namespace has no place to be written to: it is on its way.
-        if self.token.is_none() {
-            return Ok(());
+        match self.origin {
+            Origin::Stored | Origin::Inherited => {}
+            // Of a new release there is nothing to record, and a record that was read off a Namespace has no place to be
+            // written to: it is on its way.
+            Origin::New | Origin::Namespace => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
         self.save(clusters, None).await
@@ -191,7 +231,7 @@ impl Record {
         let with_namespace = |error: &Error| {
             let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
             let unwritable = error.code() == Some(404) || *error.kind() == ErrorKind::Refused;
-            tasks(plan).contains(&namespace) && unwritable
+            clusters.record_here() && tasks(plan).contains(&namespace) && unwritable
         };
         let written = if outcome.summary.status == Status::Done {
             clusters.inventory().remove(&release, token).await
@@ -235,6 +275,12 @@ async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error
         Status::Done | Status::Failed => write.await,
         _ => tokio::time::timeout(LAST_WRITE, write).await.unwrap_or(Ok(())),
     }
+}
+
+/// The objects that a plan patches.
+fn patches(plan: &Plan) -> BTreeSet<&ObjectKey> {
+    let work = plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
+    work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
 }
 
 pub(super) fn namespaces() -> Resource {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use billhook_objects::GroupKind;
-use billhook_policy::{DeploymentGroup, Members, ResourceClass, WaitFor};
+use billhook_policy::{DeploymentGroup, ManifestPolicy, Members, ResourceClass, UpdateStrategy, WaitFor};
 
 use crate::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Node, NoteCode, Plan, Resource, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Directives, Node, NoteCode, PatchTask, PatchWork, Plan, Resource, Wait,
+    Work,
     delete::{info, warning},
     error::Problems,
     groups::{Matcher, Verdict, is_crd, place},
@@ -43,6 +44,16 @@ const READY_WHEN_CREATED: [(&str, &str); 25] = [
     ("storage.k8s.io", "StorageClass"),
 ];
 
+/// Pods, and what makes Pods.
+const WORKLOADS: [(&str, &str); 6] = [
+    ("", "Pod"),
+    ("", "ReplicationController"),
+    ("apps", "DaemonSet"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+];
+
 /// A group of a deployment, and which manifests (by index) are in it.
 pub(super) struct Stage<'a> {
     pub(super) group: std::borrow::Cow<'a, DeploymentGroup>,
@@ -60,23 +71,43 @@ impl Scene<'_> {
         let stages = self.stages(plan, problems);
         self.check_order(&stages, live, problems);
         let mut resources: HashMap<(&GroupKind, &str), Resource> = HashMap::new();
-        let mut awaited = Vec::new();
+        let (mut awaited, mut patches) = (Vec::new(), Vec::new());
         for stage in stages {
             let ready = stage.group.wait_for == WaitFor::Ready;
             let mut tasks = Vec::with_capacity(stage.members.len());
             for at in stage.members {
                 let Some(task) = self.task(at, ready, live, &mut resources) else { continue };
-                if !task.wait && !is_ready_when_created(&task.object.kind) {
-                    awaited.push(ApplyTask { action: ApplyAction::Await, wait: true, ..task.clone() });
+                if !task.wait && self.is_awaited(&task.object.kind) {
+                    let (action, strategy) = (ApplyAction::Await, UpdateStrategy::default());
+                    awaited.push(ApplyTask { action, wait: true, strategy, ..task.clone() });
                 }
+                patches.extend(self.patch(at, &task, live));
                 tasks.push(task);
             }
             add_node(plan, &stage.group, tasks);
         }
-        if self.request.wait {
-            let group = DeploymentGroup { wait_for: WaitFor::Ready, ..group("ready", ResourceClass::Empty) };
-            add_node(plan, &group, awaited);
+        let ready = DeploymentGroup { wait_for: WaitFor::Ready, ..group("ready", ResourceClass::Empty) };
+        add_node(plan, &ready, awaited);
+        plan.add_patches("after deployment", patches);
+    }
+
+    /// Whether the end of the deployment waits for objects of this kind.
+    fn is_awaited(&self, kind: &GroupKind) -> bool {
+        match self.request.wait {
+            Wait::Nothing => false,
+            Wait::Workloads => is_among(kind, &WORKLOADS),
+            Wait::All => !is_ready_when_created(kind),
         }
+    }
+
+    /// The patch that an object gets once all is deployed; none where the object is left as it is.
+    fn patch(&self, at: usize, task: &ApplyTask, live: &Live<'_>) -> Option<PatchTask> {
+        let manifest = self.request.manifests.get(at)?;
+        let patch = self.request.directives.get(&task.object)?.patch_after.clone()?;
+        let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
+        let uid = live.existing.get(&task.object).map(|object| object.uid.clone());
+        let object = task.object.clone();
+        (task.action != ApplyAction::Unchanged).then_some(PatchTask { object, resource, uid, patch })
     }
 
     fn task<'s>(
@@ -97,10 +128,21 @@ impl Scene<'_> {
         };
         // A CRD is always Established before anything follows it (contract, `deploymentGroups`).
         let wait = is_crd(kind) || (ready && !is_ready_when_created(kind));
-        let action = *live.actions.get(at)?;
-        let seen = live.existing.get(&manifest.key).filter(|_| action == ApplyAction::Update);
-        let resource_version = seen.map(|object| object.resource_version.clone());
-        Some(ApplyTask { object: manifest.key.clone(), resource, action, wait, resource_version })
+        let action = (*live.actions.get(at)?)?;
+        let Directives { policy, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
+        let seen = |when: bool| live.existing.get(&manifest.key).filter(|_| when);
+        let is_left = action == ApplyAction::Unchanged && policy == ManifestPolicy::Immutable;
+        let is_written = action != ApplyAction::Unchanged;
+        Some(ApplyTask {
+            object: manifest.key.clone(),
+            resource,
+            action,
+            wait,
+            resource_version: seen(action == ApplyAction::Update).map(|object| object.resource_version.clone()),
+            strategy: if is_written { self.request.strategy } else { UpdateStrategy::default() },
+            annotate_before_create: if is_written { annotate_before_create } else { BTreeMap::new() },
+            uid: seen(is_left).map(|object| object.uid.clone()),
+        })
     }
 
     /// Every object into the first group that has it; the rest by class, after the last group.
@@ -176,6 +218,28 @@ fn add_node(plan: &mut Plan, group: &DeploymentGroup, objects: Vec<ApplyTask>) {
     });
 }
 
+impl Plan {
+    /// Appends a node that patches objects, behind all that is there.
+    pub(crate) fn add_patches(&mut self, title: &str, objects: Vec<PatchTask>) {
+        if objects.is_empty() {
+            return;
+        }
+        self.nodes.push(Node {
+            title: title.to_owned(),
+            path: String::new(),
+            after: self.nodes.len().checked_sub(1).into_iter().collect(),
+            cluster: None,
+            work: Work::Patch(PatchWork { objects }),
+            barrier: Barrier::Requested,
+            timeout: None,
+        });
+    }
+}
+
 fn is_ready_when_created(kind: &GroupKind) -> bool {
-    READY_WHEN_CREATED.iter().any(|(group, name)| kind.is(group, name))
+    is_among(kind, &READY_WHEN_CREATED)
+}
+
+fn is_among(kind: &GroupKind, kinds: &[(&str, &str)]) -> bool {
+    kinds.iter().any(|(group, name)| kind.is(group, name))
 }

@@ -3,22 +3,28 @@
 use std::collections::HashMap;
 
 use billhook_objects::{Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
+use billhook_policy::ManifestPolicy;
 
 use crate::{
-    ApplyAction, Entry, Observed, PlanErrorKind,
+    ApplyAction, Directives, Entry, Note, NoteCode, Observed, PlanErrorKind,
+    delete::info,
     error::Problems,
     find::{Finder, State},
 };
 
-use super::Scene;
+use super::{Scene, labels};
+
+/// How the labels end by which Landscaper's deployers know the objects of a DeployItem; the value is the item's name.
+const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
 
 /// What is known of the objects that are applied.
 #[derive(Default)]
 pub(super) struct Live<'a> {
-    /// One for each manifest, in their order.
-    pub(super) actions: Vec<ApplyAction>,
+    /// One for each manifest, in their order; none for what is left to somebody else.
+    pub(super) actions: Vec<Option<ApplyAction>>,
     /// Those that exist.
     pub(super) existing: HashMap<&'a ObjectKey, &'a Observed>,
+    pub(super) notes: Vec<Note>,
 }
 
 impl Scene<'_> {
@@ -34,15 +40,21 @@ impl Scene<'_> {
             let action = match state {
                 State::Found(seen) => {
                     live.existing.insert(key, seen.object);
-                    self.action(manifest, seen.object, &label).unwrap_or_else(|refusal| {
+                    let action = self.action(manifest, seen.object, &label).unwrap_or_else(|refusal| {
                         problems.add(PlanErrorKind::Refused, refusal);
-                        ApplyAction::Update
-                    })
+                        None
+                    });
+                    if action.is_none() {
+                        let message =
+                            format!("{key} exists and is not the release's: with the policy fallback it stays");
+                        live.notes.push(info(NoteCode::Fallback, message).about(key.clone()));
+                    }
+                    action
                 }
-                State::Gone | State::NotServed => ApplyAction::Create,
+                State::Gone | State::NotServed => Some(ApplyAction::Create),
                 State::Open(why) => {
                     problems.add(PlanErrorKind::Unreadable, why);
-                    ApplyAction::Create
+                    None
                 }
             };
             live.actions.push(action);
@@ -50,28 +62,43 @@ impl Scene<'_> {
         live
     }
 
-    fn action(&self, manifest: &Manifest, object: &Observed, label: &str) -> Result<ApplyAction, String> {
+    /// What is done with an object that exists; nothing where it is left to somebody else.
+    fn action(&self, manifest: &Manifest, object: &Observed, label: &str) -> Result<Option<ApplyAction>, String> {
         let key = &manifest.key;
+        let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
         let holder = object.labels.get(RELEASE_LABEL);
         let known = entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid));
         let ours = known || holder.is_some_and(|holder| holder == label);
-        match holder {
-            Some(holder) if !ours => Err(format!("{key} belongs to release {}", ReleaseName::shown(holder))),
-            None if !ours && !self.request.adopt => {
-                Err(format!("{key} exists and belongs to no release; --adopt takes it up"))
-            }
-            _ if object.deleting => Err(format!("{key} is being deleted; wait until it is gone")),
-            _ if !ours => Ok(ApplyAction::Adopt),
-            _ if entry.is_some_and(|entry| is_unchanged(entry, object, manifest)) => Ok(ApplyAction::Unchanged),
-            _ => Ok(ApplyAction::Update),
+        if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
+            return Ok(None);
         }
+        let action = match holder {
+            Some(holder) if !ours => {
+                return Err(format!("{key} belongs to release {}", ReleaseName::shown(holder)));
+            }
+            None if !ours && !self.request.adopt => {
+                return Err(format!("{key} exists and belongs to no release; --adopt takes it up"));
+            }
+            _ if object.deleting => return Err(format!("{key} is being deleted; wait until it is gone")),
+            _ if directives.policy == ManifestPolicy::Immutable => ApplyAction::Unchanged,
+            _ if !ours => ApplyAction::Adopt,
+            _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => ApplyAction::Unchanged,
+            _ => ApplyAction::Update,
+        };
+        Ok(Some(action))
     }
 }
 
+/// Whether an object carries the label of the DeployItem that the manifest carries.
+fn is_of_same_item(manifest: &Manifest, object: &Observed) -> bool {
+    let own = labels(manifest);
+    own.iter().any(|(label, item)| label.ends_with(DEPLOY_ITEM_LABEL) && object.labels.get(label) == Some(item))
+}
+
 /// The digest comes last: it costs most.
-fn is_unchanged(entry: &Entry, object: &Observed, manifest: &Manifest) -> bool {
+fn is_unchanged(entry: &Entry, object: &Observed, manifest: &Manifest, directives: &Directives) -> bool {
     entry.uid.as_ref() == Some(&object.uid)
         && entry.resource_version.as_ref() == Some(&object.resource_version)
-        && entry.digest == manifest.digest()
+        && entry.digest == directives.digest(manifest)
 }

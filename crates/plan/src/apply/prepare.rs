@@ -15,7 +15,12 @@ use crate::{PlanError, error::Problems, groups::describe};
 /// # Errors
 ///
 /// For all kinds and versions that are not known, and all objects that are there twice.
-pub fn prepare(manifests: Vec<Manifest>, release: &ReleaseName, catalog: &Catalog) -> Result<Vec<Manifest>, PlanError> {
+pub fn prepare(
+    manifests: Vec<Manifest>,
+    release: &ReleaseName,
+    namespace: Option<&str>,
+    catalog: &Catalog,
+) -> Result<Vec<Manifest>, PlanError> {
     let mut problems = Problems::default();
     let kinds: HashSet<&GroupKind> = manifests.iter().map(|manifest| &manifest.key.kind).collect();
     let types: HashMap<GroupKind, &ResourceType> =
@@ -27,7 +32,7 @@ pub fn prepare(manifests: Vec<Manifest>, release: &ReleaseName, catalog: &Catalo
             None => problems.input(unknown(&manifest, catalog)),
             Some(served) => {
                 check_version(&manifest, served, &mut problems);
-                place(&mut manifest, served.scope, release);
+                place(&mut manifest, served.scope, namespace, &mut problems);
             }
         }
         manifest.set_label(RELEASE_LABEL, &label);
@@ -38,10 +43,14 @@ pub fn prepare(manifests: Vec<Manifest>, release: &ReleaseName, catalog: &Catalo
     Ok(prepared)
 }
 
-fn place(manifest: &mut Manifest, scope: Scope, release: &ReleaseName) {
-    match (scope, &manifest.key.namespace) {
-        (Scope::Namespaced, None) => manifest.set_namespace(release.namespace()),
-        (Scope::Cluster, Some(_)) => manifest.clear_namespace(),
+fn place(manifest: &mut Manifest, scope: Scope, namespace: Option<&str>, problems: &mut Problems) {
+    match (scope, &manifest.key.namespace, namespace) {
+        (Scope::Namespaced, None, Some(namespace)) => manifest.set_namespace(namespace),
+        (Scope::Namespaced, None, None) => {
+            let Manifest { key, source, .. } = manifest;
+            problems.input(format!("{source}: {key} has no namespace: write it into its metadata"));
+        }
+        (Scope::Cluster, Some(_), _) => manifest.clear_namespace(),
         _ => {}
     }
 }

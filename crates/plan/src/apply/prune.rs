@@ -95,12 +95,17 @@ impl Scene<'_> {
 pub(super) fn drop_applied(pruning: &mut Plan, live: &Live<'_>) {
     let applied: HashSet<&Uid> = live.existing.values().map(|object| &object.uid).collect();
     for node in &mut pruning.nodes {
-        if let Work::Delete(work) = &mut node.work {
-            work.objects.retain(|task| !applied.contains(&task.uid));
+        match &mut node.work {
+            Work::Delete(work) => work.objects.retain(|task| !applied.contains(&task.uid)),
+            Work::Patch(work) => {
+                work.objects.retain(|task| !task.uid.as_ref().is_some_and(|uid| applied.contains(uid)))
+            }
+            Work::Apply(_) => {}
         }
     }
     pruning.nodes.retain(|node| match &node.work {
         Work::Delete(work) => !work.objects.is_empty() || !work.collections.is_empty(),
+        Work::Patch(work) => !work.objects.is_empty(),
         Work::Apply(_) => true,
     });
 }

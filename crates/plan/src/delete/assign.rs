@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid, wellknown};
 
 use crate::{
-    Note, NoteCode, Observed, Operation, PlanError, PlanErrorKind, Query, Severity, Uncovered, Wanted,
+    Note, NoteCode, Observed, Operation, PatchTask, PlanError, PlanErrorKind, Query, Resource, Severity, Uncovered,
+    Wanted,
     error::Problems,
     find::{Answer, Finder, Index, Seen, State},
     groups::{Verdict, is_protected},
@@ -30,6 +31,8 @@ pub(super) struct Assigned<'a> {
     pub(super) groups: Vec<Vec<Pick<'a>>>,
     /// The Namespace that holds the inventory, and its group.
     pub(super) last: Option<(usize, Pick<'a>)>,
+    /// What is patched before anything is deleted.
+    pub(super) patches: Vec<PatchTask>,
     pub(super) uncovered: Vec<Uncovered>,
     pub(super) notes: Vec<Note>,
     pub(super) not_served: BTreeMap<GroupKind, usize>,
@@ -43,7 +46,7 @@ struct Live<'a> {
 }
 
 struct Ours<'a> {
-    key: &'a ObjectKey,
+    wanted: &'a Wanted,
     seen: Seen<'a>,
     group: Option<usize>,
     /// The first group that would have it but for its exclusions.
@@ -64,6 +67,7 @@ impl<'a> Scene<'a> {
         let mut taken = HashSet::with_capacity(live.ours.len());
         self.collect(&live, index, &mut assigned, &mut taken);
         self.take_ours(&live, &mut assigned, &mut taken);
+        assigned.patches = self.patches(&live, &taken);
         self.note_strangers(&live, &taken, &mut assigned);
         notes::unrecorded(self, finder, index, &taken, &mut assigned);
         assigned.uncovered.sort_by(|a, b| a.object.cmp(&b.object));
@@ -81,8 +85,8 @@ impl<'a> Scene<'a> {
             let key = &wanted.key;
             match finder.state(&key.kind, key.namespace.as_deref(), &key.name) {
                 State::Found(seen) if is_ours(wanted, seen.object, label.as_deref()) => {
-                    let (group, excluded) = self.group_of(key, seen.object);
-                    live.ours.push(Ours { key, seen, group, excluded });
+                    let (group, excluded) = if wanted.keep { (None, None) } else { self.group_of(key, seen.object) };
+                    live.ours.push(Ours { wanted, seen, group, excluded });
                 }
                 State::Found(seen) => live.strangers.push((wanted, seen.object)),
                 State::Gone => {}
@@ -91,7 +95,7 @@ impl<'a> Scene<'a> {
             }
         }
         // The order of the input must not matter, not even for an object that two kinds show.
-        live.ours.sort_unstable_by_key(|ours| ours.key);
+        live.ours.sort_unstable_by_key(|ours| &ours.wanted.key);
         live
     }
 
@@ -115,7 +119,8 @@ impl<'a> Scene<'a> {
         if self.request.operation != Operation::Delete {
             return;
         }
-        for Ours { key, .. } in live.ours.iter().filter(|ours| ours.group.is_some() && is_protected(ours.key)) {
+        let protected = live.ours.iter().filter(|ours| ours.group.is_some()).map(|ours| &ours.wanted.key);
+        for key in protected.filter(|key| is_protected(key)) {
             let way_out = format!("excludedResources: [{{apiVersion: v1, kind: Namespace, names: [{}]}}]", key.name);
             let problem =
                 format!("{key} belongs to the system and is never deleted; a policy leaves it out by {way_out}");
@@ -162,7 +167,8 @@ impl<'a> Scene<'a> {
 
     /// A collection of Namespaces leaves out the one that holds the inventory: it goes last, if it is covered at all.
     fn last_of<'s>(&'s self, draft: &Draft, at: usize, index: &Index<'s>) -> Option<Pick<'s>> {
-        let release = self.request.release.filter(|_| self.request.operation == Operation::Delete)?;
+        let ends = self.request.operation == Operation::Delete && self.request.record_here;
+        let release = self.request.release.filter(|_| ends)?;
         let Query { cluster: None, resource, .. } = &draft.query else { return None };
         if resource.kind != wellknown::namespace() {
             return None;
@@ -171,18 +177,22 @@ impl<'a> Scene<'a> {
         let object = items.iter().find(|item| item.name == release.namespace())?;
         let key = object.key(&resource.kind);
         let covered = self.groups.get(at)?.matcher.judge(&key, &object.labels) == Verdict::Member;
-        (covered && !is_protected(&key)).then_some(Pick { key, object, query, named: false })
+        let kept = self.request.objects.iter().any(|wanted| wanted.keep && wanted.key == key);
+        (covered && !kept && !is_protected(&key)).then_some(Pick { key, object, query, named: false })
     }
 
     fn take_ours<'s>(&'s self, live: &Live<'s>, assigned: &mut Assigned<'s>, taken: &mut HashSet<&'s Uid>) {
-        for Ours { key, seen, group, excluded } in &live.ours {
+        for Ours { wanted: Wanted { key, keep, .. }, seen, group, excluded } in &live.ours {
             if taken.contains(&seen.object.uid) {
                 self.note_other_release(key, seen.object, assigned);
                 continue;
             }
             let Some(group) = *group else {
-                let reason = excluded.map(|at| format!("excluded by {}", self.groups[at].place()));
-                assigned.leave(key, reason.as_deref().unwrap_or("no group covers it"));
+                match excluded {
+                    _ if *keep => assigned.leave(key, "its policy is keep"),
+                    Some(at) => assigned.leave(key, &format!("excluded by {}", self.groups[*at].place())),
+                    None => assigned.leave(key, "no group covers it"),
+                }
                 continue;
             };
             let kept = match () {
@@ -193,12 +203,12 @@ impl<'a> Scene<'a> {
             if let Some(why) = kept.filter(|_| self.request.operation == Operation::Apply) {
                 assigned.leave(key, &format!("it {why}"));
                 let message = format!("{key} {why}: an update does not delete it");
-                assigned.notes.push(notes::warning(NoteCode::ProtectedNamespace, message).about((*key).clone()));
+                assigned.notes.push(notes::warning(NoteCode::ProtectedNamespace, message).about(key.clone()));
                 continue;
             }
             taken.insert(&seen.object.uid);
             self.note_other_release(key, seen.object, assigned);
-            let pick = Pick { key: (*key).clone(), object: seen.object, query: seen.query, named: true };
+            let pick = Pick { key: key.clone(), object: seen.object, query: seen.query, named: true };
             match self.holds_inventory(key) {
                 true => assigned.last = Some((group, pick)),
                 false => assigned.groups[group].push(pick),
@@ -206,8 +216,25 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// What the objects that go get before anything goes, each in the version that it was applied in.
+    fn patches(&self, live: &Live<'_>, taken: &HashSet<&Uid>) -> Vec<PatchTask> {
+        let going = live.ours.iter().filter(|ours| taken.contains(&ours.seen.object.uid));
+        let patch = |Ours { wanted: Wanted { key, version, before_delete, .. }, seen, .. }: &Ours<'_>| {
+            let served = self.catalog.get(&key.kind)?;
+            Some(PatchTask {
+                object: key.clone(),
+                resource: Resource::of(served, Some(version)),
+                uid: Some(seen.object.uid.clone()),
+                patch: before_delete.clone()?,
+            })
+        };
+        going.filter_map(patch).collect()
+    }
+
     fn holds_inventory(&self, key: &ObjectKey) -> bool {
-        key.kind.is("", "Namespace") && self.request.release.is_some_and(|release| release.namespace() == key.name)
+        self.request.record_here
+            && key.kind.is("", "Namespace")
+            && self.request.release.is_some_and(|release| release.namespace() == key.name)
     }
 
     fn note_other_release(&self, key: &ObjectKey, object: &Observed, assigned: &mut Assigned<'_>) {

@@ -109,8 +109,14 @@ fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<
         // `default` and `kube-*` are never deleted (contract, guards); the prefix holds for those that appear later.
         let (names, name_prefixes) = (vec!["default".to_owned()], vec!["kube-".to_owned()]);
         excluded.push(Exclusion { names, name_prefixes, ..Exclusion::default() });
-        excluded.extend(request.release.filter(|_| own_cluster).map(|release| named(release.namespace())));
+        let holds_record = own_cluster && request.record_here;
+        excluded.extend(request.release.filter(|_| holds_record).map(|release| named(release.namespace())));
     }
+    let kept = request.objects.iter().filter(|wanted| own_cluster && wanted.keep && wanted.key.kind == *kind);
+    excluded.extend(kept.map(|wanted| Exclusion {
+        namespaces: wanted.key.namespace.iter().cloned().collect(),
+        ..named(&wanted.key.name)
+    }));
     if let Some(release) = request.release.filter(|_| request.operation == Operation::Apply) {
         // An update prunes what the new version lacks: what it has carries the label, and what it lacks is a task.
         let match_labels = BTreeMap::from([(wellknown::RELEASE_LABEL.to_owned(), release.label_value())]);

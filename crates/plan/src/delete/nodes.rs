@@ -35,9 +35,10 @@ impl Scene<'_> {
         let mut plan = Plan::new(self.request.operation, self.request.release);
         let mut numbers = Numbers::default();
         let facts = notes::Facts::of(&assigned, self);
-        let Assigned { groups, last, uncovered, notes, not_served } = assigned;
+        let Assigned { groups, last, patches, uncovered, notes, not_served } = assigned;
         plan.uncovered = uncovered;
         plan.notes = notes;
+        plan.add_patches("before deletion", patches);
         for (group, picks) in self.groups.iter().zip(groups) {
             self.add_node(group, picks, &mut plan, &mut numbers, index);
         }

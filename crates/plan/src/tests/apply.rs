@@ -1,7 +1,10 @@
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use billhook_objects::{Catalog, GroupKind, Manifest, ResourceType, yaml};
-use billhook_policy::{DeploymentGroup, Policy, Propagation, WaitFor};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ResourceType, yaml};
+use billhook_policy::{DeploymentGroup, Policy, Propagation, UpdateStrategy, WaitFor};
 
 use super::cluster::*;
 use crate::*;
@@ -30,19 +33,22 @@ fn manifests(lines: &[&str]) -> Vec<Manifest> {
     documents.into_iter().flat_map(|document| Manifest::from_document(document, &file).unwrap()).collect()
 }
 
-struct Deployment {
-    manifests: Vec<Manifest>,
-    inventory: Option<Inventory>,
-    policy: Policy,
-    catalogs: Catalogs,
-    not_served: BTreeSet<GroupKind>,
-    namespaces: Vec<String>,
-    adopt: bool,
-    prune: bool,
-    wait: bool,
+pub(super) struct Deployment {
+    pub(super) manifests: Vec<Manifest>,
+    pub(super) directives: BTreeMap<ObjectKey, Directives>,
+    pub(super) strategy: UpdateStrategy,
+    pub(super) inventory: Option<Inventory>,
+    pub(super) policy: Policy,
+    pub(super) catalogs: Catalogs,
+    pub(super) not_served: BTreeSet<GroupKind>,
+    pub(super) namespaces: Vec<String>,
+    pub(super) adopt: bool,
+    pub(super) prune: bool,
+    pub(super) wait: Wait,
+    pub(super) record_here: bool,
 }
 
-fn deployment(lines: &[&str]) -> Deployment {
+pub(super) fn deployment(lines: &[&str]) -> Deployment {
     let (mut catalog, mut not_served) = (catalog(), BTreeSet::new());
     for kind in manifests(lines).iter().filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
         if catalog.get(&kind.kind).is_none() {
@@ -50,11 +56,13 @@ fn deployment(lines: &[&str]) -> Deployment {
         }
         catalog.insert_missing(kind);
     }
-    let manifests = prepare(manifests(lines), &release(), &catalog).unwrap();
+    let manifests = prepare(manifests(lines), &release(), Some(release().namespace()), &catalog).unwrap();
     let (inventory, policy, catalogs) = (None, Policy::default(), Catalogs::own(catalog));
     let namespaces = Vec::new();
     Deployment {
         manifests,
+        directives: BTreeMap::new(),
+        strategy: UpdateStrategy::default(),
         inventory,
         policy,
         catalogs,
@@ -62,13 +70,14 @@ fn deployment(lines: &[&str]) -> Deployment {
         namespaces,
         adopt: false,
         prune: true,
-        wait: false,
+        wait: Wait::Nothing,
+        record_here: true,
     }
 }
 
 impl Deployment {
     /// Makes the inventory know these: `KEY UID`; no UID for what is merely intended.
-    fn knowing(mut self, entries: &[&str]) -> Self {
+    pub(super) fn knowing(mut self, entries: &[&str]) -> Self {
         let mut inventory = Inventory::new(release());
         for line in entries {
             let mut words = line.split_whitespace();
@@ -85,6 +94,8 @@ impl Deployment {
         ApplyRequest {
             release,
             manifests: &self.manifests,
+            directives: &self.directives,
+            strategy: self.strategy,
             inventory: self.inventory.as_ref(),
             policy: &self.policy,
             catalogs: &self.catalogs,
@@ -94,10 +105,11 @@ impl Deployment {
             prune: self.prune,
             wait: self.wait,
             propagation: Propagation::Background,
+            record_here: self.record_here,
         }
     }
 
-    fn plan(&self, live: &Cluster) -> Result<Plan, PlanError> {
+    pub(super) fn plan(&self, live: &Cluster) -> Result<Plan, PlanError> {
         let release = release();
         let request = self.request(&release);
         let mut snapshot = Snapshot { listings: live.answer(&apply_queries(&request)?) };
@@ -106,7 +118,7 @@ impl Deployment {
     }
 
     #[track_caller]
-    fn check(&self, live: &[&str], expected: &[&str]) -> Plan {
+    pub(super) fn check(&self, live: &[&str], expected: &[&str]) -> Plan {
         let plan = self.plan(&cluster(live)).unwrap();
         assert_eq!(nodes(&plan), expected);
         plan
@@ -240,7 +252,7 @@ fn the_new_is_ready_before_the_old_is_pruned() {
         "ClusterRole/r 2",
         "ConfigMap/a/x 3",
     ]);
-    deployment.wait = true;
+    deployment.wait = Wait::All;
     let live = ["ConfigMap/a/old uid=1 ours", "ClusterRole/r uid=2 ours", "ConfigMap/a/x uid=3 ours"];
     let apply = "namespaced-resources: ConfigMap/a/x(unchanged) Deployment.apps/a/d(create)";
     let plan = deployment.check(
@@ -257,7 +269,7 @@ fn the_new_is_ready_before_the_old_is_pruned() {
         [vec![], vec![0], vec![1], vec![2]]
     );
     assert_eq!(plan.queries.len(), 2);
-    deployment.wait = false;
+    deployment.wait = Wait::Nothing;
     deployment.policy.during_update = groups(&["v1 cm"]);
     let plan = deployment.check(&live, &[apply, "v1 cm: ConfigMap/a/old"]);
     assert_eq!(uncovered(&plan), ["ClusterRole.rbac.authorization.k8s.io/r: no group covers it"]);
@@ -366,7 +378,13 @@ fn an_order_that_cannot_work_is_a_mistake() {
 
 #[test]
 fn manifests_are_made_ready() {
-    let found = prepare(manifests(&["v1 ConfigMap/x", "v1 Namespace/z/y"]), &release(), &catalog()).unwrap();
+    let found = prepare(
+        manifests(&["v1 ConfigMap/x", "v1 Namespace/z/y"]),
+        &release(),
+        Some(release().namespace()),
+        &catalog(),
+    )
+    .unwrap();
     let keys: Vec<_> = found.iter().map(|manifest| manifest.key.to_string()).collect();
     assert_eq!(keys, ["ConfigMap/app/x", "Namespace/y"]);
     assert_eq!(found[0].value()["metadata"]["labels"]["billhook.dev/release"], "web.app");
@@ -378,7 +396,7 @@ fn manifests_are_made_ready() {
         "v1 ConfigMap/app/x",
         "v1 configmap/y",
     ];
-    let error = prepare(manifests(&wrong), &release(), &catalog()).unwrap_err();
+    let error = prepare(manifests(&wrong), &release(), Some(release().namespace()), &catalog()).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Input);
     assert_eq!(
         error.problems,
@@ -390,7 +408,7 @@ fn manifests_are_made_ready() {
             "f.yaml:18: ConfigMap/app/x is there already, at f.yaml:14",
         ]
     );
-    assert!(prepare(Vec::new(), &release(), &Catalog::default()).unwrap().is_empty());
+    assert!(prepare(Vec::new(), &release(), None, &Catalog::default()).unwrap().is_empty());
 }
 
 #[test]

@@ -71,11 +71,20 @@ pub(crate) fn key(text: &str) -> ObjectKey {
     }
 }
 
-/// A wanted object: `KEY [uid=U]`; without a UID it was merely intended.
+/// A wanted object: `KEY [uid=U] [keep] [patch=VALUE]`; without a UID it was merely intended.
 pub(crate) fn wanted(text: &str) -> Wanted {
     let mut words = text.split_whitespace();
     let key = key(words.next().unwrap());
-    Wanted { key, version: "v1".into(), uid: words.next().map(|uid| Uid::new(uid.trim_start_matches("uid="))) }
+    let mut wanted = Wanted { key, version: "v1".into(), uid: None, keep: false, before_delete: None };
+    for word in words {
+        match word.split_once('=') {
+            Some(("uid", uid)) => wanted.uid = Some(Uid::new(uid)),
+            Some(("patch", value)) => wanted.before_delete = Some(serde_json::json!({ "a": value })),
+            _ if word == "keep" => wanted.keep = true,
+            _ => panic!("{word}"),
+        }
+    }
+    wanted
 }
 
 #[derive(Clone, Default)]
@@ -221,13 +230,14 @@ pub(crate) struct Deletion {
     pub(crate) groups: Vec<DeletionGroup>,
     pub(crate) catalogs: Catalogs,
     pub(crate) operation: Operation,
+    pub(crate) record_here: bool,
 }
 
 pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> Deletion {
     let groups = if group_lines.is_empty() { Policy::default().deletion } else { groups(group_lines) };
     let objects = objects.iter().map(|text| wanted(text)).collect();
     let catalogs = Catalogs::own(catalog());
-    Deletion { release: Some(release()), objects, groups, catalogs, operation: Operation::Delete }
+    Deletion { release: Some(release()), objects, groups, catalogs, operation: Operation::Delete, record_here: true }
 }
 
 impl Deletion {
@@ -239,6 +249,7 @@ impl Deletion {
             catalogs: &self.catalogs,
             propagation: Propagation::Background,
             operation: self.operation,
+            record_here: self.record_here,
         }
     }
 
@@ -277,6 +288,11 @@ pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
                     write!(line, " {}({}{wait})", task.object, action.as_str().unwrap()).unwrap();
                 }
             }
+            Work::Patch(work) => {
+                let version = |task: &PatchTask| task.resource.version.clone();
+                let all = work.objects.iter().map(|task| format!(" {}({} {})", task.object, version(task), task.patch));
+                all.for_each(|text| line += &text);
+            }
             Work::Delete(work) => {
                 work.objects.iter().for_each(|task| write!(line, " {}", task.object).unwrap());
                 let all = work.collections.iter().map(|collection| plan.queries[collection.query].describe());
@@ -305,10 +321,8 @@ pub(crate) fn uncovered(plan: &Plan) -> Vec<String> {
 /// An inventory entry as our own write left it.
 pub(crate) fn entry(uid: Option<&str>, version: &str, digest: Digest) -> Entry {
     Entry {
-        api_version: ApiVersion::parse("v1").unwrap(),
-        digest,
         uid: uid.map(Uid::new),
         resource_version: uid.map(|_| version.to_owned()),
-        obsolete: false,
+        ..Entry::new(ApiVersion::parse("v1").unwrap(), digest)
     }
 }

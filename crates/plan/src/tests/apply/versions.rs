@@ -13,7 +13,7 @@ fn update(served: &[&str], others: &[&str]) -> Deployment {
     );
     let documents = yaml::parse(&crd).unwrap();
     let crds = documents.into_iter().flat_map(|d| Manifest::from_document(d, &Arc::from("crd.yaml")).unwrap());
-    deployment.manifests.extend(prepare(crds.collect(), &release(), &catalog()).unwrap());
+    deployment.manifests.extend(prepare(crds.collect(), &release(), Some(release().namespace()), &catalog()).unwrap());
     let mut knowing = deployment.knowing(&["Widget.a.example/a/x 1"]);
     let known = knowing.inventory.as_mut().unwrap().entries.values_mut();
     known.for_each(|entry| entry.api_version = billhook_objects::ApiVersion::parse("a.example/v1").unwrap());
