@@ -20,6 +20,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // Tests build on demand, too, but nobody would see the progress of minutes of building.
     let binaries = Binaries::locate_or_build(progress)?;
     let helm = Binaries::helm(progress)?;
+    Binaries::registry(progress)?;
     let mut command = cargo();
     command.args(["test", "--locked"]).env("BILLHOOK_KUBECTL", binaries.kubectl()).env("BILLHOOK_HELM", helm);
     let selects = |arg: &OsString| ["-p", "--package"].iter().any(|flag| arg == flag);

@@ -6,10 +6,13 @@
 
 use std::{
     error::Error as _,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
-use billhook_charts::{Capabilities, Chart, Error, ErrorKind, ProgramError, kustomize, template};
+use billhook_charts::{
+    Capabilities, Chart, Error, ErrorKind, ProgramError, Release, RepositoryAuth, Source, kustomize, template,
+};
 use billhook_objects::ObjectKey;
 
 /// The program to test with; `None`, with a sentence, where there is none. In CI that is a failure.
@@ -50,6 +53,7 @@ metadata:
 data:
   color: {{ $.Values.color | quote }}
   size: {{ $.Values.size | quote }}
+  shape: {{ $.Values.shape | quote }}
   kubernetes: {{ $.Capabilities.KubeVersion.Version | quote }}
   widgets: {{ $.Capabilities.APIVersions.Has "a.example/v1" | quote }}
 {{- end }}
@@ -71,7 +75,7 @@ fn chart(folder: &Path) -> Chart {
         folder,
         &[
             ("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.2.3\n"),
-            ("values.yaml", "color: red\nsize: small\n"),
+            ("values.yaml", "color: red\nsize: small\nshape: flat\n"),
             ("crds/widgets.yaml", CRD),
             ("templates/config.yaml", CONFIG_MAPS),
             ("templates/hooks.yaml", HOOKS),
@@ -79,8 +83,14 @@ fn chart(folder: &Path) -> Chart {
             ("templates/NOTES.txt", "Thank you for installing {{ .Chart.Name }}.\n"),
         ],
     );
-    Chart { reference: folder.display().to_string(), ..Chart::default() }
+    reference(&folder.display().to_string())
 }
+
+fn reference(reference: &str) -> Chart {
+    Source::Reference { reference: reference.to_owned(), version: None }.into()
+}
+
+const RELEASE: Release<'_> = Release { name: "shop", namespace: "store", values: None, values_files: &[], set: &[] };
 
 fn names(keys: &[ObjectKey]) -> Vec<&str> {
     let mut names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
@@ -103,7 +113,7 @@ fn told(error: &Error) -> String {
 async fn a_chart_is_its_crds_objects_and_hooks_without_its_tests() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let rendered = template(&chart(folder.path()), "shop", "store", None, &helm).await.unwrap();
+    let rendered = template(&chart(folder.path()), &RELEASE, None, &helm).await.unwrap();
     let keys: Vec<_> = rendered.manifests.iter().map(|m| m.key.to_string()).collect();
     assert_eq!(
         keys,
@@ -127,16 +137,18 @@ async fn a_chart_is_its_crds_objects_and_hooks_without_its_tests() {
 async fn values_and_capabilities_reach_the_templates() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let mut chart = chart(&folder.path().join("demo"));
+    let chart = chart(&folder.path().join("demo"));
     write(folder.path(), &[("one.yaml", "color: green\nsize: large\n"), ("two.yaml", "color: blue\n")]);
-    chart.values_files = ["one.yaml", "two.yaml"].map(|file| folder.path().join(file)).to_vec();
-    chart.set = vec!["size=huge".to_owned()];
+    let files = ["one.yaml", "two.yaml"].map(|file| folder.path().join(file));
+    let values = serde_json::json!({"color": "white", "shape": "round"});
+    let set = ["size=huge".to_owned()];
+    let release = Release { values: Some(&values), values_files: &files, set: &set, ..RELEASE };
     let capabilities =
         Capabilities { kube_version: "v1.31.7".to_owned(), api_versions: vec!["a.example/v1".to_owned()] };
-    let rendered = template(&chart, "shop", "store", Some(&capabilities), &helm).await.unwrap();
+    let rendered = template(&chart, &release, Some(&capabilities), &helm).await.unwrap();
     let value = rendered.manifests[1].value();
     let data = &value["data"];
-    let expected = serde_json::json!({"color": "blue", "size": "huge", "kubernetes": "v1.31.7", "widgets": "true"});
+    let expected = serde_json::json!({"color": "blue", "size": "huge", "shape": "round", "kubernetes": "v1.31.7", "widgets": "true"});
     assert_eq!(data, &expected);
 }
 
@@ -146,17 +158,17 @@ async fn what_helm_says_is_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let chart = chart(folder.path());
     write(folder.path(), &[("templates/broken.yaml", "a: {{ required \"color of the moon\" .Values.moon }}\n")]);
-    let error = template(&chart, "shop", "store", None, &helm).await.unwrap_err();
+    let error = template(&chart, &RELEASE, None, &helm).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
-    assert!(told(&error).starts_with(&format!("render chart {}: ", chart.reference)), "{}", told(&error));
+    assert!(told(&error).starts_with(&format!("render chart {}: ", chart.source)), "{}", told(&error));
     assert!(told(&error).contains("color of the moon"), "{}", told(&error));
 }
 
 #[tokio::test]
 async fn a_chart_cannot_be_taken_for_a_flag() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
-    let chart = Chart { reference: "--help".to_owned(), ..Chart::default() };
-    assert!(template(&chart, "shop", "store", None, &helm).await.is_err());
+    let chart = reference("--help");
+    assert!(template(&chart, &RELEASE, None, &helm).await.is_err());
 }
 
 #[tokio::test]
@@ -171,8 +183,8 @@ async fn what_is_no_object_is_told_with_its_template() {
             ("templates/b.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {}\n"),
         ],
     );
-    let chart = Chart { reference: folder.path().display().to_string(), ..Chart::default() };
-    let error = template(&chart, "shop", "store", None, &helm).await.unwrap_err();
+    let chart = reference(&folder.path().display().to_string());
+    let error = template(&chart, &RELEASE, None, &helm).await.unwrap_err();
     let ErrorKind::Manifests(errors) = &error.kind else { panic!("{error:?}") };
     let mut files: Vec<_> = errors.iter().map(|error| error.source_line.file.as_ref()).collect();
     files.sort_unstable();
@@ -182,11 +194,70 @@ async fn what_is_no_object_is_told_with_its_template() {
 #[tokio::test]
 async fn a_missing_program_is_one_sentence() {
     let nowhere = Path::new("/nowhere/helm");
-    let chart = Chart { reference: "demo".to_owned(), ..Chart::default() };
-    let error = template(&chart, "shop", "store", None, nowhere).await.unwrap_err();
+    let chart = reference("demo");
+    let error = template(&chart, &RELEASE, None, nowhere).await.unwrap_err();
     assert_eq!(told(&error), "render chart demo: there is no program /nowhere/helm: install helm 3.8 or newer");
     let error = kustomize(Path::new("base"), Path::new("/nowhere/kubectl")).await.unwrap_err();
     assert_eq!(told(&error), "render kustomization base: there is no program /nowhere/kubectl: install kubectl");
+}
+
+/// A program in place of helm.
+fn script(folder: &Path, text: &str) -> PathBuf {
+    write(folder, &[("helm", text)]);
+    let path = folder.join("helm");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn no_password_is_on_a_command_line_or_readable_for_others_or_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    // It writes down its folder, the rights of all that lies there, its arguments and its input.
+    let helm = script(
+        folder.path(),
+        "#!/bin/sh\nexec 3>>\"$(dirname \"$0\")/out\"\npwd >&3\nfind \"$PWD\" -exec ls -ld {} + | cut -c1-10 >&3\n\
+         echo \"arguments: $*\" >&3\necho \"input: $(cat)\" >&3\n\
+         echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}'\n",
+    );
+    let mut chart = Chart::from(Source::Archive(Vec::new()));
+    chart.credentials.repositories.push(RepositoryAuth::basic("https://a.example", "me", "sesame"));
+    let config = r#"{"auths": {"https://b.example/v1/": {"username": "me", "password": "sesame"}}}"#;
+    chart.credentials.add_docker_config(config).unwrap();
+    for source in [
+        Source::RemoteArchive("https://a.example/x.tgz".to_owned()),
+        Source::Repository { url: "https://a.example".to_owned(), name: "x".to_owned(), version: None },
+        Source::Oci("b.example/x:1.0.0".to_owned()),
+    ] {
+        chart.source = source;
+        template(&chart, &RELEASE, None, &helm).await.unwrap();
+    }
+    let out = std::fs::read_to_string(folder.path().join("out")).unwrap();
+    let lines = |prefix: &str| -> Vec<_> { out.lines().filter_map(|line| line.strip_prefix(prefix)).collect() };
+    assert_eq!(lines("input: "), ["", "sesame", "", ""], "{out}");
+    assert_eq!(lines("arguments: ").len(), 4, "{out}");
+    assert!(lines("arguments: ").iter().all(|line| !line.contains("sesame")), "{out}");
+    assert!(lines("d").iter().chain(&lines("-")).all(|rights| rights.ends_with("------")), "{out}");
+    assert_eq!((lines("d").len(), lines("-").len()), (7, 3), "{out}");
+    assert!(lines("/").iter().all(|folder| !Path::new(&format!("/{folder}")).exists()), "{out}");
+    let debug = format!("{chart:?}");
+    assert!(!debug.contains("sesame") && !debug.contains("bWU6"), "{debug}");
+}
+
+#[tokio::test]
+async fn helm_is_killed_when_nobody_waits_for_it_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let helm = script(folder.path(), "#!/bin/sh\nexec >\"$(dirname \"$0\")/pipe\"\nexec sleep 1000\n");
+    let chart = reference("demo");
+    let mut opened = tokio::task::spawn_blocking(move || std::fs::File::open(pipe));
+    let mut file = tokio::select! {
+        rendered = template(&chart, &RELEASE, None, &helm) => panic!("{rendered:?}"),
+        file = &mut opened => file.unwrap().unwrap(),
+    };
+    // The end of the pipe is there when no program has it open for writing any more.
+    let read = tokio::task::spawn_blocking(move || std::io::Read::read(&mut file, &mut [0; 1]));
+    assert_eq!(read.await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]

@@ -19,8 +19,9 @@ const KUBE_APISERVER: &str = "kube-apiserver";
 const KUBE_CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const KUBECTL: &str = "kubectl";
 const HELM: &str = "helm";
+const REGISTRY: &str = "registry";
 
-/// The programs of a control plane, and `kubectl` and `helm`.
+/// The programs of a control plane, and `kubectl`, `helm` and `registry`.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     etcd: PathBuf,
@@ -54,6 +55,16 @@ impl Binaries {
     /// When it is missing and cannot be built.
     pub fn helm(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
         Ok(HELM_MODULE.locate_or_build(&mut progress)?.join(HELM))
+    }
+
+    /// The path of `registry`, the registry of the distribution project, which is built on demand: about 4 minutes on
+    /// two cores.
+    ///
+    /// # Errors
+    ///
+    /// When it is missing and cannot be built.
+    pub fn registry(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
+        Ok(REGISTRY_MODULE.locate_or_build(&mut progress)?.join(REGISTRY))
     }
 
     /// The path of `etcd`.
@@ -143,6 +154,18 @@ const HELM_MODULE: Module = Module {
     go_mod: include_str!("../../../../testbed/helm/go.mod"),
     go_sum: include_str!("../../../../testbed/helm/go.sum"),
     programs: &[HELM],
+    version_variable: None,
+    renames: &[],
+    usually: "4 minutes",
+};
+
+const REGISTRY_MODULE: Module = Module {
+    folder: "registry",
+    version_of: "github.com/distribution/distribution/v3",
+    prefix: "registry-",
+    go_mod: include_str!("../../../../testbed/registry/go.mod"),
+    go_sum: include_str!("../../../../testbed/registry/go.sum"),
+    programs: &[REGISTRY],
     version_variable: None,
     renames: &[],
     usually: "4 minutes",
@@ -289,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_module_is_cached_under_its_version_and_a_hash() {
-        for (module, prefix) in [(CONTROL_PLANE, "v1."), (HELM_MODULE, "helm-v4.")] {
+        for (module, prefix) in [(CONTROL_PLANE, "v1."), (HELM_MODULE, "helm-v4."), (REGISTRY_MODULE, "registry-v3.")] {
             let name = module.name().unwrap();
             let (version, hash) = name.rsplit_once('-').unwrap();
             assert!(version.starts_with(prefix), "{name}");

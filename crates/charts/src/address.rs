@@ -1,0 +1,242 @@
+//! Where charts lie: references into registries and addresses of repositories, as far as credentials depend on them.
+
+/// What is wrong with what names a chart, with what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {problem}")]
+pub struct SourceError {
+    /// What was written.
+    pub what: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+fn wrong(what: &str, problem: &'static str) -> SourceError {
+    SourceError { what: what.to_owned(), problem }
+}
+
+/// A reference into a registry: `HOST/REPOSITORY[:TAG][@sha256:DIGEST]`, with or without `oci://`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference<'a> {
+    pub(crate) host: &'a str,
+    repository: &'a str,
+    tag: Option<&'a str>,
+    digest: Option<&'a str>,
+}
+
+impl<'a> Reference<'a> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, SourceError> {
+        let rest = text.strip_prefix("oci://").unwrap_or(text);
+        let (rest, digest) = match rest.split_once('@') {
+            Some((rest, digest)) => (rest, Some(digest)),
+            None => (rest, None),
+        };
+        let no_host = "a reference to a chart in a registry begins with the registry's host, \
+                       such as registry.example/charts/shop:1.2.3";
+        let (host, path) = rest.split_once('/').ok_or_else(|| wrong(text, no_host))?;
+        let (repository, tag) = match path.rsplit_once(':') {
+            Some((repository, tag)) => (repository, Some(tag)),
+            None => (path, None),
+        };
+        let is_host = host == "localhost" || host.contains(['.', ':']);
+        if !is_host || host.ends_with(':') || !made_of(host, ".-:[]") {
+            return Err(wrong(text, no_host));
+        }
+        if repository.chars().any(char::is_uppercase) || repository.split('/').any(|part| !made_of(part, "._-")) {
+            return Err(wrong(text, "a repository's name is made of lower-case letters, digits and . _ - /"));
+        }
+        if tag.is_some_and(|tag| !made_of(tag, "._-+")) {
+            return Err(wrong(text, "a tag is made of letters, digits and . _ -"));
+        }
+        let is_digest = |digest: &str| {
+            let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+            hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        if digest.is_some_and(|digest| !is_digest(digest)) {
+            return Err(wrong(text, "a digest is sha256: and 64 hexadecimal digits"));
+        }
+        Ok(Self { host, repository, tag, digest })
+    }
+
+    /// What helm takes as the chart and as its version.
+    ///
+    /// Where there is a digest, the tag decides nothing. helm puts `_` into a tag for the `+` of a version; it only
+    /// finds such a tag by the version.
+    pub(crate) fn chart_and_version(&self) -> (String, Option<String>) {
+        let chart = format!("oci://{}/{}", self.host, self.repository);
+        match self.digest {
+            Some(digest) => (format!("{chart}@{digest}"), None),
+            None => (chart, self.tag.map(|tag| tag.replace('_', "+"))),
+        }
+    }
+
+    /// The address that credentials are looked up with.
+    pub(crate) fn address(&self) -> Address {
+        Address::new("oci", self.host, self.repository)
+    }
+
+    pub(crate) fn is_loopback(&self) -> bool {
+        let name = self.host.rsplit_once(':').map_or(self.host, |(name, _)| name);
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+        name == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+/// Whether a text is not empty and holds only ASCII letters, digits and some other characters.
+fn made_of(text: &str, others: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+}
+
+/// What of an address decides which credentials it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    scheme: String,
+    host: String,
+    path: Vec<String>,
+}
+
+impl Address {
+    fn new(scheme: &str, host: &str, path: &str) -> Self {
+        let path = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        Self { scheme: scheme.to_lowercase(), host: host.to_lowercase(), path }
+    }
+
+    /// The address of a repository or an archive, which is fetched over HTTP.
+    pub(crate) fn of_url(url: &str) -> Result<Self, SourceError> {
+        let address = Self::parse(url).filter(|address| ["http", "https"].contains(&address.scheme.as_str()));
+        let address = address.ok_or_else(|| wrong(&without_user(url), "an address begins with https:// or http://"))?;
+        if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(wrong(&without_user(url), "an address holds no blanks"));
+        }
+        if address.host.contains('@') {
+            return Err(wrong(&without_user(url), "a user and password do not belong into the address of a chart"));
+        }
+        Ok(address)
+    }
+
+    /// Any `SCHEME://HOST/PATH`; a query does not count.
+    pub(crate) fn parse(url: &str) -> Option<Self> {
+        let (scheme, rest) = url.split_once("://")?;
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        Some(Self::new(scheme, host, path)).filter(|address| !address.host.is_empty())
+    }
+
+    /// The key of an entry of a docker config: a host, with or without a scheme and a path.
+    pub(crate) fn of_docker_key(key: &str) -> Self {
+        let key = key.split_once("://").map_or(key, |(_, rest)| rest);
+        let (host, path) = key.split_once('/').unwrap_or((key, ""));
+        // What docker itself writes: https://index.docker.io/v1/
+        let path = if ["v1", "v2"].contains(&path.trim_matches('/')) { "" } else { path };
+        let mut address = Self::new("oci", host, path);
+        if is_docker_hub(&address.host) {
+            address.host = DOCKER_HUB.to_owned();
+        }
+        address
+    }
+
+    /// How much of this address a more general one covers, if it does: the more, the better it fits.
+    pub(crate) fn covered_by(&self, general: &Self) -> Option<usize> {
+        let host = if is_docker_hub(&self.host) { DOCKER_HUB } else { &self.host };
+        let same = self.scheme == general.scheme && (self.host == general.host || host == general.host);
+        (same && self.path.starts_with(&general.path)).then_some(general.path.len())
+    }
+}
+
+const DOCKER_HUB: &str = "docker.io";
+
+/// Whether a host is one of the names of Docker Hub.
+pub(crate) fn is_docker_hub(host: &str) -> bool {
+    [DOCKER_HUB, "index.docker.io", "registry-1.docker.io"].contains(&host)
+}
+
+/// An address without the user and password it may hold, for people.
+pub(crate) fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
+    format!("{scheme}://{host}{}", &rest[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_reference_becomes_what_helm_takes() {
+        fn check(text: &str, chart: &str, version: Option<&str>) {
+            let told = Reference::parse(text).unwrap().chart_and_version();
+            assert_eq!(told, (chart.to_owned(), version.map(str::to_owned)), "{text}");
+        }
+        check("a.example/charts/shop:1.2.3", "oci://a.example/charts/shop", Some("1.2.3"));
+        check("oci://a.example:5000/shop:1.2.3", "oci://a.example:5000/shop", Some("1.2.3"));
+        check("localhost/shop:1.2.3_build.7", "oci://localhost/shop", Some("1.2.3+build.7"));
+        check("[::1]:5000/shop", "oci://[::1]:5000/shop", None);
+        let pinned = format!("oci://a.example/shop@{DIGEST}");
+        check(&format!("a.example/shop@{DIGEST}"), &pinned, None);
+        check(&format!("a.example/shop:1.2.3@{DIGEST}"), &pinned, None);
+    }
+
+    #[test]
+    fn what_is_no_reference_is_told() {
+        for (text, problem) in [
+            ("shop:1.2.3", "begins with the registry's host"),
+            ("charts/shop:1.2.3", "begins with the registry's host"),
+            ("https://a.example/shop:1.2.3", "begins with the registry's host"),
+            ("user:secret@a.example/shop", "begins with the registry's host"),
+            ("a.example/Shop", "lower-case"),
+            ("a.example/", "lower-case"),
+            ("a.example/../shop", ""),
+            ("a.example/shop:", "a tag"),
+            ("a.example/shop:1.2.3 --repo=x", "a tag"),
+            ("a.example/shop@sha256:12", "a digest"),
+        ] {
+            match Reference::parse(text) {
+                Ok(reference) => assert!(problem.is_empty(), "{text}: {reference:?}"),
+                Err(error) => assert!(error.problem.contains(problem), "{text}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn loopback_is_told_from_the_rest() {
+        for (text, loopback) in [
+            ("localhost:5000/a", true),
+            ("127.0.0.1/a", true),
+            ("[::1]:5000/a", true),
+            ("10.0.0.1:5000/a", false),
+            ("localhost.example/a", false),
+        ] {
+            assert_eq!(Reference::parse(text).unwrap().is_loopback(), loopback, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_covered_by_whole_parts_of_it() {
+        fn check(url: &str, general: &str, expected: Option<usize>) {
+            let covered = Address::parse(url).unwrap().covered_by(&Address::parse(general).unwrap());
+            assert_eq!(covered, expected, "{url} by {general}");
+        }
+        check("https://a.example/x/y.tgz?z=1", "https://a.example", Some(0));
+        check("https://a.example/x/y.tgz", "https://A.example/x/", Some(1));
+        check("https://a.example/xx/y.tgz", "https://a.example/x", None);
+        check("https://a.example.evil/x", "https://a.example", None);
+        check("https://a.example:8443/x", "https://a.example", None);
+        check("http://a.example/x", "https://a.example", None);
+    }
+
+    #[test]
+    fn an_address_over_which_nothing_is_fetched_is_told_without_its_password() {
+        for (url, told) in [
+            ("ftp://a.example/x.tgz", "ftp://a.example/x.tgz: an address begins with https:// or http://"),
+            ("x.tgz", "x.tgz: an address begins with https:// or http://"),
+            (
+                "https://user:secret@a.example/x.tgz",
+                "https://a.example/x.tgz: a user and password do not belong into the address of a chart",
+            ),
+        ] {
+            assert_eq!(Address::of_url(url).unwrap_err().to_string(), told);
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What opens registries and repositories: pull secrets and Landscaper's `helmChartRepoCredentials`.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+use crate::address::{Address, Reference, is_docker_hub, without_user};
+
+/// What is wrong with credentials; it never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {problem}")]
+pub struct CredentialsError {
+    /// Which of them, such as `auths[0].url`, or for which registry or repository.
+    pub what: String,
+    /// What is wrong with it, and what may be there instead.
+    pub problem: String,
+}
+
+fn wrong(what: impl Into<String>, problem: impl Into<String>) -> CredentialsError {
+    CredentialsError { what: what.into(), problem: problem.into() }
+}
+
+/// All credentials that may be used for a chart; those that fit its address are.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// Entries of docker configs, in their order.
+    registries: Vec<(Address, Map<String, Value>)>,
+    /// Credentials for repositories, archives, and under `oci://HOST/PATH` for registries.
+    pub repositories: Vec<RepositoryAuth>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registries: Vec<_> = self.registries.iter().map(|(address, _)| address).collect();
+        f.debug_struct("Credentials")
+            .field("registries", &registries)
+            .field("repositories", &self.repositories)
+            .finish()
+    }
+}
+
+impl Credentials {
+    /// Adds what a pull secret holds under `.dockerconfigjson`.
+    ///
+    /// An entry is for a host, with or without a path and a scheme, as docker has it; the one with the longest path
+    /// counts, and of equal ones the first. Programs that a docker config names to get credentials from are not run.
+    ///
+    /// # Errors
+    ///
+    /// When it is not the JSON of a docker config.
+    pub fn add_docker_config(&mut self, json: &str) -> Result<(), CredentialsError> {
+        let what = || "docker config".to_owned();
+        // The words of the parser hold no value of a document that is not JSON.
+        let config: Value = serde_json::from_str(json).map_err(|error| wrong(what(), error.to_string()))?;
+        let auths = match config.get("auths") {
+            Some(Value::Object(auths)) => auths,
+            None if config.is_object() => return Ok(()),
+            _ => return Err(wrong(what(), "it has to be an object with an object \"auths\"")),
+        };
+        for (key, entry) in auths {
+            let entry = docker_entry(entry).map_err(|problem| wrong(format!("docker config, {key}"), problem))?;
+            self.registries.push((Address::of_docker_key(key), entry));
+        }
+        Ok(())
+    }
+
+    /// The credentials file of a registry for one reference, if there are credentials for it.
+    pub(crate) fn registry_file(&self, reference: &Reference<'_>) -> Result<Option<Value>, CredentialsError> {
+        let address = reference.address();
+        let from_secrets = best(&address, self.registries.iter().map(|(general, entry)| (general.clone(), entry)));
+        let entry = match (from_secrets, self.fitting(&address)?.and_then(|auth| auth.user_and_password().transpose()))
+        {
+            (Some(entry), _) => entry.clone(),
+            (None, Some(pair)) => {
+                let (user, password) = pair?;
+                Map::from_iter([("auth".to_owned(), STANDARD.encode(format!("{user}:{password}")).into())])
+            }
+            (None, None) => return Ok(None),
+        };
+        // Docker Hub has several names, and programs look under another one than the user writes.
+        let hub = ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"];
+        let hosts = if is_docker_hub(reference.host) { hub.to_vec() } else { vec![reference.host] };
+        let auths: Map<_, _> = hosts.into_iter().map(|host| (host.to_owned(), entry.clone().into())).collect();
+        Ok(Some(json!({ "auths": auths })))
+    }
+
+    /// The credentials of a repository or archive: of those whose address it lies below, the most specific.
+    pub(crate) fn fitting(&self, address: &Address) -> Result<Option<&RepositoryAuth>, CredentialsError> {
+        let auths = self.repositories.iter().filter_map(|auth| Some((Address::parse(&auth.url)?, auth)));
+        let found = best(address, auths);
+        match found.and_then(|auth| Some((auth, auth.secret_ref.as_ref().filter(|_| auth.auth_header.is_none())?))) {
+            Some((auth, secret)) => {
+                Err(wrong(without_user(&auth.url), format!("the secret {} has not been read", secret.name)))
+            }
+            None => Ok(found),
+        }
+    }
+}
+
+/// What covers most of an address; of equals the first.
+fn best<T>(address: &Address, candidates: impl Iterator<Item = (Address, T)>) -> Option<T> {
+    let fitting = candidates.filter_map(|(general, value)| Some((address.covered_by(&general)?, value)));
+    let longest = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    longest.map(|(_, value)| value)
+}
+
+/// What counts of an entry of a docker config: a user with a password, or a token.
+fn docker_entry(entry: &Value) -> Result<Map<String, Value>, &'static str> {
+    let entry = entry.as_object().ok_or("an entry is an object with auth, or with username and password")?;
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let pair = text("username").zip(text("password")).map(|(user, password)| format!("{user}:{password}"));
+    let auth = match (text("auth"), pair) {
+        (Some(auth), _) => {
+            let decoded = STANDARD.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            decoded.filter(|pair| pair.contains(':')).ok_or("auth has to be the base64 of USER:PASSWORD")?;
+            Some(auth.to_owned())
+        }
+        (None, pair) => pair.map(|pair| STANDARD.encode(pair)),
+    };
+    let tokens = ["identitytoken", "registrytoken"].map(|name| (name, text(name).map(str::to_owned)));
+    let fields = tokens.into_iter().chain([("auth", auth)]);
+    Ok(fields.filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect())
+}
+
+/// One entry of Landscaper's `helmChartRepoCredentials`: what opens all repositories and archives below an address.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RepositoryAuth {
+    /// The address; of several that fit, the one with the longest path counts.
+    pub url: String,
+    /// The value of the `Authorization` header. helm only sends `Basic`.
+    pub auth_header: Option<String>,
+    /// Where the header stands instead; whoever can read the Secret puts it into `auth_header`.
+    pub secret_ref: Option<SecretReference>,
+    /// Certificates of authorities to trust besides those of the machine: PEM, or the base64 of that.
+    pub custom_ca_data: Option<String>,
+}
+
+/// A value in a Secret of the namespace of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretReference {
+    /// The name of the Secret.
+    pub name: String,
+    /// The key of the value in its data.
+    pub key: Option<String>,
+}
+
+impl fmt::Debug for RepositoryAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RepositoryAuth")
+            .field("url", &without_user(&self.url))
+            .field("auth_header", &self.auth_header.as_ref().map(|_| "…"))
+            .field("secret_ref", &self.secret_ref)
+            .field("custom_ca_data", &self.custom_ca_data.as_ref().map(|_| "…"))
+            .finish()
+    }
+}
+
+impl RepositoryAuth {
+    /// Credentials of a user for all that lies below an address.
+    #[must_use]
+    pub fn basic(url: &str, user: &str, password: &str) -> Self {
+        let header = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        Self { url: url.to_owned(), auth_header: Some(header), ..Self::default() }
+    }
+
+    /// Reads `{auths: [{url, authHeader | secretRef: {name, key}, customCAData}]}`, as it stands under
+    /// `helmChartRepoCredentials` in the configurations of a Landscaper Context.
+    ///
+    /// # Errors
+    ///
+    /// When it has another form, or an entry has neither a header nor a certificate, or both kinds of header.
+    pub fn list(configuration: &Value) -> Result<Vec<Self>, CredentialsError> {
+        let auths = match configuration.get("auths") {
+            Some(Value::Array(auths)) => auths.as_slice(),
+            None | Some(Value::Null) if configuration.is_object() => &[],
+            _ => return Err(wrong("helmChartRepoCredentials", "it has to be an object with a list \"auths\"")),
+        };
+        auths.iter().enumerate().map(|(index, auth)| Self::read(auth, &format!("auths[{index}]"))).collect()
+    }
+
+    fn read(auth: &Value, at: &str) -> Result<Self, CredentialsError> {
+        let text = |value: &Value, name: &str| match value.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+            Some(_) => Err(wrong(format!("{at}.{name}"), "it has to be a string")),
+        };
+        let url = text(auth, "url")?.filter(|url| Address::parse(url).is_some());
+        let url =
+            url.ok_or_else(|| wrong(format!("{at}.url"), "it has to be an address such as https://charts.example"))?;
+        let secret_ref = match auth.get("secretRef").filter(|reference| !reference.is_null()) {
+            Some(reference) => {
+                let name = text(reference, "name")?;
+                let name = name.ok_or_else(|| wrong(format!("{at}.secretRef.name"), "it has to name a Secret"))?;
+                Some(SecretReference { name, key: text(reference, "key")? })
+            }
+            None => None,
+        };
+        let read = Self {
+            url,
+            auth_header: text(auth, "authHeader")?,
+            secret_ref,
+            custom_ca_data: text(auth, "customCAData")?,
+        };
+        match (&read.auth_header, &read.secret_ref, &read.custom_ca_data) {
+            (Some(_), Some(_), _) => Err(wrong(at, "only one of authHeader and secretRef may be set")),
+            (None, None, None) => Err(wrong(at, "authHeader, secretRef or customCAData has to be set")),
+            _ => Ok(read),
+        }
+    }
+
+    /// The user and password of the header, if there is one.
+    pub(crate) fn user_and_password(&self) -> Result<Option<(String, String)>, CredentialsError> {
+        let Some(header) = &self.auth_header else { return Ok(None) };
+        let fail = |problem: &str| wrong(without_user(&self.url), problem);
+        let (scheme, rest) = header.trim().split_once(' ').unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case("Basic") {
+            return Err(fail("the Authorization header is not of the scheme Basic, the only one that helm sends"));
+        }
+        let decoded = STANDARD.decode(rest.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let pair = decoded.as_deref().and_then(|pair| pair.split_once(':'));
+        let pair = pair.filter(|(user, password)| !user.is_empty() && !password.is_empty());
+        let (user, password) = pair.ok_or_else(|| {
+            fail("the Authorization header has to be \"Basic\" with the base64 of USER:PASSWORD, neither of them empty")
+        })?;
+        Ok(Some((user.to_owned(), password.to_owned())))
+    }
+
+    /// The certificates as PEM, if there are any.
+    pub(crate) fn authorities(&self) -> Result<Option<String>, CredentialsError> {
+        let Some(data) = &self.custom_ca_data else { return Ok(None) };
+        let is_pem = |text: &String| text.contains("-----BEGIN CERTIFICATE-----");
+        let decode = || {
+            let compact: String = data.split_whitespace().collect();
+            STANDARD.decode(compact).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+        };
+        let pem = Some(data.clone()).filter(is_pem).or_else(|| decode().filter(is_pem));
+        let problem = "customCAData has to be certificates in PEM, or the base64 of that";
+        pem.map(Some).ok_or_else(|| wrong(without_user(&self.url), problem))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry_file(configs: &[Value], reference: &str) -> Option<Value> {
+        let mut credentials = Credentials::default();
+        configs.iter().for_each(|config| credentials.add_docker_config(&config.to_string()).unwrap());
+        credentials.registry_file(&Reference::parse(reference).unwrap()).unwrap()
+    }
+
+    /// An entry of the user `a` and a password.
+    fn entry(password: &str) -> Value {
+        json!({"auth": STANDARD.encode(format!("a:{password}"))})
+    }
+
+    #[test]
+    fn the_entry_that_fits_a_reference_best_goes_into_the_file_of_the_registry() {
+        let first = json!({
+            "auths": {"a.example": entry("host"), "https://b.example:5000/v2/": entry("v2"), "a.example/x": entry("x")},
+        });
+        let second = json!({
+            "auths": {
+                "a.example": entry("later"),
+                "a.example/x/y": entry("y"),
+                "c.example": {"username": "a", "password": "pair"},
+            },
+            "credsStore": "program",
+        });
+        let check = |reference: &str, host: &str, expected: Option<&str>| {
+            let file = registry_file(&[first.clone(), second.clone()], reference);
+            assert_eq!(file, expected.map(|password| json!({"auths": {host: entry(password)}})), "{reference}");
+        };
+        check("a.example/shop:1.0.0", "a.example", Some("host"));
+        check("a.example/x/shop:1.0.0", "a.example", Some("x"));
+        check("a.example/x/y/shop:1.0.0", "a.example", Some("y"));
+        check("a.example/xy/shop:1.0.0", "a.example", Some("host"));
+        check("b.example:5000/shop:1.0.0", "b.example:5000", Some("v2"));
+        check("c.example/shop:1.0.0", "c.example", Some("pair"));
+        check("b.example/shop:1.0.0", "", None);
+        check("sub.a.example/shop:1.0.0", "", None);
+    }
+
+    #[test]
+    fn docker_hub_is_found_under_any_of_its_names() {
+        for key in ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"] {
+            for host in ["docker.io", "index.docker.io", "registry-1.docker.io"] {
+                let file = registry_file(&[json!({"auths": {key: entry("hub")}})], &format!("{host}/a/shop:1.0.0"));
+                assert_eq!(file.unwrap()["auths"]["https://index.docker.io/v1/"], entry("hub"), "{key} {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn tokens_of_a_docker_config_are_kept() {
+        let tokens = json!({"identitytoken": "i", "registrytoken": "r", "auth": "", "email": "x"});
+        let file = registry_file(&[json!({"auths": {"a.example": tokens}})], "a.example/shop").unwrap();
+        assert_eq!(file, json!({"auths": {"a.example": {"identitytoken": "i", "registrytoken": "r"}}}));
+    }
+
+    #[test]
+    fn what_is_no_docker_config_is_told_without_its_secrets() {
+        for (config, problem) in [
+            ("{", "docker config: EOF while parsing an object at line 1 column 1"),
+            ("\"sesame\"", "docker config: it has to be an object with an object \"auths\""),
+            (r#"{"auths": "sesame"}"#, "docker config: it has to be an object with an object \"auths\""),
+            (
+                r#"{"auths": {"a.example": "sesame"}}"#,
+                "docker config, a.example: an entry is an object with auth, or with username and password",
+            ),
+            (
+                r#"{"auths": {"a.example": {"auth": "sesame"}}}"#,
+                "docker config, a.example: auth has to be the base64 of USER:PASSWORD",
+            ),
+        ] {
+            let error = Credentials::default().add_docker_config(config).unwrap_err();
+            assert_eq!(error.to_string(), problem);
+        }
+        Credentials::default().add_docker_config("{}").unwrap();
+    }
+
+    #[test]
+    fn the_credentials_of_the_longest_address_count() {
+        let auth = |url: &str, header: &str| json!({"url": url, "authHeader": header});
+        let list = json!({
+            "auths": [auth("https://a.example", "1"), auth("https://a.example/x", "2"), auth("https://a.example/x/", "3")],
+        });
+        let credentials = Credentials { repositories: RepositoryAuth::list(&list).unwrap(), ..Credentials::default() };
+        for (url, expected) in [
+            ("https://a.example/y", Some("1")),
+            ("https://a.example/x/y", Some("2")),
+            ("https://a.example/xy", Some("1")),
+            ("http://a.example/x", None),
+        ] {
+            let found = credentials.fitting(&Address::of_url(url).unwrap()).unwrap();
+            assert_eq!(found.and_then(|auth| auth.auth_header.as_deref()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_credentials_of_repositories_is_told() {
+        for (list, problem) in [
+            (json!([]), "helmChartRepoCredentials: it has to be an object with a list \"auths\""),
+            (json!({"auths": {}}), "helmChartRepoCredentials: it has to be an object with a list \"auths\""),
+            (json!({"auths": [{"url": "x"}]}), "auths[0].url: it has to be an address such as https://charts.example"),
+            (json!({"auths": [{"url": "https://x", "authHeader": 7}]}), "auths[0].authHeader: it has to be a string"),
+            (json!({"auths": [{"url": "https://x"}]}), "auths[0]: authHeader, secretRef or customCAData has to be set"),
+            (
+                json!({"auths": [{"url": "https://x", "secretRef": {}}]}),
+                "auths[0].secretRef.name: it has to name a Secret",
+            ),
+            (
+                json!({"auths": [{"url": "https://x", "authHeader": "a", "secretRef": {"name": "s"}}]}),
+                "auths[0]: only one of authHeader and secretRef may be set",
+            ),
+        ] {
+            assert_eq!(RepositoryAuth::list(&list).unwrap_err().to_string(), problem);
+        }
+        assert_eq!(RepositoryAuth::list(&json!({})).unwrap(), []);
+    }
+
+    #[test]
+    fn a_header_that_helm_cannot_send_is_refused_only_where_it_is_used() {
+        let basic = RepositoryAuth::basic("https://a.example", "me", "se:same");
+        assert_eq!(basic.user_and_password(), Ok(Some(("me".to_owned(), "se:same".to_owned()))));
+        for header in ["Bearer sesame", "sesame", "Basic sesame", "Basic bWU6"] {
+            let auth = RepositoryAuth { auth_header: Some(header.to_owned()), ..basic.clone() };
+            let error = auth.user_and_password().unwrap_err().to_string();
+            assert!(error.starts_with("https://a.example: the Authorization header "), "{error}");
+            assert!(!error.contains("sesame"), "{error}");
+        }
+        let secret_ref = Some(SecretReference { name: "s".to_owned(), key: None });
+        let unread = RepositoryAuth { auth_header: None, secret_ref, ..basic };
+        let credentials = Credentials { repositories: vec![unread], ..Credentials::default() };
+        let find =
+            |url: &str| credentials.fitting(&Address::of_url(url).unwrap()).map(Option::<&RepositoryAuth>::cloned);
+        assert_eq!(find("https://b.example"), Ok(None));
+        assert_eq!(
+            find("https://a.example").unwrap_err().to_string(),
+            "https://a.example: the secret s has not been read"
+        );
+    }
+
+    #[test]
+    fn certificates_are_pem_or_the_base64_of_it() {
+        let pem = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+        let read = |data: String| {
+            RepositoryAuth { custom_ca_data: Some(data), ..RepositoryAuth::basic("https://a.example", "a", "b") }
+                .authorities()
+        };
+        assert_eq!(read(pem.to_owned()), Ok(Some(pem.to_owned())));
+        assert_eq!(read(format!("{}\n", STANDARD.encode(pem))), Ok(Some(pem.to_owned())));
+        assert!(read("MA==".to_owned()).unwrap_err().to_string().starts_with("https://a.example: customCAData"));
+    }
+}

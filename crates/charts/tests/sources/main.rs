@@ -1,0 +1,200 @@
+//! Charts from a real registry and a repository, and releases in a real cluster, by the real helm.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test fails by panicking")]
+
+mod deploy;
+mod servers;
+
+use std::error::Error as _;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template};
+use serde_json::json;
+use servers::{HEADER, HELM, Registry, helm, pack, repository};
+
+const RELEASE: Release<'_> = Release { name: "shop", namespace: "store", values: None, values_files: &[], set: &[] };
+
+/// An error with all its causes.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// What the chart `shop` that was found says its version is; or why it was not found.
+async fn version(chart: &Chart) -> Result<String, String> {
+    let rendered = template(chart, &RELEASE, None, &HELM).await.map_err(|error| told(&error))?;
+    let [manifest] = rendered.manifests.as_slice() else { panic!("{rendered:?}") };
+    Ok(manifest.value()["data"]["version"].as_str().unwrap().to_owned())
+}
+
+async fn check(chart: &Chart, expected: &str) {
+    assert_eq!(version(chart).await.as_deref(), Ok(expected), "{chart:?}");
+}
+
+/// Checks that the error holds all words, in any case of letters.
+async fn check_error(chart: &Chart, words: &[&str]) {
+    let error = version(chart).await.unwrap_err();
+    let small = error.to_lowercase();
+    assert!(words.iter().all(|word| small.contains(&word.to_lowercase())), "{error}\nlacks some of {words:?}");
+}
+
+fn oci(reference: String) -> Chart {
+    Source::Oci(reference).into()
+}
+
+fn ca(url: &str, pem: &str) -> RepositoryAuth {
+    RepositoryAuth { url: url.to_owned(), custom_ca_data: Some(STANDARD.encode(pem)), ..RepositoryAuth::default() }
+}
+
+#[tokio::test]
+async fn a_chart_of_a_registry_is_found_by_tag_and_by_digest() {
+    let registry = Registry::private();
+    let (old, new) = ("1.2.3", "1.3.0+build.7");
+    let folder = registry.folder.path();
+    let digest = registry.push(&pack(folder, old));
+    registry.push(&pack(folder, new));
+    let host = &registry.host;
+    let find = |rest: &str| {
+        let mut chart = oci(format!("{host}/charts/{rest}"));
+        chart.credentials.add_docker_config(&registry.docker_config(&registry.password)).unwrap();
+        chart.credentials.repositories.push(ca(&format!("oci://{host}"), &registry.ca));
+        chart
+    };
+    check(&find("shop:1.2.3"), old).await;
+    check(&find("shop:1.3.0_build.7"), new).await;
+    check(&find(&format!("shop@{digest}")), old).await;
+    check(&find(&format!("shop:1.3.0@{digest}")), old).await;
+    check(&find("shop"), new).await;
+    check_error(&find("shop:1.9.9"), &[host, "1.9.9", "not found"]).await;
+    check_error(&find("flop:1.2.3"), &[host, "flop", "not found"]).await;
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    check_error(&find(&format!("shop@{wrong}")), &[host, &wrong, "not found"]).await;
+}
+
+#[tokio::test]
+async fn a_registry_opens_for_the_right_credentials_only() {
+    let registry = Registry::private();
+    registry.push(&pack(registry.folder.path(), "1.2.3"));
+    let host = &registry.host;
+    let anonymous = || {
+        let mut chart = oci(format!("{host}/charts/shop:1.2.3"));
+        chart.credentials.repositories.push(ca(&format!("oci://{host}"), &registry.ca));
+        chart
+    };
+    let with = |configs: &[String]| {
+        let mut chart = anonymous();
+        configs.iter().for_each(|config| chart.credentials.add_docker_config(config).unwrap());
+        chart
+    };
+    let unauthorized = [host.as_str(), "unauthorized"];
+    let none = [host.as_str(), "basic credential not found"];
+    check_error(&anonymous(), &none).await;
+    check_error(&with(&[registry.docker_config("wrong")]), &unauthorized).await;
+    let entry = json!({"auth": STANDARD.encode(format!("{}:{}", servers::USER, registry.password))});
+    let elsewhere = json!({"auths": {"registry.example": entry}}).to_string();
+    check_error(&with(std::slice::from_ref(&elsewhere)), &none).await;
+    let as_docker_writes = json!({"auths": {format!("https://{host}/v2/"): entry}}).to_string();
+    check(&with(&[elsewhere, as_docker_writes]), "1.2.3").await;
+    let for_path = json!({"auths": {format!("{host}/charts"): entry}}).to_string();
+    check(&with(&[registry.docker_config("wrong"), for_path]), "1.2.3").await;
+
+    let mut chart = with(&[registry.docker_config(&registry.password)]);
+    chart.credentials.repositories.clear();
+    check_error(&chart, &[host, "certificate"]).await;
+    let header = RepositoryAuth::basic(&format!("oci://{host}/charts"), servers::USER, &registry.password);
+    chart = oci(format!("{host}/charts/shop:1.2.3"));
+    chart.credentials.repositories.push(RepositoryAuth { custom_ca_data: Some(registry.ca.clone()), ..header });
+    check(&chart, "1.2.3").await;
+}
+
+#[tokio::test]
+async fn http_without_tls_has_to_be_asked_for() {
+    let registry = Registry::open();
+    registry.push(&pack(registry.folder.path(), "1.2.3"));
+    let mut chart = oci(format!("{}/charts/shop:1.2.3", registry.host));
+    check_error(&chart, &[&registry.host, "https"]).await;
+    chart.plain_http = true;
+    check(&chart, "1.2.3").await;
+    chart.source = Source::Oci("registry.example/charts/shop:1.2.3".to_owned());
+    check_error(&chart, &["registry.example", "loopback"]).await;
+}
+
+#[tokio::test]
+async fn a_chart_of_a_repository_is_found_by_name_and_version() {
+    let folder = tempfile::tempdir().unwrap();
+    ["1.2.3", "1.3.0", "2.0.0"].iter().for_each(|version| drop(pack(folder.path(), version)));
+    helm(["repo", "index", folder.path().to_str().unwrap()]);
+    let (url, pem) = repository(folder.path()).await;
+    let find = |name: &str, version: Option<&str>| {
+        let source =
+            Source::Repository { url: url.clone(), name: name.to_owned(), version: version.map(str::to_owned) };
+        let mut chart = Chart::from(source);
+        let auth = RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) };
+        chart.credentials.repositories.push(auth);
+        chart
+    };
+    check(&find("shop", Some("1.2.3")), "1.2.3").await;
+    check(&find("shop", Some("^1.0.0")), "1.3.0").await;
+    check(&find("shop", None), "2.0.0").await;
+    check_error(&find("flop", None), &["chart flop of", &url, "not found"]).await;
+    check_error(&find("shop", Some("1.9.9")), &["shop 1.9.9", "no chart version found"]).await;
+    check_error(&find("../shop", None), &["../shop", "single word"]).await;
+
+    let with = |auth: RepositoryAuth| {
+        let mut chart = find("shop", None);
+        chart.credentials.repositories = vec![auth];
+        chart
+    };
+    let header = |header: &str| RepositoryAuth { auth_header: Some(header.to_owned()), ..ca(&url, &pem) };
+    check_error(&with(ca(&url, &pem)), &[&url, "401 unauthorized"]).await;
+    let wrong = RepositoryAuth::basic(&url, "me", "wrong").auth_header.unwrap();
+    check_error(&with(header(&wrong)), &[&url, "401 unauthorized"]).await;
+    check_error(&with(header("Bearer abc")), &[&url, "Basic"]).await;
+    check_error(&with(RepositoryAuth { custom_ca_data: None, ..header(HEADER) }), &[&url, "certificate"]).await;
+}
+
+#[tokio::test]
+async fn a_remote_archive_is_fetched() {
+    let folder = tempfile::tempdir().unwrap();
+    pack(folder.path(), "1.2.3");
+    std::fs::write(folder.path().join("broken.tgz"), "this is no archive").unwrap();
+    let (url, pem) = repository(folder.path()).await;
+    let find = |path: &str, auth: Option<RepositoryAuth>| {
+        let mut chart = Chart::from(Source::RemoteArchive(format!("{url}/{path}")));
+        chart.credentials.repositories.extend(auth);
+        chart
+    };
+    let only_ca = || Some(ca(&url, &pem));
+    let all = || Some(RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) });
+    check(&find("shop-1.2.3.tgz", all()), "1.2.3").await;
+    check(&find("moved/shop-1.2.3.tgz", all()), "1.2.3").await;
+    check(&find("open/shop-1.2.3.tgz", only_ca()), "1.2.3").await;
+    check_error(&find("open/shop-1.2.3.tgz", None), &[&url, "certificate"]).await;
+    check_error(&find("shop-1.2.3.tgz", only_ca()), &[&url, "401 unauthorized"]).await;
+    check_error(&find("flop.tgz", all()), &[&url, "flop.tgz", "404 not found"]).await;
+    check_error(&find("broken.tgz", all()), &["broken.tgz", "gzip"]).await;
+    let elsewhere = RepositoryAuth { url: format!("{url}/other"), ..all().unwrap() };
+    check_error(&find("shop-1.2.3.tgz", Some(elsewhere)), &[&url, "certificate"]).await;
+}
+
+#[tokio::test]
+async fn an_archive_is_rendered_with_values_that_fit_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(pack(folder.path(), "1.2.3")).unwrap();
+    let chart = Chart::from(Source::Archive(bytes));
+    let render = async |values: serde_json::Value| {
+        let release = Release { values: Some(&values), ..RELEASE };
+        template(&chart, &release, None, &HELM).await
+    };
+    let rendered = render(json!({"color": "blue"})).await.unwrap();
+    assert_eq!(rendered.manifests[0].value()["data"]["color"], "blue");
+    let error = told(&render(json!({"color": 7})).await.unwrap_err());
+    assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
+    assert!(error.contains("at '/color': got number, want string"), "{error}");
+    check_error(&Source::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"]).await;
+}
