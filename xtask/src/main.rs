@@ -1,6 +1,7 @@
 //! What people run while developing: `cargo xtask <command>`. One file per command.
 
 mod bench;
+mod crds;
 mod dist;
 mod test;
 mod testbed;
@@ -20,6 +21,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Bench(bench::Args),
+    Crds(crds::Args),
     Dist(dist::Args),
     Test(test::Args),
     Testbed(testbed::Args),
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Dist(args) => dist::run(args),
         Task::Bench(args) => bench::run(args),
+        Task::Crds(args) => crds::run(args),
         Task::Test(args) => test::run(args),
         Task::Testbed(args) => testbed::run(args),
     };

@@ -1,0 +1,53 @@
+//! Targets.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::anything;
+
+/// The type of a Target that is a Kubernetes cluster.
+pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-cluster";
+
+/// Where something is deployed to. Exactly one of `config` and `secretRef` is set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "landscaper.gardener.cloud",
+    version = "v1alpha1",
+    kind = "Target",
+    doc = "A Target is a place that DeployItems deploy to: a Kubernetes cluster, by its kubeconfig.",
+    plural = "targets",
+    singular = "target",
+    shortname = "tgt",
+    shortname = "tg",
+    namespaced,
+    printcolumn = r#"{"name": "Type", "type": "string", "jsonPath": ".spec.type"}"#,
+    printcolumn = r#"{"name": "Context", "type": "string", "jsonPath": ".metadata.labels['data\\.landscaper\\.gardener\\.cloud\\/context']"}"#,
+    printcolumn = r#"{"name": "Key", "type": "string", "jsonPath": ".metadata.labels['data\\.landscaper\\.gardener\\.cloud\\/key']"}"#,
+    printcolumn = r#"{"name": "Idx", "type": "string", "jsonPath": ".metadata.labels['data\\.landscaper\\.gardener\\.cloud\\/index']"}"#,
+    printcolumn = r#"{"name": "TMKey", "type": "string", "jsonPath": ".metadata.labels['data\\.landscaper\\.gardener\\.cloud\\/targetmapkey']"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetSpec {
+    /// The type of the target.
+    pub r#type: String,
+    /// Its configuration: for a Kubernetes cluster `kubeconfig`, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "anything")]
+    pub config: Option<Value>,
+    /// The Secret of the same namespace that holds the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<TargetSecretReference>,
+}
+
+/// A key of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetSecretReference {
+    /// The name of the Secret.
+    pub name: String,
+    /// The key that holds the configuration; without one the keys of the Secret are its fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}

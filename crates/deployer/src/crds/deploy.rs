@@ -1,0 +1,91 @@
+//! What `deploy` installs: the chart and the kustomization do the same.
+
+use std::{collections::BTreeMap, ffi::OsString, path::Path, process::Command};
+
+use billhook_objects::yaml;
+use serde_json::Value;
+
+#[test]
+fn the_chart_and_the_kustomization_deploy_the_same() {
+    check("kustomize/base", &["crds.install=false"]);
+    let all = ["namespaces={shop}", "serviceAccountTokens=true", "serviceMonitor.create=true", "target.create=true"];
+    check("kustomize/example", &[all.as_slice(), &["target.namespace=shop", "crds.install=false"]].concat());
+}
+
+#[test]
+fn the_chart_installs_the_crds_and_keeps_them() {
+    let Some(objects) = chart(&[]) else { return };
+    for definition in super::definitions().unwrap() {
+        let name = format!("CustomResourceDefinition/{}", definition["metadata"]["name"].as_str().unwrap());
+        assert_eq!(objects[&name]["spec"], definition["spec"], "{name}");
+        assert_eq!(objects[&name]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep", "{name}");
+    }
+}
+
+#[test]
+fn each_shard_is_a_deployment_with_a_budget() {
+    let Some(objects) = chart(&["shards=2"]) else { return };
+    for (shard, name) in ["billhook-controller-0", "billhook-controller-1"].iter().enumerate() {
+        let deployment = &objects[&format!("Deployment/{name}")]["spec"];
+        let args = deployment["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+        assert!(args.contains(&format!("--shard={shard}/2").into()), "{args:?}");
+        let budget = &objects[&format!("PodDisruptionBudget/{name}")]["spec"];
+        assert_eq!(budget["selector"], deployment["selector"]);
+        assert_eq!(deployment["selector"]["matchLabels"]["billhook.dev/shard"], shard.to_string());
+    }
+}
+
+fn check(kustomization: &str, values: &[&str]) {
+    let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
+    let Some(chart) = chart(values) else { return };
+    let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(folder(kustomization)));
+    // helm has a flag for it.
+    kustomization.remove("Namespace/billhook-system");
+    assert_eq!(chart, kustomization);
+}
+
+/// What the chart makes of values, without what only helm writes.
+fn chart(values: &[&str]) -> Option<BTreeMap<String, Value>> {
+    let mut helm = Command::new(program("BILLHOOK_HELM")?);
+    helm.args(["template", "billhook", "--namespace", "billhook-system"]).arg(folder("chart"));
+    helm.args(values.iter().flat_map(|value| ["--set", value]));
+    let mut objects = objects(&mut helm);
+    for object in objects.values_mut() {
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            if let Some(Value::Object(labels)) = object.pointer_mut(labels) {
+                labels.retain(|key, _| !key.starts_with("app.kubernetes.io/") || key == "app.kubernetes.io/name");
+            }
+        }
+        if let Some(container) = object.pointer_mut("/spec/template/spec/containers/0") {
+            container.as_object_mut().unwrap().remove("imagePullPolicy");
+        }
+    }
+    Some(objects)
+}
+
+/// The objects that a command prints, by kind and name.
+fn objects(command: &mut Command) -> BTreeMap<String, Value> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let documents = yaml::parse(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    let name = |object: &Value| {
+        format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+    };
+    let objects: BTreeMap<_, _> = documents.iter().map(|found| (name(&found.value), found.value.clone())).collect();
+    assert_eq!(objects.len(), documents.len(), "a name that is there twice");
+    objects
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
+}
+
+/// A program that `cargo xtask test` has built; `None`, with a sentence, where it is not there.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+fn program(variable: &str) -> Option<OsString> {
+    let program = std::env::var_os(variable);
+    if program.is_none() {
+        eprintln!("skipped: {variable} names no program");
+    }
+    program
+}

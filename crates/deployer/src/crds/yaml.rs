@@ -1,0 +1,74 @@
+//! YAML in block style, as far as definitions need it.
+
+use serde_json::Value;
+
+/// Writes a value as a YAML document.
+pub(super) fn write(value: &Value) -> String {
+    let mut text = String::new();
+    block(value, 0, &mut text);
+    text
+}
+
+/// Writes a value that begins at the current column, which is that of its indentation.
+fn block(value: &Value, indent: usize, text: &mut String) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (index, (key, value)) in fields.iter().enumerate() {
+                start(index, indent, text);
+                text.push_str(&scalar(key));
+                text.push(':');
+                if is_scalar(value) {
+                    text.push(' ');
+                    block(value, indent, text);
+                } else {
+                    // A list stands at the column of its key.
+                    let indent = if value.is_array() { indent } else { indent + 2 };
+                    text.push('\n');
+                    text.push_str(&" ".repeat(indent));
+                    block(value, indent, text);
+                }
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (index, item) in items.iter().enumerate() {
+                start(index, indent, text);
+                text.push_str("- ");
+                block(item, indent + 2, text);
+            }
+        }
+        Value::String(string) => {
+            text.push_str(&scalar(string));
+            text.push('\n');
+        }
+        other => {
+            text.push_str(&other.to_string());
+            text.push('\n');
+        }
+    }
+}
+
+/// Whether a value stands in one line: empty lists and objects do, too.
+fn is_scalar(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => true,
+    }
+}
+
+fn start(index: usize, indent: usize, text: &mut String) {
+    if index > 0 {
+        text.push_str(&" ".repeat(indent));
+    }
+}
+
+/// A string as it is where it can only be read as that string, and otherwise in JSON's quotes, which YAML has, too.
+fn scalar(string: &str) -> String {
+    let reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let plain = string.starts_with(|first: char| first.is_ascii_alphabetic())
+        && !string.ends_with([':', ' '])
+        && ![": ", " #"].iter().any(|part| string.contains(part))
+        && !string.contains(char::is_control)
+        && !reserved.contains(&string.to_ascii_lowercase().as_str());
+    if plain { string.to_owned() } else { Value::from(string).to_string() }
+}

@@ -1,0 +1,136 @@
+//! One item that is worked on: its object as the server has it, and the changes made to it.
+
+use std::sync::Arc;
+
+use billhook_cluster::{Patch, PatchKind};
+use billhook_objects::{GroupKind, ObjectKey};
+use billhook_plan::Resource;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION},
+    controller::Shared,
+    error::ItemFailure,
+    events::{self, RunEvents, Severity},
+    status::status_patch,
+    trigger::{self, Trigger},
+};
+
+/// An item that is worked on.
+pub(crate) struct Item {
+    pub shared: Arc<Shared>,
+    pub namespace: String,
+    pub name: String,
+    /// The object as it was when the work began; its status is `sent`.
+    pub object: Arc<DeployItem>,
+    /// The status as the server has it.
+    sent: DeployItemStatus,
+    /// The status as it is to be.
+    pub status: DeployItemStatus,
+    /// The version that our last write returned.
+    pub version: Option<String>,
+    /// When the time of the item is over.
+    pub deadline: Option<Instant>,
+}
+
+impl Item {
+    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>) -> Self {
+        Self {
+            shared,
+            namespace: object.metadata.namespace.clone().unwrap_or_default(),
+            name: object.metadata.name.clone().unwrap_or_default(),
+            sent: object.status.clone().unwrap_or_default(),
+            status: object.status.clone().unwrap_or_default(),
+            object,
+            version: None,
+            deadline: None,
+        }
+    }
+
+    /// Who says when there is work on the item.
+    pub(crate) fn trigger(&self) -> Trigger {
+        self.shared.options.mode.trigger(&self.object)
+    }
+
+    /// The Kubernetes Events of a run.
+    pub(crate) fn events(&self) -> RunEvents {
+        self.shared.events.run(Arc::new(events::Item::from(&*self.object)))
+    }
+
+    /// A Kubernetes Event.
+    pub(crate) fn record(&self, severity: Severity, reason: &'static str, message: &str) {
+        self.shared.events.record(&Arc::new(events::Item::from(&*self.object)), severity, reason, message);
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.shared.options.now)()
+    }
+
+    /// Changes the status and sends what has changed in it; nothing is sent where nothing has.
+    pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
+        change(&mut self.status);
+        let Some(patch) = status_patch(&self.sent, &self.status) else { return Ok(()) };
+        let status = self.status.clone();
+        self.patch(Some("status"), patch).await?;
+        self.sent = status;
+        Ok(())
+    }
+
+    /// Removes the operation annotation: what it asks for is done, or about to be.
+    pub(crate) async fn forget_operation(&mut self) -> Result<(), ItemFailure> {
+        self.take_up(false, true).await
+    }
+
+    /// Adds our finalizer and removes the operation annotation, as far as either is wanted, in one request.
+    pub(crate) async fn take_up(&mut self, finalizer: bool, operation: bool) -> Result<(), ItemFailure> {
+        let mut metadata = serde_json::Map::new();
+        if finalizer && !trigger::has_finalizer(&self.object) {
+            let finalizers = self.object.metadata.finalizers.iter().flatten().map(String::as_str);
+            metadata.insert("finalizers".to_owned(), finalizers.chain([FINALIZER]).collect());
+            // The list is replaced as a whole: whoever else has just changed it must not be overwritten.
+            let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
+            metadata.insert("resourceVersion".to_owned(), json!(version));
+        }
+        if operation {
+            metadata.insert("annotations".to_owned(), json!({ OPERATION: null }));
+        }
+        if metadata.is_empty() {
+            return Ok(());
+        }
+        self.patch(None, json!({ "metadata": metadata })).await
+    }
+
+    /// Removes our finalizer: the item may go.
+    pub(crate) async fn let_go(&mut self) -> Result<(), ItemFailure> {
+        let finalizers = self.object.metadata.finalizers.iter().flatten();
+        let rest: Vec<&String> = finalizers.filter(|finalizer| *finalizer != FINALIZER).collect();
+        let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
+        let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": version } });
+        self.patch(None, patch).await
+    }
+
+    /// Patches the item; one that is gone meanwhile is no error.
+    async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), ItemFailure> {
+        let key = ObjectKey::new(deploy_items().kind, Some(&self.namespace), &self.name);
+        let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
+        match self.shared.home.patch(&deploy_items(), &key, &patch).await {
+            Ok(applied) => {
+                self.version = applied.map(|applied| applied.resource_version).or(self.version.take());
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How to talk to DeployItems.
+pub(crate) fn deploy_items() -> Resource {
+    Resource {
+        kind: GroupKind::new(api::GROUP, "DeployItem"),
+        version: api::VERSION.into(),
+        plural: "deployitems".into(),
+        namespaced: true,
+    }
+}

@@ -1,0 +1,169 @@
+//! `status.providerStatus`: the resources an item manages, in the form that Landscaper's own deployers read and write, so
+//! that items can come from them and go back. What is decided here is decided by our own record; this is a copy.
+
+use std::collections::BTreeMap;
+
+use billhook_cluster::{Cluster, Error};
+use billhook_engine::Inherited;
+use billhook_objects::{ApiVersion, Catalog, GroupKind, Manifest, ObjectKey, Uid};
+use billhook_plan::{Directives, Resource};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The largest provider status; an object of the API server may have 1.5 MiB in all.
+const LARGEST: usize = 512 * 1024;
+
+/// The field of a provider status that names the record: what is in the record need not be inherited.
+const RECORD: &str = "record";
+
+/// A managed resource. The manifest deployer's `v1alpha1` has the reference alone, at this level.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ManagedResource {
+    #[serde(default)]
+    annotate_before_delete: BTreeMap<String, String>,
+    patch_before_delete: Option<Value>,
+    #[serde(default)]
+    policy: String,
+    resource: Option<Reference>,
+    #[serde(flatten)]
+    bare: Option<Reference>,
+}
+
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference {
+    api_version: String,
+    kind: String,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+}
+
+/// What an item has according to the provider status that Landscaper's own deployer has left; nothing where the record is
+/// ours. A resource without a UID is the object that has its name now: Landscaper itself looks no further.
+///
+/// # Errors
+///
+/// When such an object cannot be looked for.
+pub(crate) async fn inherited(
+    provider_status: Option<&Value>,
+    cluster: &Cluster,
+    catalog: &Catalog,
+) -> Result<Vec<Inherited>, Error> {
+    let mut inherited = read(provider_status);
+    for entry in inherited.iter_mut().filter(|entry| entry.uid.is_none()) {
+        let Some(kind) = catalog.get(&entry.key.kind) else { continue };
+        let resource = Resource::of(kind, Some(entry.api_version.version()));
+        entry.uid = cluster.get_meta(&resource, &entry.key).await?.map(|found| found.uid);
+    }
+    Ok(inherited)
+}
+
+/// Entries that cannot be read are left out: a status is no input of a user, and an item must not fail for ever because of
+/// one.
+fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
+    let provider_status = provider_status.filter(|status| status.get(RECORD).is_none());
+    let resources = provider_status.and_then(|status| status.get("managedResources")).and_then(Value::as_array);
+    let entry = |value: &Value| {
+        let managed: ManagedResource = serde_json::from_value(value.clone()).ok()?;
+        let reference = managed.resource.or(managed.bare)?;
+        let api_version = ApiVersion::parse(&reference.api_version).ok()?;
+        let kind = GroupKind::new(api_version.group(), &reference.kind);
+        let namespace = reference.namespace.filter(|namespace| !namespace.is_empty());
+        Some(Inherited {
+            key: ObjectKey::new(kind, namespace.as_deref(), reference.name),
+            api_version,
+            uid: reference.uid.filter(|uid| !uid.is_empty()).map(Uid::new),
+            before_delete: before_delete(&managed.annotate_before_delete, managed.patch_before_delete.as_ref()),
+            keep: managed.policy == "keep",
+        })
+    };
+    resources.into_iter().flatten().filter_map(entry).collect()
+}
+
+/// Annotations and a patch, as the one merge patch that does both. Where both set an annotation the patch counts, as it
+/// comes second in Landscaper.
+pub(crate) fn before_delete(annotations: &BTreeMap<String, String>, patch: Option<&Value>) -> Option<Value> {
+    let mut all = Value::Null;
+    if !annotations.is_empty() {
+        merge(&mut all, &json!({ "metadata": { "annotations": annotations } }));
+    }
+    if let Some(patch) = patch {
+        merge(&mut all, patch);
+    }
+    (!all.is_null()).then_some(all)
+}
+
+/// Adds one merge patch to another.
+fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, patch) => *into = patch.clone(),
+    }
+}
+
+/// The provider status of an item that deploys these manifests and whose record has this name.
+pub(crate) fn provider_status(
+    api_version: &str,
+    record: &str,
+    manifests: &BTreeMap<ObjectKey, Manifest>,
+    directives: &BTreeMap<ObjectKey, Directives>,
+) -> Value {
+    let none = Directives::default();
+    let entry = |(key, manifest): (&ObjectKey, &Manifest)| {
+        let directives = directives.get(key).unwrap_or(&none);
+        let resource = Reference {
+            api_version: manifest.api_version.to_string(),
+            kind: key.kind.kind.clone(),
+            name: key.name.clone(),
+            namespace: key.namespace.clone(),
+            uid: None,
+        };
+        let mut entry =
+            Map::from_iter([("policy".to_owned(), json!(directives.policy)), ("resource".to_owned(), json!(resource))]);
+        // Annotations are metadata like any other once they are part of a patch.
+        entry.extend(directives.before_delete.as_ref().map(|patch| ("patchBeforeDelete".to_owned(), patch.clone())));
+        Value::Object(entry)
+    };
+    let mut size = 0;
+    let small = |entry: &Value| {
+        size += entry.to_string().len();
+        size <= LARGEST
+    };
+    let resources: Vec<Value> = manifests.iter().map(entry).take_while(small).collect();
+    json!({ "apiVersion": api_version, "kind": "ProviderStatus", "managedResources": resources, RECORD: record })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_of_a_managed_resource_are_read() {
+        let status = json!({"managedResources": [
+            {"policy": "keep", "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": "b", "uid": "1"},
+             "annotateBeforeDelete": {"x": "y"}, "patchBeforeDelete": {"metadata": {"annotations": {"z": "1"}}, "data": null}},
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "c"},
+            {"something": "else"},
+        ]});
+        let found = read(Some(&status));
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].key.to_string(), "ConfigMap/a/b");
+        assert!(found[0].keep && !found[1].keep);
+        assert_eq!(found[0].uid, Some(Uid::new("1")));
+        let patch = json!({"metadata": {"annotations": {"x": "y", "z": "1"}}, "data": null});
+        assert_eq!(found[0].before_delete, Some(patch));
+        assert_eq!(found[1].key.to_string(), "ClusterRole.rbac.authorization.k8s.io/c");
+        assert!(read(None).is_empty());
+        assert!(read(Some(&json!({"managedResources": "none"}))).is_empty());
+        let ours = provider_status("x/v1", "billhook.deployitem.a", &BTreeMap::new(), &BTreeMap::new());
+        assert!(read(Some(&ours)).is_empty());
+    }
+}

@@ -1,0 +1,220 @@
+//! What Prometheus is told.
+//!
+//! | metric | type | labels |
+//! |---|---|---|
+//! | `billhook_reconciles_total` | counter | `operation` (`apply`, `delete`), `result` (`done`, `failed`, `timed-out`, `interrupted`) |
+//! | `billhook_reconcile_duration_seconds` | histogram | `operation`, `phase` |
+//! | `billhook_objects_deleted_total` | counter | |
+//! | `billhook_finalizers_removed_total` | counter | |
+//! | `billhook_objects_waiting` | gauge, of all runs together | `blocker` (`finalizer`, `readiness`, `refused`) |
+//! | `billhook_queue_depth` | gauge | |
+//! | `billhook_items` | gauge | `phase` |
+//! | `billhook_api_requests_total` | counter, of all clusters together | `verb`, `code` (`<error>` where there was no answer) |
+//! | `billhook_events_dropped_total` | counter | |
+//! | `billhook_leader` | gauge, 1 or 0 | |
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use billhook_engine::{Event, Status};
+use billhook_plan::Operation;
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+use tokio::sync::watch;
+
+use crate::{api::Phase, progress::Progress};
+
+mod sources;
+
+pub use sources::CountedCluster;
+use sources::Sources;
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// All metrics. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    registry: Registry,
+    reconciles: Family<Labels<2>, Counter>,
+    durations: Family<Labels<2>, Histogram>,
+    objects_deleted: Counter,
+    finalizers_removed: Counter,
+    queue_depth: Gauge,
+    items: Family<Labels<1>, Gauge>,
+    events_dropped: Counter,
+    leader: Gauge,
+    sources: Arc<Sources>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All metrics, at zero.
+    pub fn new() -> Self {
+        // From 10 ms to three quarters of an hour.
+        let buckets = || Histogram::new(exponential_buckets(0.01, 4.0, 10));
+        let inner = Inner {
+            registry: Registry::with_prefix("billhook"),
+            reconciles: Family::default(),
+            durations: Family::new_with_constructor(buckets),
+            objects_deleted: Counter::default(),
+            finalizers_removed: Counter::default(),
+            queue_depth: Gauge::default(),
+            items: Family::default(),
+            events_dropped: Counter::default(),
+            leader: Gauge::default(),
+            sources: Arc::default(),
+        };
+        Self { inner: Arc::new(inner.registered()) }
+    }
+
+    /// Counts what an event of the engine says.
+    pub fn see(&self, event: &Event) {
+        match event {
+            Event::Gone { .. } => {
+                self.inner.objects_deleted.inc();
+            }
+            Event::FinalizersRemoved { finalizers, .. } => {
+                self.inner.finalizers_removed.inc_by(u64::try_from(finalizers.len()).unwrap_or(u64::MAX));
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts the objects that a run waits for among all, until its progress has no sender any more.
+    pub fn follow(&self, progress: watch::Receiver<Progress>) {
+        self.inner.sources.follow(progress);
+    }
+
+    /// Counts the requests to a cluster among all; they stay counted when the handle is dropped.
+    #[must_use = "the cluster is no longer read once this is dropped"]
+    pub fn count_requests(&self, cluster: billhook_cluster::Cluster) -> CountedCluster {
+        Sources::count(&self.inner.sources, cluster)
+    }
+
+    /// An item was reconciled. What fails before the engine runs is [`Status::Failed`] too.
+    pub fn reconciled(&self, operation: Operation, result: Status) {
+        self.inner
+            .reconciles
+            .get_or_create(&[("operation", operation_name(operation)), ("result", name(result))])
+            .inc();
+    }
+
+    /// A part of a reconcile (such as `prepare`, `run` or `export`) took this long.
+    pub fn took(&self, operation: Operation, phase: &'static str, time: Duration) {
+        let labels = [("operation", operation_name(operation)), ("phase", phase)];
+        self.inner.durations.get_or_create(&labels).observe(time.as_secs_f64());
+    }
+
+    /// So many items wait to be reconciled.
+    pub fn set_queue_depth(&self, items: usize) {
+        self.inner.queue_depth.set(i64::try_from(items).unwrap_or(i64::MAX));
+    }
+
+    /// The phase of an item changed; none is an item that is not there, or has no phase yet.
+    pub fn phase_changed(&self, before: Option<Phase>, after: Option<Phase>) {
+        let items = |phase| self.inner.items.get_or_create(&[("phase", phase_name(phase))]);
+        if let Some(before) = before {
+            items(before).dec();
+        }
+        if let Some(after) = after {
+            items(after).inc();
+        }
+    }
+
+    /// Whether this process is the one that reconciles.
+    pub fn set_leader(&self, leader: bool) {
+        self.inner.leader.set(i64::from(leader));
+    }
+
+    /// The counter of Events that found their channel full.
+    pub fn events_dropped(&self) -> Counter {
+        self.inner.events_dropped.clone()
+    }
+
+    /// All metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    ///
+    /// When a metric cannot be written as text.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.inner.registry)?;
+        Ok(text)
+    }
+}
+
+impl Inner {
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register("reconciles", "DeployItems reconciled", self.reconciles.clone());
+        registry.register(
+            "reconcile_duration_seconds",
+            "How long the parts of a reconcile take",
+            self.durations.clone(),
+        );
+        registry.register("objects_deleted", "Objects that are gone", self.objects_deleted.clone());
+        let help = "Finalizers removed by force";
+        registry.register("finalizers_removed", help, self.finalizers_removed.clone());
+        registry.register("queue_depth", "DeployItems that wait to be reconciled", self.queue_depth.clone());
+        registry.register("items", "DeployItems by phase", self.items.clone());
+        registry.register("events_dropped", "Kubernetes Events that were not written", self.events_dropped.clone());
+        registry.register("leader", "Whether this process reconciles", self.leader.clone());
+        registry.register_collector(Box::new(Arc::clone(&self.sources)));
+        self
+    }
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Apply => "apply",
+        Operation::Delete => "delete",
+    }
+}
+
+fn name(status: Status) -> &'static str {
+    match status {
+        Status::Done => "done",
+        Status::NotStarted | Status::Interrupted => "interrupted",
+        Status::TimedOut => "timed-out",
+        Status::Failed => "failed",
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Init => "Init",
+        Phase::Progressing => "Progressing",
+        Phase::Completing => "Completing",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+        Phase::InitDelete => "InitDelete",
+        Phase::Deleting => "Deleting",
+        Phase::DeleteFailed => "DeleteFailed",
+        Phase::Unknown => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! How a run ended, and texts of objects.
+
+use std::fmt::Write as _;
+
+use billhook_engine::{Blocker, Left, Status, Summary};
+
+use super::{NAMED, QUOTED};
+
+/// How a run ended: what was done, or what is left and why.
+pub(super) fn message(summary: &Summary, deletes: bool) -> String {
+    let how = match summary.status {
+        Status::Done => return done(summary, deletes),
+        Status::TimedOut => "time limit reached",
+        Status::Failed => "failed",
+        Status::Interrupted | Status::NotStarted => "interrupted",
+    };
+    let (waiting, blocked): (Vec<&Left>, Vec<&Left>) =
+        summary.left.iter().partition(|left| left.blockers.as_slice() == [Blocker::NotStarted]);
+    let what = if deletes { "left" } else { "not done" };
+    let mut message = format!("{how}: {} {what}", count(summary.left.len(), "object"));
+    if !blocked.is_empty() {
+        let _ = write!(message, ": {}", objects(blocked.iter(), |left| one(left)));
+    }
+    if !waiting.is_empty() {
+        let _ = write!(message, "; {} in groups that were not started", waiting.len());
+    }
+    if let Some(error) = &summary.record_error {
+        let _ = write!(message, "; the record was not written: {}", clip(error, QUOTED));
+    }
+    message
+}
+
+fn done(summary: &Summary, deletes: bool) -> String {
+    let kept = summary.uncovered.len() + summary.recreated.len();
+    let counts = if deletes {
+        [(summary.gone, "gone"), (kept, "kept"), (0, "")]
+    } else {
+        [(summary.applied, "applied"), (summary.unchanged, "unchanged"), (summary.gone, "gone")]
+    };
+    let parts: Vec<_> =
+        counts.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}")).collect();
+    if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
+}
+
+/// `ConfigMap/a/b: finalizer x.example/y (set by manager)`.
+fn one(left: &Left) -> String {
+    let blockers: Vec<_> = left.blockers.iter().map(|blocker| clip(&blocker.to_string(), QUOTED)).collect();
+    if blockers.is_empty() { left.object.to_string() } else { format!("{}: {}", left.object, blockers.join(", ")) }
+}
+
+/// The first few of many, and how many more there are.
+pub(super) fn objects<T>(all: impl ExactSizeIterator<Item = T>, text: impl Fn(T) -> String) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let first = all.take(NAMED).map(text).collect::<Vec<_>>().join("; ");
+    if more == 0 { first } else { format!("{first}; and {more} more") }
+}
+
+/// `1 object`, `3 objects`.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// `finalizer a`, `finalizers a, b`.
+pub(crate) fn list(what: &str, all: &[String]) -> String {
+    let s = if all.len() == 1 { "" } else { "s" };
+    format!("{what}{s} {}", all.join(", "))
+}
+
+/// A text on one line, cut to a length in bytes.
+pub(crate) fn clip(text: &str, most: usize) -> String {
+    let text = text.trim().replace(['\n', '\r'], " ");
+    if text.len() <= most {
+        return text;
+    }
+    let cut = text.floor_char_boundary(most.saturating_sub('…'.len_utf8()));
+    format!("{}…", &text[..cut])
+}

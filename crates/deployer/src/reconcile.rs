@@ -1,0 +1,341 @@
+//! One reconcile or one deletion of an item, from its object to its final status.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use billhook_engine::{Clusters, OperationError, RunOptions, Status, Summary};
+use billhook_objects::ReleaseName;
+use billhook_plan::Operation;
+use billhook_policy::{ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout};
+use futures::FutureExt as _;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{DeployItem, ErrorCode, Phase},
+    controller::Shared,
+    error::ItemFailure,
+    events::Severity,
+    item::Item,
+    progress::{self, Pace, Progress, Report, Reports},
+    target::OpenTarget,
+    trigger::{self, Cause, Due, Trigger},
+};
+
+mod delete;
+mod deploy;
+
+pub(crate) use deploy::{Objects, labelled};
+
+/// How long an item may take where it does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How the work on an item ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The status is final, or the item is gone; the version is that of our last write.
+    Done(Option<String>),
+    /// Our finalizer is off the item.
+    LetGo,
+    /// It is tried again; the version is that of our last write.
+    Again(Option<String>),
+    /// It was stopped and goes on some other time.
+    Halted(Option<String>),
+}
+
+/// Why the work on an item stopped before its end.
+pub(crate) enum Stop {
+    /// It does not succeed.
+    Failed(ItemFailure),
+    /// The controller stops, or the item has changed: nothing is to be said.
+    Halted,
+}
+
+impl<E: Into<ItemFailure>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Stops the work on an item, and says why.
+#[derive(Clone, Default)]
+pub(crate) struct Halt {
+    pub token: CancellationToken,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Halt {
+    /// The operation `interrupt`: the item fails.
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+        self.token.cancel();
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+/// Works on an item.
+pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, halt: Halt) -> Ended {
+    let mut item = Item::new(shared, object);
+    let (deletion, result) = match due {
+        Due::Reconcile(cause) => (false, run(&mut item, cause, &halt, false).boxed().await),
+        Due::Delete(cause) => (true, run(&mut item, cause, &halt, true).boxed().await),
+        Due::Interrupt => (trigger::deleting(&item.object), interrupt(&mut item).await),
+        Due::Nothing | Due::At(_) => return Ended::Done(None),
+    };
+    let interrupted = halt.is_interrupted() || due == Due::Interrupt;
+    let failure = match result {
+        Ok(()) => None,
+        Err(Stop::Halted) if interrupted => Some(interruption()),
+        Err(Stop::Halted) => return Ended::Halted(item.version),
+        Err(Stop::Failed(failure)) => Some(failure),
+    };
+    if due != Due::Interrupt {
+        let operation = if deletion { Operation::Delete } else { Operation::Apply };
+        item.shared.metrics.reconciled(operation, outcome(failure.as_ref(), interrupted));
+    }
+    match failure {
+        None if deletion && due != Due::Interrupt => Ended::LetGo,
+        None => Ended::Done(item.version),
+        Some(failure) => end(&mut item, deletion, failure, interrupted).await,
+    }
+}
+
+fn interruption() -> ItemFailure {
+    ItemFailure::new("Interrupted", "interrupted by the operation annotation", ErrorCode::InternalProblem)
+}
+
+/// How the work ended, for the metrics.
+fn outcome(failure: Option<&ItemFailure>, interrupted: bool) -> Status {
+    match failure {
+        None => Status::Done,
+        Some(_) if interrupted => Status::Interrupted,
+        Some(failure) if failure.codes.contains(&ErrorCode::Timeout) => Status::TimedOut,
+        Some(_) => Status::Failed,
+    }
+}
+
+/// A failure that passes is tried again as long as the item has time; every other one is final until the next trigger.
+async fn end(item: &mut Item, deletion: bool, mut failure: ItemFailure, interrupted: bool) -> Ended {
+    let (operation, phase) = if deletion { ("Delete", Phase::DeleteFailed) } else { ("Reconcile", Phase::Failed) };
+    let now = item.now();
+    let over = item.deadline.is_some_and(|deadline| deadline <= Instant::now());
+    let again = failure.passes && !over && !interrupted;
+    if failure.passes && over {
+        failure.codes = vec![ErrorCode::Timeout];
+    }
+    tracing::warn!(namespace = %item.namespace, name = %item.name, reason = %failure.reason, "{operation}: {failure}");
+    let report = Report { running: again, reason: failure.reason, message: failure.message.clone() };
+    let written = item
+        .update(|status| {
+            status.fail(operation, &failure, now);
+            status.report(&report, now);
+            if !again {
+                status.finish(phase, now);
+            }
+        })
+        .await;
+    if !again && !failure.told {
+        item.record(Severity::Warning, failure.reason, &failure.message);
+    }
+    let written = match written {
+        Ok(()) if interrupted => item.forget_operation().await,
+        written => written,
+    };
+    match (again, written) {
+        (false, Ok(())) => Ended::Done(item.version.take()),
+        // The item itself is perhaps gone, or the home cluster does not answer: it is looked at again.
+        (true, _) | (_, Err(_)) => Ended::Again(item.version.take()),
+    }
+}
+
+/// An operation `interrupt` with nothing under way: what was unfinished is so no more.
+async fn interrupt(item: &mut Item) -> Result<(), Stop> {
+    if item.status.phase.is_some_and(|phase| !phase.is_final()) {
+        return Err(Stop::Halted);
+    }
+    Ok(item.forget_operation().await?)
+}
+
+async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Result<(), Stop> {
+    let now = item.now();
+    if trigger::operation(&item.object) == Some(trigger::Operation::TestReconcile) && item.trigger() == Trigger::Jobs {
+        let job = format!("test-{}", now.as_nanosecond());
+        item.update(|status| status.job_id = Some(job)).await?;
+    }
+    let configuration = configuration(&item.object);
+    let unchanged = !deletion && cause == Cause::Triggered && is_unchanged(item);
+    // A configuration that is wrong touches nothing, and needs no finalizer.
+    let finalizer = !deletion && !unchanged && configuration.is_ok();
+    if unchanged {
+        item.update(|status| status.finish(Phase::Succeeded, now)).await?;
+        return Ok(());
+    }
+    begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
+    // Only now: an operation that is taken away before the phase says that it is under way would be lost with us.
+    item.take_up(finalizer, cause == Cause::Operation).await?;
+    item.deadline = deadline(item, cause, now)?;
+    match deletion {
+        true => delete::delete(item, configuration, halt).boxed().await,
+        false => deploy::deploy(item, configuration?, halt).boxed().await,
+    }
+}
+
+/// Whether `updateOnChangeOnly` says that there is nothing to do.
+fn is_unchanged(item: &Item) -> bool {
+    item.object.spec.update_on_change_only == Some(true)
+        && item.object.metadata.generation == Some(item.status.observed_generation)
+        && item.status.phase == Some(Phase::Succeeded)
+}
+
+async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> {
+    let (now, deployer) = (item.now(), item.shared.information());
+    let generation = item.object.metadata.generation.unwrap_or_default();
+    let goes_on = cause == Cause::Unfinished && item.status.phase == Some(phase);
+    if !goes_on {
+        item.update(|status| status.begin(phase, generation, &deployer, now)).await?;
+    }
+    Ok(())
+}
+
+/// When the time of the item is over; what was begun before goes on counting.
+fn deadline(item: &Item, cause: Cause, now: jiff::Timestamp) -> Result<Option<Instant>, Stop> {
+    let limit = match item.object.spec.timeout.as_deref().map(parse_timeout) {
+        None => DEFAULT_TIMEOUT,
+        Some(Ok(ItemTimeout::Unlimited)) => return Ok(None),
+        Some(Ok(ItemTimeout::After(limit))) => limit.0,
+        Some(Err(error)) => {
+            return Err(Stop::Failed(ItemFailure::configuration("InvalidTimeout", format!("spec.timeout: {error}"))));
+        }
+    };
+    let begun = item.status.last_reconcile_time.as_ref().filter(|_| cause == Cause::Unfinished);
+    let passed =
+        begun.map_or(Duration::ZERO, |begun| Duration::try_from(now.duration_since(begun.0)).unwrap_or_default());
+    Ok(Instant::now().checked_add(limit.saturating_sub(passed)))
+}
+
+/// The configuration of an item, or all that is wrong with it.
+fn configuration(item: &DeployItem) -> Result<ProviderConfiguration, ItemFailure> {
+    let Some(config) = &item.spec.config else {
+        return Err(ItemFailure::configuration(
+            "InvalidConfiguration",
+            "spec.config is missing: it holds the ProviderConfiguration",
+        ));
+    };
+    let (configuration, _warnings) = parse_configuration(config).map_err(|found| {
+        let mistakes: Vec<_> = found.iter().filter(|found| found.is_error()).map(|found| found.at_path()).collect();
+        ItemFailure::configuration("InvalidConfiguration", mistakes.join("\n"))
+    })?;
+    let expected = configuration.provider.item_type();
+    if item.spec.r#type != expected {
+        let problem = format!("spec.type is {:?}, and spec.config belongs to type {expected}", item.spec.r#type);
+        return Err(ItemFailure::configuration("InvalidConfiguration", problem));
+    }
+    Ok(configuration)
+}
+
+impl Item {
+    /// The cluster that the item deploys to.
+    async fn target(&self) -> Result<Arc<OpenTarget>, ItemFailure> {
+        let Some(target) = &self.object.spec.target else {
+            let problem = "spec.target is missing: it names the Target whose cluster is deployed to";
+            return Err(ItemFailure::configuration("NoTarget", problem));
+        };
+        self.shared.targets.open(&self.namespace, &target.name).await
+    }
+
+    /// The clusters of the item: its target, those of these names, and the home of its record.
+    async fn clusters(&self, target: &OpenTarget, names: BTreeSet<&str>) -> Result<Clusters, ItemFailure> {
+        let mut targets = BTreeMap::new();
+        for name in names {
+            targets.insert(name.to_owned(), self.shared.targets.open(&self.namespace, name).await?.cluster.clone());
+        }
+        Ok(Clusters {
+            own: target.cluster.clone(),
+            targets,
+            records: Some(self.shared.home.clone()),
+            now: self.now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
+        })
+    }
+
+    /// The name of the Secret that begins its record.
+    fn record_name(&self) -> String {
+        format!("billhook.{}", self.release().name())
+    }
+
+    /// The release that stands for the item.
+    fn release(&self) -> ReleaseName {
+        ReleaseName::of_deploy_item(&self.namespace, &self.name)
+    }
+
+    /// Runs what the engine does, and says in the status how far it is.
+    async fn carry_out<F>(&mut self, halt: &Halt, run: impl FnOnce(RunOptions) -> F) -> Result<Summary, Stop>
+    where
+        F: Future<Output = Result<Summary, OperationError>>,
+    {
+        let (sender, receiver) = watch::channel(Progress::default());
+        let metrics = self.shared.metrics.clone();
+        metrics.follow(receiver.clone());
+        let options = RunOptions {
+            timeout: self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+            stop: halt.token.clone(),
+            sink: progress::sink(sender, self.events(), metrics),
+            force_conflicts: true,
+        };
+        let (work, reports) = (run(options), Reports::new(receiver, Pace::default()));
+        let item = tokio::sync::Mutex::new(self);
+        let write = |report: Report| async {
+            let report = report;
+            let mut item = item.lock().await;
+            let now = item.now();
+            // The status is for people: if it cannot be written now, it will be next time.
+            let _written = item.update(|status| status.report(&report, now)).await;
+        };
+        judge(progress::while_running(work, reports, write).await?)
+    }
+}
+
+/// What a summary means for an item.
+fn judge(summary: Summary) -> Result<Summary, Stop> {
+    let (reason, code) = match summary.status {
+        Status::Done => return Ok(summary),
+        Status::Interrupted => return Err(Stop::Halted),
+        Status::TimedOut | Status::NotStarted => ("TimedOut", ErrorCode::Timeout),
+        Status::Failed => ("Refused", ErrorCode::InternalProblem),
+    };
+    if let Some(problem) = summary.record_error.as_ref().filter(|_| summary.left.is_empty()) {
+        return Err(Stop::Failed(ItemFailure {
+            passes: true,
+            ..ItemFailure::new("RecordNotWritten", problem, ErrorCode::InternalProblem)
+        }));
+    }
+    Err(Stop::Failed(ItemFailure { told: true, ..ItemFailure::new(reason, left(&summary), code) }))
+}
+
+/// How many objects a message names.
+const SHOWN: usize = 20;
+
+/// What is left, and why.
+fn left(summary: &Summary) -> String {
+    let count = summary.left.len();
+    let objects = if count == 1 { "object is" } else { "objects are" };
+    let mut text = match summary.status {
+        Status::TimedOut => format!("the time limit was reached: {count} {objects} left"),
+        _ => format!("{count} {objects} left"),
+    };
+    for left in summary.left.iter().take(SHOWN) {
+        let blockers: Vec<_> = left.blockers.iter().map(ToString::to_string).collect();
+        text += &format!("\n{} ({}): {}", left.object, left.group, blockers.join("; "));
+    }
+    if count > SHOWN {
+        text += &format!("\nand {} more", count - SHOWN);
+    }
+    text
+}

@@ -1,0 +1,82 @@
+//! The deletion of what an item deployed.
+
+use std::time::Duration;
+
+use billhook_engine::{DeleteInput, Prepared, Subject};
+use billhook_plan::{NoteCode, Uncovered};
+use billhook_policy::{Propagation, ProviderConfiguration};
+
+use futures::FutureExt as _;
+
+use super::{Halt, Stop};
+use crate::{
+    api::DELETE_WITHOUT_UNINSTALL, error::ItemFailure, events::Severity, item::Item, managed, target::OpenTarget,
+    trigger::annotation,
+};
+
+/// How old the list of kinds may be: items that are deleted together share one.
+const AGE: Duration = Duration::from_secs(5);
+
+pub(super) async fn delete(
+    item: &mut Item,
+    configuration: Result<ProviderConfiguration, ItemFailure>,
+    halt: &Halt,
+) -> Result<(), Stop> {
+    if annotation(&item.object, DELETE_WITHOUT_UNINSTALL) == Some("true") {
+        billhook_engine::forget(&item.shared.home, &item.release()).await?;
+        return Ok(item.let_go().await?);
+    }
+    let configuration = configuration?;
+    let target = item.target().await?;
+    if let Some(helm) = configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
+        crate::charts::uninstall(item, helm, &target, halt).await?;
+        return Ok(item.let_go().await?);
+    }
+    let clusters = item.clusters(&target, configuration.targets_of_deletion()).await?;
+    let mut prepared = prepare(item, &configuration, &target, &clusters, AGE).await?;
+    // A kind that is not served has nothing to delete, so that must not rest on an old list.
+    if prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
+        prepared = prepare(item, &configuration, &target, &clusters, Duration::ZERO).await?;
+    }
+    let clusters = &clusters;
+    let stay = stay(&prepared.plan.uncovered);
+    item.carry_out(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
+        .await?;
+    if let Some(stay) = stay {
+        item.record(Severity::Normal, "ObjectsStay", &stay);
+    }
+    Ok(item.let_go().await?)
+}
+
+/// What the deletion leaves, and why; none where it leaves nothing.
+fn stay(uncovered: &[Uncovered]) -> Option<String> {
+    const SHOWN: usize = 10;
+    let shown = uncovered.iter().take(SHOWN).map(|stays| format!("{} ({})", stays.object, stays.reason));
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if uncovered.len() > SHOWN {
+        text += &format!(" and {} more", uncovered.len() - SHOWN);
+    }
+    (!uncovered.is_empty()).then(|| format!("not deleted: {text}"))
+}
+
+async fn prepare(
+    item: &Item,
+    configuration: &ProviderConfiguration,
+    target: &OpenTarget,
+    clusters: &billhook_engine::Clusters,
+    age: Duration,
+) -> Result<Prepared, Stop> {
+    let catalog = target.catalog(age).await?;
+    let input = DeleteInput {
+        subject: Subject::Release(item.release()),
+        policy: Some(configuration.policy.clone()),
+        propagation: Propagation::Background,
+        max_deletions: None,
+        look_for_foreign: false,
+        namespace: item.namespace.clone(),
+        inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
+        require_record: false,
+        catalog: Some(catalog.as_ref().clone()),
+    };
+    Ok(billhook_engine::prepare_delete(clusters, input).boxed().await?)
+}

@@ -1,0 +1,200 @@
+//! The status of an item: what changes in it, as patches. Nothing here sends anything.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Map, Value};
+
+use crate::{
+    api::{DeployItemStatus, DeployerInformation, ItemError, Phase, TransitionTimes},
+    error::ItemFailure,
+    progress::Report,
+};
+
+/// How many errors a status keeps.
+const MOST_ERRORS: usize = 10;
+/// The longest message of an error or condition; a status must stay small.
+const LONGEST_MESSAGE: usize = 16 * 1024;
+
+/// Changes of a status that every reconcile makes.
+impl DeployItemStatus {
+    /// The work begins: what the last one left is cleared.
+    pub(crate) fn begin(&mut self, phase: Phase, generation: i64, deployer: &DeployerInformation, now: Timestamp) {
+        self.phase = Some(phase);
+        self.observed_generation = generation;
+        self.last_reconcile_time = Some(Time(now));
+        self.deployer = Some(deployer.clone());
+        (self.last_error, self.last_errors, self.first_error) = (None, Vec::new(), None);
+        let trigger_time = self.transition_times.take().and_then(|times| times.trigger_time);
+        self.transition_times =
+            Some(TransitionTimes { trigger_time, init_time: Some(Time(now)), ..TransitionTimes::default() });
+    }
+
+    /// The objects are deployed; from now on their readiness is waited for.
+    pub(crate) fn waits(&mut self, now: Timestamp) {
+        self.transition_times.get_or_insert_default().wait_time = Some(Time(now));
+    }
+
+    /// The work has ended.
+    pub(crate) fn finish(&mut self, phase: Phase, now: Timestamp) {
+        self.phase = Some(phase);
+        self.job_id_finished.clone_from(&self.job_id);
+        self.transition_times.get_or_insert_default().finished_time = Some(Time(now));
+    }
+
+    /// Notes an error; the same one again only moves its time.
+    pub(crate) fn fail(&mut self, operation: &str, failure: &ItemFailure, now: Timestamp) {
+        let same = |error: &ItemError| error.message == failure.message && error.reason == failure.reason;
+        let since =
+            self.last_error.as_ref().filter(|error| same(error)).map(|error| error.last_transition_time.clone());
+        let error = ItemError {
+            operation: operation.to_owned(),
+            last_transition_time: since.unwrap_or(Time(now)),
+            last_update_time: Time(now),
+            reason: failure.reason.to_owned(),
+            message: shortened(&failure.message),
+            codes: failure.codes.clone(),
+        };
+        match self.last_errors.last_mut().filter(|last| same(last)) {
+            Some(last) => *last = error.clone(),
+            None => self.last_errors.push(error.clone()),
+        }
+        let surplus = self.last_errors.len().saturating_sub(MOST_ERRORS);
+        self.last_errors.drain(..surplus);
+        self.first_error.get_or_insert_with(|| error.clone());
+        self.last_error = Some(error);
+    }
+
+    /// Says how far the work is, or how it ended. Conditions of others stay.
+    pub(crate) fn report(&mut self, report: &Report, now: Timestamp) {
+        let mut condition = report.condition(&self.conditions, now);
+        condition.message = shortened(&condition.message);
+        match self.conditions.iter_mut().find(|known| known.r#type == condition.r#type) {
+            Some(known) => *known = condition,
+            None => self.conditions.push(condition),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The JSON merge patch (RFC 7386) that makes one status of another: fields that neither knows are not in it. None where
+/// nothing has changed.
+pub(crate) fn status_patch(from: &DeployItemStatus, to: &DeployItemStatus) -> Option<Value> {
+    let value = |status: &DeployItemStatus| serde_json::to_value(status).unwrap_or_default();
+    let status = difference(&value(from), &value(to))?;
+    Some(Value::Object(Map::from_iter([("status".to_owned(), status)])))
+}
+
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return (from != to).then(|| to.clone()) };
+    let mut patch = Map::new();
+    for (key, value) in to {
+        let changed = match from.get(key) {
+            Some(before) => difference(before, value),
+            None => Some(value.clone()),
+        };
+        patch.extend(changed.map(|changed| (key.clone(), changed)));
+    }
+    patch.extend(from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null)));
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{Condition, ErrorCode};
+
+    fn time(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or_default()
+    }
+
+    fn failure(message: &str) -> ItemFailure {
+        ItemFailure::new("Reason", message, ErrorCode::Timeout)
+    }
+
+    #[test]
+    fn a_status_is_patched_where_it_has_changed() {
+        let mut from = DeployItemStatus { phase: Some(Phase::Succeeded), observed_generation: 1, ..Default::default() };
+        from.provider_status = Some(json!({"kind": "ProviderStatus", "managedResources": [1], "old": {"a": 1}}));
+        assert_eq!(status_patch(&from, &from), None);
+        let mut to = from.clone();
+        to.phase = Some(Phase::Progressing);
+        to.provider_status = Some(json!({"kind": "ProviderStatus", "managedResources": [1, 2]}));
+        let patch =
+            json!({"status": {"phase": "Progressing", "providerStatus": {"managedResources": [1, 2], "old": null}}});
+        assert_eq!(status_patch(&from, &to), Some(patch));
+        to.phase = None;
+        to.provider_status = None;
+        assert_eq!(status_patch(&from, &to), Some(json!({"status": {"phase": null, "providerStatus": null}})));
+    }
+
+    #[test]
+    fn errors_are_kept_in_order_and_the_same_one_only_once() {
+        let mut status = DeployItemStatus::default();
+        status.fail("Reconcile", &failure("a"), time(1));
+        status.fail("Reconcile", &failure("a"), time(2));
+        status.fail("Reconcile", &failure("b"), time(3));
+        let messages: Vec<_> = status.last_errors.iter().map(|error| error.message.as_str()).collect();
+        assert_eq!(messages, ["a", "b"]);
+        assert_eq!(status.first_error.as_ref().map(|error| error.message.as_str()), Some("a"));
+        assert_eq!(status.last_errors[0].last_transition_time.0, time(1));
+        assert_eq!(status.last_errors[0].last_update_time.0, time(2));
+        for n in 0..20 {
+            status.fail("Reconcile", &failure(&n.to_string()), time(4));
+        }
+        assert_eq!(status.last_errors.len(), MOST_ERRORS);
+        assert_eq!(status.last_error.as_ref().map(|error| error.message.as_str()), Some("19"));
+    }
+
+    #[test]
+    fn a_new_reconcile_clears_the_errors_and_keeps_the_time_of_the_trigger() {
+        let mut status = DeployItemStatus { job_id: Some("2".to_owned()), ..Default::default() };
+        status.transition_times = Some(TransitionTimes {
+            trigger_time: Some(Time(time(1))),
+            finished_time: Some(Time(time(2))),
+            ..Default::default()
+        });
+        status.fail("Reconcile", &failure("a"), time(2));
+        status.begin(Phase::Progressing, 3, &DeployerInformation::default(), time(5));
+        assert_eq!((status.last_error.is_none(), status.observed_generation), (true, 3));
+        let times = status.transition_times.clone().unwrap_or_default();
+        assert_eq!(
+            (times.trigger_time, times.init_time, times.finished_time),
+            (Some(Time(time(1))), Some(Time(time(5))), None)
+        );
+        status.finish(Phase::Succeeded, time(6));
+        assert_eq!(status.job_id_finished.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn conditions_of_others_stay_and_ours_is_there_once() {
+        let mut status = DeployItemStatus::default();
+        let other = |r#type: &str| Condition {
+            r#type: r#type.to_owned(),
+            status: "True".to_owned(),
+            last_transition_time: Time(time(1)),
+            last_update_time: Time(time(1)),
+            reason: "R".to_owned(),
+            message: "m".to_owned(),
+            codes: Vec::new(),
+        };
+        status.conditions.push(other("Other"));
+        let report = |running| Report { running, reason: "Applying", message: "group 1 of 2".to_owned() };
+        status.report(&report(true), time(2));
+        status.report(&report(true), time(3));
+        assert_eq!(status.conditions.len(), 2);
+        assert_eq!(status.conditions[1].last_transition_time.0, time(2));
+        status.report(&report(false), time(4));
+        assert_eq!(
+            (status.conditions[0].clone(), status.conditions[1].last_transition_time.0),
+            (other("Other"), time(4))
+        );
+    }
+}
