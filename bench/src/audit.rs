@@ -117,6 +117,16 @@ impl Section {
         counts
     }
 
+    /// How many requests there were by verb and resource, subresources with theirs.
+    pub(crate) fn by_resource(&self, sender: Sender) -> BTreeMap<(String, String), u64> {
+        let mut seen = HashSet::new();
+        let mut counts = BTreeMap::new();
+        for event in self.0.iter().filter(|event| event.is_by(sender) && seen.insert(event.id.as_str())) {
+            *counts.entry((event.verb.clone(), event.resource().to_owned())).or_default() += 1;
+        }
+        counts
+    }
+
     /// How long it took, in milliseconds, from the answer to the request that made the last object of a kind go, until
     /// the first DELETE of the next kind came in.
     pub(crate) fn gaps(&self, sender: Sender) -> Vec<f64> {

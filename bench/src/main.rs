@@ -7,6 +7,7 @@ mod cases;
 mod controller;
 mod counting;
 mod delay;
+mod deploy_items;
 mod floor;
 mod lab;
 mod measure;
@@ -36,9 +37,10 @@ struct Cli {
     options: Options,
 }
 
-/// The programs that a run starts: this same binary, so that their memory can be compared.
+/// Other measurements, and the programs that a run starts: this same binary, so that their memory can be compared.
 #[derive(Subcommand)]
 enum Helper {
+    DeployItems(deploy_items::Args),
     /// Bare concurrent requests
     #[command(hide = true)]
     Floor(floor::Args),
@@ -109,6 +111,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start tokio")?;
     match cli.helper {
+        Some(Helper::DeployItems(args)) => runtime.block_on(deploy_items::run(args)).map(|()| ExitCode::SUCCESS),
         Some(Helper::Floor(args)) => runtime.block_on(floor::run(&args)).map(|()| ExitCode::SUCCESS),
         _ => runtime.block_on(bench(cli.options)),
     }

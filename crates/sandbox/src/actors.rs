@@ -264,11 +264,15 @@ fn is(object: &DynamicObject, wanted: &str) -> bool {
     }
 }
 
-/// Whether a value holds all of another: objects by key, everything else by being equal.
+/// Whether a value holds all of another: objects by key, everything else by being equal. A key that is wanted to be null must
+/// be missing, or what it would be in.
 pub fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| holds(value.get(key).unwrap_or(&Value::Null), wanted))
+        }
+        (Value::Null, Value::Object(wanted)) if !wanted.is_empty() => {
+            wanted.values().all(|wanted| holds(value, wanted))
         }
         (value, wanted) => value == wanted,
     }

@@ -1,5 +1,6 @@
 //! Every file under `scenarios/` is a test, played twice: on the sandbox and against a real control plane, with the same
-//! expectations.
+//! expectations. Those that give a policy are played as DeployItems, too, on both: the controller has to do with objects
+//! what the program does.
 
 mod common;
 
@@ -23,11 +24,15 @@ fn main() {
     let results = Results::default();
     let mut trials = Vec::new();
     for (column, lab) in &labs {
-        trials.extend(files.iter().filter_map(|(name, file)| trial(column, name, file, lab, &results)));
-        trials.extend(WRONG.iter().map(|(name, steps, why)| {
-            let lab = Arc::clone(lab);
-            Trial::test(format!("{column}/wrong/{name}"), move || check_wrong(name, steps, why, &lab))
+        trials.extend(files.iter().filter_map(|(name, file)| {
+            let scenario = Scenario::load(file).map_err(|error| common::explain(&error));
+            trial(column, name, scenario, lab, &results)
         }));
+        trials.extend(WRONG.iter().map(|wrong| wrong_trial(column, GIVEN, wrong, lab)));
+    }
+    trials.extend(WRONG_ITEMS.iter().map(|wrong| wrong_trial("sandbox", GIVEN_ITEM, wrong, &labs[0].1)));
+    for (column, (_, lab)) in ["deployitem", "deployitem-real"].into_iter().zip(&labs) {
+        trials.extend(files.iter().filter_map(|(name, file)| with_items(column, name, file, lab, &results)));
     }
     let stems: Vec<_> = files.iter().filter_map(|(_, file)| file.file_stem()?.to_str().map(str::to_owned)).collect();
     trials.push(Trial::test("names", move || check_names(&stems)));
@@ -39,32 +44,48 @@ fn main() {
     conclusion.exit();
 }
 
-/// How a scenario ended in each column.
+/// The columns, as they are printed.
+const COLUMNS: [&str; 4] = ["sandbox", "control-plane", "deployitem", "deployitem-real"];
+
+/// How scenarios ended.
 #[derive(Clone, Default)]
-struct Results(Arc<Mutex<BTreeMap<String, Row>>>);
+struct Results {
+    rows: Arc<Mutex<BTreeMap<String, Row>>>,
+    /// Why scenarios have no meaning for DeployItems.
+    reasons: Arc<Mutex<BTreeMap<String, String>>>,
+}
 
 /// By column: whether it ended well, and how long it took.
 type Row = BTreeMap<String, (bool, Duration)>;
 
 impl Results {
     fn add(&self, name: String, column: String, well: bool, took: Duration) {
-        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        results.entry(name).or_default().insert(column, (well, took));
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        rows.entry(name).or_default().insert(column, (well, took));
     }
 
-    /// Both columns side by side.
+    /// All columns side by side, and what is missing in the last two.
     fn table(&self) -> String {
-        let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if results.is_empty() {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if rows.is_empty() {
             return String::new();
         }
-        let mut text = format!("{:<52} {:>16} {:>16}\n", "scenario", "sandbox", "control plane");
-        for (name, columns) in results.iter() {
-            let shown = |column: &str| match columns.get(column) {
+        let line = |name: &str, cells: [String; 4]| {
+            let cells: String = cells.iter().map(|cell| format!(" {cell:>16}")).collect();
+            format!("{name:<52}{cells}\n")
+        };
+        let mut text = line("scenario", COLUMNS.map(str::to_owned));
+        for (name, row) in rows.iter() {
+            let shown = |column: &str| match row.get(column) {
                 None => "-".to_owned(),
                 Some((well, took)) => format!("{} {:.2} s", if *well { "ok" } else { "FAILED" }, took.as_secs_f64()),
             };
-            text += &format!("{name:<52} {:>16} {:>16}\n", shown("sandbox"), shown("control-plane"));
+            text += &line(name, COLUMNS.map(shown));
+        }
+        if rows.values().any(|row| row.contains_key("deployitem") || row.contains_key("deployitem-real")) {
+            text += "not as DeployItems:\n";
+            let reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+            text.extend(reasons.iter().map(|(name, reason)| format!("{name:<52} {reason}\n")));
         }
         text
     }
@@ -86,9 +107,12 @@ steps:
 - billhook: apply web -f release.yaml
 ";
 
+/// The name of a scenario that must not pass, how it goes on, and why it does not pass.
+type Wrong = (&'static str, &'static str, &'static str);
+
 /// Scenarios that must not pass, and why they do not: a test that cannot fail shows nothing.
 #[rustfmt::skip]
-const WRONG: &[(&str, &str, &str)] = &[
+const WRONG: &[Wrong] = &[
     ("other-order", "
 - billhook: delete web
   expect: {gone: [[ClusterRole.rbac.authorization.k8s.io/$S], [ConfigMap/$S/a, ConfigMap/$S/b]]}", "was touched"),
@@ -153,10 +177,89 @@ const WRONG: &[(&str, &str, &str)] = &[
   expect: {absent: [ConfigMap/$S/a]}", "it had not ended after 1s"),
 ];
 
-fn check_wrong(name: &str, steps: &str, why: &str, lab: &Lab) -> Result<(), Failed> {
+/// What every wrong scenario of DeployItems begins with.
+const GIVEN_ITEM: &str = "\
+description: A scenario that must fail.
+files:
+  web.yaml: |
+    apiVersion: landscaper.gardener.cloud/v1alpha1
+    kind: DeployItem
+    metadata: {name: web}
+    spec:
+      type: landscaper.gardener.cloud/kubernetes-manifest
+      target: {name: target}
+      config:
+        apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2
+        kind: ProviderConfiguration
+        manifests:
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $S}}
+steps:
+- deployItem: apply web.yaml
+";
+
+/// The same for what is expected of DeployItems.
+#[rustfmt::skip]
+const WRONG_ITEMS: &[Wrong] = &[
+    ("item-phase", "
+- deployItem: wait web
+  expect: {item: {phase: Failed}}", "its phase is \"Succeeded\" instead of Failed"),
+    ("item-gone", "
+- deployItem: delete web
+  expect: {item: {phase: DeleteFailed}}", "its phase is \"Gone\" instead of DeleteFailed"),
+    ("item-never", "
+- deployItem: wait web
+  within: 5s
+  expect: {item: {phase: Progressing}}", "its phase is \"Succeeded\" instead of Progressing"),
+    ("item-status", "
+- deployItem: wait web
+  expect: {item: {status: {observedGeneration: 7}}}", "its status should hold"),
+    ("item-error", "
+- deployItem: wait web
+  expect: {item: {error: [wrong]}}", "its last error does not hold \"wrong\""),
+    ("item-code", "
+- deployItem: wait web
+  expect: {item: {codes: [ERR_TIMEOUT]}}", "its last error does not have the code ERR_TIMEOUT"),
+    ("item-condition", "
+- deployItem: wait web
+  expect: {item: {condition: [pigs fly]}}", "no condition holds \"pigs fly\""),
+    ("item-exports", "
+- deployItem: wait web
+  expect: {item: {exports: {a: b}}}", "it exports null and not"),
+    ("item-events", "
+- deployItem: wait web
+  expect: {item: {events: [pigs fly]}}", "no Event holds \"pigs fly\""),
+    ("item-touched", "
+- deployItem: annotate web landscaper.gardener.cloud/operation=reconcile
+  expect: {item: {untouched: 60s}}", "it should have been left alone"),
+    ("item-prints", "
+- deployItem: delete web
+  expect: {stdout: [deleted]}", "a DeployItem prints nothing"),
+    ("item-exit-code", "
+- deployItem: delete web
+  expect: {exit: 3}", "a DeployItem has a phase and no exit code"),
+    ("item-verb", "
+- deployItem: remove web
+  expect: {absent: [ConfigMap/$S/a]}", "deployItem: remove web: apply FILE"),
+    ("item-of-nothing", "
+- billhook: list
+  expect: {item: {phase: Gone}}", "only a step with a deployItem"),
+    ("item-missing", "
+- deployItem: wait other
+  expect: {item: {phase: Succeeded}}", "there is no DeployItem other"),
+    ("item-order", "
+- deployItem: delete web
+  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b]]}", "ConfigMap/$S/b should have gone"),
+];
+
+fn wrong_trial(column: &str, given: &'static str, wrong: &'static Wrong, lab: &Arc<Lab>) -> Trial {
+    let lab = Arc::clone(lab);
+    Trial::test(format!("{column}/wrong/{}", wrong.0), move || check_wrong(given, wrong, &lab))
+}
+
+fn check_wrong(given: &str, (name, steps, why): &Wrong, lab: &Lab) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join(format!("wrong-{name}.yaml"));
-    std::fs::write(&file, format!("{GIVEN}{}", steps.trim_start_matches('\n')))?;
+    std::fs::write(&file, format!("{given}{}", steps.trim_start_matches('\n')))?;
     let played = Scenario::load(&file).and_then(|scenario| play(&scenario, lab));
     let why = why.replace("$S", &format!("s-wrong-{name}"));
     match played {
@@ -166,9 +269,30 @@ fn check_wrong(name: &str, steps: &str, why: &str, lab: &Lab) -> Result<(), Fail
     }
 }
 
+/// A scenario as one of DeployItems; none where it has no meaning for them.
+fn with_items(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &Results) -> Option<Trial> {
+    // What cannot be read fails in the other columns.
+    let scenario = Scenario::load(file).ok()?;
+    if scenario.deploys_items() {
+        return None;
+    }
+    match scenario.with_items() {
+        Ok(scenario) => trial(column, name, Ok(scenario), lab, results),
+        Err(reason) => {
+            results.reasons.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), reason);
+            None
+        }
+    }
+}
+
 /// A scenario in a column; none where only the other one can play it.
-fn trial(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &Results) -> Option<Trial> {
-    let scenario = Scenario::load(file);
+fn trial(
+    column: &str,
+    name: &str,
+    scenario: Result<Scenario, String>,
+    lab: &Arc<Lab>,
+    results: &Results,
+) -> Option<Trial> {
     if matches!(&**lab, Lab::Real(_)) && scenario.as_ref().is_ok_and(Scenario::needs_sandbox) {
         return None;
     }
@@ -176,9 +300,9 @@ fn trial(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &Result
     let (lab, results, row) = (Arc::clone(lab), results.clone(), (name.to_owned(), column.to_owned()));
     let trial = Trial::test(format!("{column}/{name}"), move || {
         let begun = Instant::now();
-        let played = scenario.and_then(|scenario| play(&scenario, &lab));
+        let played = scenario.and_then(|scenario| play(&scenario, &lab).map_err(|error| common::explain(&error)));
         results.add(row.0, row.1, played.is_ok(), begun.elapsed());
-        played.map_err(|error| Failed::from(common::explain(&error)))
+        played.map_err(Failed::from)
     });
     Some(match missing.first() {
         // Not green: nothing was shown.

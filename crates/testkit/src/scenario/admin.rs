@@ -68,13 +68,22 @@ impl Admin {
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
         if key.kind == billhook_objects::wellknown::crd() {
-            self.wait(&key, |crd| {
-                let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array);
-                conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
-            })
-            .await?;
+            self.wait_established(&key).await?;
         }
         Ok(())
+    }
+
+    /// Waits until a CRD is Established.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so within 20 seconds.
+    pub async fn wait_established(&self, crd: &ObjectKey) -> Result<()> {
+        self.wait(crd, |crd| {
+            let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array);
+            conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
+        })
+        .await
     }
 
     async fn try_create(
@@ -240,6 +249,15 @@ impl Admin {
     pub async fn all(&self, kind: &GroupKind) -> Result<Api<DynamicObject>> {
         let (resource, _) = self.resolve(kind).await?;
         Ok(Api::all_with(self.client.clone(), &resource))
+    }
+
+    /// Whether objects of a kind lie in namespaces.
+    ///
+    /// # Errors
+    ///
+    /// When the kind is not served.
+    pub async fn is_namespaced(&self, kind: &GroupKind) -> Result<bool> {
+        Ok(self.resolve(kind).await?.1.scope == Scope::Namespaced)
     }
 
     async fn resolve(&self, kind: &GroupKind) -> Result<(ApiResource, ApiCapabilities)> {

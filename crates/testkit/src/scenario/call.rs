@@ -74,19 +74,24 @@ impl Called {
         if let Some(most) = expect.requests_at_most {
             ensure!(self.requests <= most, "{} requests, at most {most} were allowed", self.requests);
         }
-        if let Some(limit) = expect.at_most.filter(|limit| self.took > *limit) {
-            bail!("it took {:?}, longer than {limit:?}", self.took);
-        }
-        if let Some(limit) = expect.at_least.filter(|limit| self.took < *limit) {
-            bail!("it took {:?}, less than {limit:?}", self.took);
-        }
-        Ok(())
+        check_time(expect, self.took)
     }
 
     pub(super) fn shown(&self) -> String {
         let Self { exit, stdout, stderr, requests, took, .. } = self;
         format!("exit {exit}, {requests} requests, {took:.1?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
     }
+}
+
+/// Whether something took as long as it should.
+pub(super) fn check_time(expect: &Expect, took: Duration) -> Result<()> {
+    if let Some(limit) = expect.at_most.filter(|limit| took > *limit) {
+        bail!("it took {took:?}, longer than {limit:?}");
+    }
+    if let Some(limit) = expect.at_least.filter(|limit| took < *limit) {
+        bail!("it took {took:?}, less than {limit:?}");
+    }
+    Ok(())
 }
 
 /// Splits a command line at spaces; '…' keeps words together.

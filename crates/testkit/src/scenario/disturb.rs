@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Lab, Scenario, Step, call::Called, lab::Plane, stage::Stage};
 
 /// How long controllers and stand-ins get to end what they began.
-const SETTLE: Duration = Duration::from_secs(30);
+pub(super) const SETTLE: Duration = Duration::from_secs(30);
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ impl Trouble {
     }
 
     /// Whether it can befall a request.
-    fn befalls(self, request: &Logged) -> bool {
+    pub(super) fn befalls(self, request: &Logged) -> bool {
         match self {
             Self::Expired => request.can_expire,
             Self::CutWatch => request.verb == Verb::Watch,
@@ -64,7 +64,7 @@ impl Trouble {
         }
     }
 
-    fn fault(self) -> Fault {
+    pub(super) fn fault(self) -> Fault {
         match self {
             Self::CrashBefore => Fault::crash(Moment::Before),
             Self::CrashAfter => Fault::crash(Moment::After),
@@ -109,7 +109,7 @@ struct QuietCall {
 }
 
 /// What is there: objects and the records of releases.
-type State = BTreeMap<String, Value>;
+pub(super) type State = BTreeMap<String, Value>;
 
 impl Quiet {
     /// Plays a scenario undisturbed, without looking at what it expects.
@@ -247,12 +247,12 @@ impl Stage<'_> {
         made.map_err(|_| anyhow!("it had not ended after {:?}", step.within))?
     }
 
-    fn faults(&self) -> Result<&Faults> {
+    pub(super) fn faults(&self) -> Result<&Faults> {
         self.sandbox().map(Sandbox::faults)
     }
 
     /// All objects, by key, but for what comes and goes by itself.
-    fn objects(&self) -> BTreeMap<String, Value> {
+    pub(super) fn objects(&self) -> BTreeMap<String, Value> {
         let mut all = BTreeMap::new();
         for (number, plane) in self.planes.iter().enumerate() {
             let Plane::Sandbox(sandbox, _) = plane else { continue };
@@ -273,7 +273,7 @@ impl Stage<'_> {
     }
 
     /// What is there, without what differs from run to run.
-    async fn state(&self, before: &BTreeMap<String, Value>) -> Result<State> {
+    pub(super) async fn state(&self, before: &BTreeMap<String, Value>) -> Result<State> {
         let mut state = State::new();
         for (key, value) in self.objects() {
             // The record of a release is compared as what it says.
@@ -354,7 +354,7 @@ fn plain(value: &mut Value) {
 }
 
 /// What is otherwise than it should be, a line each.
-fn differences(expected: &State, found: &State) -> String {
+pub(super) fn differences(expected: &State, found: &State) -> String {
     let mut text = String::new();
     for (key, wanted) in expected {
         match found.get(key) {

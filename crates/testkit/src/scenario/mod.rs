@@ -8,12 +8,18 @@
 mod admin;
 mod call;
 mod console;
+mod controller;
+pub mod crash;
 pub mod disturb;
+pub mod election;
 mod faults;
+mod items;
 mod lab;
 mod observe;
 mod play;
+mod release;
 mod stage;
+mod translate;
 
 use std::{
     collections::BTreeMap,
@@ -29,6 +35,7 @@ use serde_json::Value;
 
 pub use admin::Admin;
 pub use faults::Fault;
+pub use items::{Deed, ItemExpect};
 pub use lab::{ControlPlanes, Lab};
 pub use play::play;
 
@@ -60,6 +67,9 @@ pub struct Scenario {
     /// Whether a second cluster is needed; its kubeconfig is the file `second.kubeconfig`.
     #[serde(default)]
     pub second_cluster: bool,
+    /// Who tells the controller of DeployItems when there is work. It runs where a step has `deployItem`.
+    #[serde(default)]
+    pub deployer: Deployer,
     /// Whether the namespace `$S` is made beforehand.
     #[serde(default = "yes")]
     pub namespace: bool,
@@ -77,6 +87,17 @@ pub struct Scenario {
     pub controllers: Vec<Script>,
     /// What is done, in order.
     pub steps: Vec<Step>,
+}
+
+/// Who tells the controller of DeployItems when there is work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Deployer {
+    /// The items themselves: a new generation, an operation, a deletion.
+    #[default]
+    Standalone,
+    /// Landscaper, by jobs. The steps stand in for it.
+    Landscaper,
 }
 
 /// A file that commands may name.
@@ -122,6 +143,9 @@ pub struct Step {
     /// A console session, which stands for a call and what is expected of it: `console.rs` says how it is written.
     #[serde(default)]
     pub console: Option<String>,
+    /// What is done with a DeployItem, whose end is waited for: [`Deed`] says how it is written.
+    #[serde(default)]
+    pub deploy_item: Option<Deed>,
     /// What is piped into it.
     #[serde(default)]
     pub stdin: String,
@@ -211,6 +235,8 @@ pub struct Expect {
     pub absent: Vec<String>,
     /// What objects at the end hold, at least.
     pub holds: BTreeMap<String, Value>,
+    /// What becomes of the DeployItem of the step.
+    pub item: ItemExpect,
     /// The most requests the call may send.
     pub requests_at_most: Option<u64>,
     /// The longest the call may take.
@@ -258,6 +284,11 @@ impl Scenario {
         self.steps.iter().any(|step| !step.faults.is_empty() || step.during.iter().any(|during| during.compact))
     }
 
+    /// Whether the controller of DeployItems runs.
+    pub fn deploys_items(&self) -> bool {
+        self.steps.iter().any(|step| step.deploy_item.is_some())
+    }
+
     /// Fixtures that it needs and that are not there.
     pub fn missing_fixtures(&self) -> Vec<String> {
         let paths = self.fixtures.values().map(|name| fixtures().join(name));
@@ -266,16 +297,30 @@ impl Scenario {
 
     /// Refuses a scenario that could pass by accident.
     fn check(&self, text: &str) -> Result<()> {
-        let calls = |step: &Step| step.billhook.is_some() || step.console.is_some();
-        ensure!(self.steps.iter().any(calls), "no step calls billhook or plays a console session");
+        ensure!(
+            self.steps.iter().any(Step::acts),
+            "no step calls billhook, plays a console session or has a deployItem"
+        );
         let last = self.steps.last().ok_or_else(|| anyhow!("a scenario without steps"))?;
         let looks = last.expect.looks() || last.console.is_some() || self.leaves_nothing;
         ensure!(looks, "the last step expects nothing but an exit code");
         ensure!(self.exclusive || !self.leaves_nothing, "leavesNothing needs an exclusive control plane");
         for step in &self.steps {
-            ensure!(step.billhook.is_none() || step.console.is_none(), "a step is a call or a console session");
+            let acts = [step.billhook.is_some(), step.console.is_some(), step.deploy_item.is_some()];
             ensure!(
-                step.billhook.is_some() || step.expect.is_of_objects(),
+                acts.iter().filter(|acts| **acts).count() <= 1,
+                "a step is a call, a console session or a deployItem"
+            );
+            match &step.deploy_item {
+                Some(deed) => {
+                    let printed = |during: &During| during.when.is_some() || during.interrupt;
+                    ensure!(!step.during.iter().any(printed), "a DeployItem prints nothing, and nobody sits before it");
+                    step.expect.item.check(deed, &step.expect)?;
+                }
+                None => ensure!(!step.expect.item.looks(), "only a step with a deployItem expects something of it"),
+            }
+            ensure!(
+                step.billhook.is_some() || step.deploy_item.is_some() || step.expect.is_of_objects(),
                 "a step without a call expects one's outcome"
             );
             // What nobody ever makes is absent whatever happens: a name is misspelt if nothing else mentions it.
@@ -297,11 +342,18 @@ impl Scenario {
     }
 }
 
+impl Step {
+    /// Whether it does what a scenario is about.
+    fn acts(&self) -> bool {
+        self.billhook.is_some() || self.console.is_some() || self.deploy_item.is_some()
+    }
+}
+
 impl Expect {
     /// Whether it looks at more than the exit code.
     fn looks(&self) -> bool {
         let ordered = [&self.gone, &self.appeared].into_iter().flatten().any(|groups| !groups.is_empty());
-        !(self.stdout.is_empty() && self.stderr.is_empty()) || ordered || self.looks_at_objects()
+        !(self.stdout.is_empty() && self.stderr.is_empty()) || ordered || self.looks_at_objects() || self.item.looks()
     }
 
     /// Whether it can be checked without a call.

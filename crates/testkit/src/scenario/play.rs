@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use billhook_sandbox::actors;
 
-use super::{Admin, Expect, Lab, Scenario, Step, admin::parse_key, observe::Observer, stage::Stage};
+use super::{
+    Admin, Deed, Expect, Lab, Scenario, Step, admin::parse_key, call::check_time, observe::Observer, stage::Stage,
+};
 
 /// Plays a scenario.
 ///
@@ -16,15 +18,27 @@ pub fn play(scenario: &Scenario, lab: &Lab) -> Result<()> {
     lab.block_on(scenario, async {
         let stage = Stage::set(scenario, lab).await?;
         let before = stage.everything().await?;
-        for (index, step) in scenario.steps.iter().enumerate() {
-            let what = || format!("step {} ({})", index + 1, step.billhook.as_deref().unwrap_or("no call"));
-            stage.step(step).await.with_context(what)?;
-        }
+        stage.steps().await?;
         let after = stage.everything().await?;
         let (new, lost): (Vec<_>, Vec<_>) = (after.difference(&before).collect(), before.difference(&after).collect());
         ensure!(new.is_empty() && lost.is_empty(), "left behind: {new:#?}; lost: {lost:#?}");
         Ok(())
     })
+}
+
+impl Step {
+    /// What is done in it.
+    pub(super) fn title(&self) -> String {
+        match (&self.billhook, &self.deploy_item) {
+            (Some(line), _) => line.clone(),
+            (None, Some(deed)) => format!("DeployItem: {deed}"),
+            (None, None) => "no call".to_owned(),
+        }
+    }
+}
+
+fn late(step: &Step) -> Error {
+    anyhow!("it had not ended after {:?}", step.within)
 }
 
 impl Stage<'_> {
@@ -36,33 +50,68 @@ impl Stage<'_> {
         Ok(self.admin.everything().await?.keys().map(ToString::to_string).collect())
     }
 
+    /// Plays all steps.
+    pub(super) async fn steps(&self) -> Result<()> {
+        for (index, step) in self.scenario.steps.iter().enumerate() {
+            let what = || format!("step {} ({})", index + 1, step.title());
+            self.step(step).await.with_context(what)?;
+        }
+        Ok(())
+    }
+
     async fn step(&self, step: &Step) -> Result<()> {
         self.begin(step).await?;
         if let Some(transcript) = &step.console {
             self.console(transcript).await?;
         }
-        let Some(line) = &step.billhook else { return self.after(&step.expect).await };
         let ordered = [&step.expect.gone, &step.expect.appeared];
         let observed = ordered.into_iter().flatten().flatten().flatten();
         let observer = Observer::start(&self.admin, observed).await?;
-        let called = tokio::time::timeout(step.within, self.call(step, line, "billhook"))
-            .await
-            .map_err(|_| anyhow!("it had not ended after {:?}", step.within))??;
+        match (&step.billhook, &step.deploy_item) {
+            (Some(line), _) => self.called(step, line, &observer).await,
+            (None, Some(deed)) => {
+                let done = self.done(step, deed, &observer).await;
+                match done {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(error.context(self.shown(deed).await)),
+                }
+            }
+            (None, None) => self.after(&step.expect).await,
+        }
+    }
+
+    /// Makes the call of a step, and sees what comes of it.
+    async fn called(&self, step: &Step, line: &str, observer: &Observer) -> Result<()> {
+        let called = tokio::time::timeout(step.within, self.call(step, line, "billhook")).await;
+        let called = called.map_err(|_| late(step))??;
         let checked = async {
             called.check(&step.expect, line)?;
-            if let Some(groups) = &step.expect.gone {
-                observer.check(groups, &self.scenario.slug).await?;
-            }
-            if let Some(groups) = &step.expect.appeared {
-                observer.check_births(groups).await?;
-            }
-            self.after(&step.expect).await
+            self.observed(observer, &step.expect).await
         };
         checked.await.with_context(|| format!("after {}", called.shown()))
     }
 
+    /// Does what a step says with a DeployItem, and sees what comes of it.
+    async fn done(&self, step: &Step, deed: &Deed, observer: &Observer) -> Result<()> {
+        let done = tokio::time::timeout(step.within, self.deed(step, deed)).await.map_err(|_| late(step))??;
+        self.check_item(&step.expect, deed, &done).await?;
+        check_time(&step.expect, done.took)?;
+        self.observed(observer, &step.expect).await
+    }
+
+    /// What happened in a step, and what the cluster holds after it.
+    async fn observed(&self, observer: &Observer, expect: &Expect) -> Result<()> {
+        if let Some(groups) = &expect.gone {
+            observer.check(groups, &self.scenario.slug).await?;
+        }
+        if let Some(groups) = &expect.appeared {
+            observer.check_births(groups).await?;
+        }
+        self.after(expect).await
+    }
+
     /// What the cluster holds after a step.
-    async fn after(&self, expect: &Expect) -> Result<()> {
+    pub(super) async fn after(&self, expect: &Expect) -> Result<()> {
         self.there(&self.admin, &expect.stays, &expect.absent).await?;
         if let Some(second) = &self.second {
             self.there(second, &expect.stays_on_second, &expect.absent_on_second).await?;

@@ -20,6 +20,7 @@ use super::{
     admin::{is_of, parse_key},
     call::{Call, Called, Sent, Shared, words},
     console,
+    controller::Controllers,
     lab::{Plane, connect},
 };
 use crate::control_plane::{Binaries, User};
@@ -31,15 +32,28 @@ pub(super) struct Stage<'a> {
     pub(super) planes: Vec<Plane>,
     pub(super) admin: Admin,
     pub(super) second: Option<Admin>,
+    /// The controllers of DeployItems.
+    pub(super) controllers: Controllers,
     /// Holds the scenario's files and kubeconfigs.
     directory: tempfile::TempDir,
-    _acting: JoinSet<()>,
+    acting: JoinSet<()>,
+    /// When it was set.
+    pub(super) begun: Instant,
 }
 
 impl<'a> Stage<'a> {
-    /// Makes what is given.
+    /// Makes what is given, and starts the controller of DeployItems where there are some.
     pub(super) async fn set(scenario: &'a Scenario, lab: &Lab) -> Result<Self> {
-        let directory = tempfile::TempDir::new()?;
+        let stage = Self::set_without_controller(scenario, lab).await?;
+        if scenario.deploys_items() {
+            stage.start_controller("controller").await?;
+        }
+        Ok(stage)
+    }
+
+    /// Makes what is given.
+    pub(super) async fn set_without_controller(scenario: &'a Scenario, lab: &Lab) -> Result<Self> {
+        let (directory, begun) = (tempfile::TempDir::new()?, Instant::now());
         let plane = lab.plane(scenario)?;
         let kubeconfig = |plane: &Plane, name: &str, user: User| {
             let text = kubeconfig(&plane.kubeconfig(), Some(user), &scenario.slug)?;
@@ -55,7 +69,6 @@ impl<'a> Stage<'a> {
             let account = ObjectKey::new(GroupKind::new("", "ServiceAccount"), Some(&scenario.slug), "default");
             admin.wait(&account, |_| true).await?;
         }
-        admin.create(&scenario.given).await.context("create what is given")?;
         let mut planes = vec![plane];
         let mut second = None;
         if scenario.second_cluster {
@@ -67,13 +80,23 @@ impl<'a> Stage<'a> {
             second = Some(admin);
         }
         write_files(scenario, directory.path())?;
-        let mut acting = JoinSet::new();
+        let (controllers, acting) = (Controllers::default(), JoinSet::new());
+        let mut stage = Self { scenario, planes, admin, second, controllers, directory, acting, begun };
+        if scenario.deploys_items() {
+            stage.prepare_items().await.context("make what DeployItems need")?;
+        }
+        stage.admin.create(&scenario.given).await.context("create what is given")?;
         for script in &scenario.controllers {
             let slug = scenario.slug.clone();
             let mine = move |object: &DynamicObject| is_own(object, &slug);
-            acting.spawn(actors::run(admin.client().clone(), script.clone(), mine));
+            stage.acting.spawn(actors::run(stage.admin.client().clone(), script.clone(), mine));
         }
-        Ok(Self { scenario, planes, admin, second, directory, _acting: acting })
+        Ok(stage)
+    }
+
+    /// Holds the scenario's files and kubeconfigs.
+    pub(super) fn folder(&self) -> &Path {
+        self.directory.path()
     }
 
     /// What happens before the call of a step.
@@ -164,30 +187,45 @@ impl<'a> Stage<'a> {
         }
         let begun = Instant::now();
         let printed = || stdout.text() + &stderr.text();
+        let run = async {
+            let exit = billhook::run(world).await;
+            (exit, begun.elapsed())
+        };
+        let (exit, took) = self
+            .beside(step, run, &interrupt, &printed)
+            .await
+            .with_context(|| format!("--- stdout\n{}--- stderr\n{}---", stdout.text(), stderr.text()))?;
+        let (requests, writes) = (sent.requests(), sent.writes());
+        Ok(Called { exit, stdout: stdout.text(), stderr: stderr.text(), requests, writes, took })
+    }
+
+    /// Does something beside what happens meanwhile in a step.
+    pub(super) async fn beside<T>(
+        &self,
+        step: &Step,
+        work: impl Future<Output = T>,
+        interrupt: &mpsc::Sender<()>,
+        printed: &impl Fn() -> String,
+    ) -> Result<T> {
         let mut meanwhile = std::pin::pin!(async {
-            futures::future::try_join_all(step.during.iter().map(|during| self.during(during, &interrupt, &printed)))
+            futures::future::try_join_all(step.during.iter().map(|during| self.during(during, interrupt, printed)))
                 .await?;
             anyhow::Ok(())
         });
-        let mut run = std::pin::pin!(billhook::run(world));
+        let mut work = std::pin::pin!(work);
         let mut quiet = step.during.is_empty();
-        let exit = loop {
+        let done = loop {
             tokio::select! {
-                exit = &mut run => break exit,
+                done = &mut work => break done,
                 ended = &mut meanwhile, if !quiet => { ended?; quiet = true; }
             }
         };
-        let took = begun.elapsed();
         if !quiet {
-            // The end of the call may be the very consequence of what happened meanwhile.
+            // The end may be the very consequence of what happened meanwhile.
             let meanwhile = tokio::time::timeout(Duration::from_secs(5), meanwhile).await;
-            let called = || format!("exit {exit}\n--- stdout\n{}--- stderr\n{}---", stdout.text(), stderr.text());
-            meanwhile.map_err(|_| {
-                anyhow!("it ended before all that should happen meanwhile had happened: {}", called())
-            })??;
+            meanwhile.map_err(|_| anyhow!("it ended before all that should happen meanwhile had happened"))??;
         }
-        let (requests, writes) = (sent.requests(), sent.writes());
-        Ok(Called { exit, stdout: stdout.text(), stderr: stderr.text(), requests, writes, took })
+        Ok(done)
     }
 
     async fn during(&self, during: &During, interrupt: &mpsc::Sender<()>, printed: &impl Fn() -> String) -> Result<()> {

@@ -1,0 +1,229 @@
+//! The controller under many DeployItems: what it costs from a cold start, at rest, and when some hang.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use billhook_testkit::control_plane::{ControlPlane, Options};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use kube::core::Request;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::audit::{Log, Section, Sender};
+use crate::{floor, lab, progress};
+
+const NAMESPACE: &str = "items";
+const AGENT: &str = "billhook-bench";
+/// Requests of the bench itself in flight.
+const IN_FLIGHT: usize = 32;
+
+/// Measure the controller with many DeployItems
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The program to measure; by default it is built and taken from target/release
+    #[arg(long, value_name = "PATH")]
+    billhook: Option<PathBuf>,
+    /// How many DeployItems
+    #[arg(long, default_value_t = 2000)]
+    items: usize,
+    /// How many objects each has
+    #[arg(long, default_value_t = 5)]
+    objects: usize,
+    /// How long it is watched at rest, in seconds
+    #[arg(long, default_value_t = 300)]
+    idle: u64,
+    /// How many items are deleted at once
+    #[arg(long, default_value_t = 200)]
+    delete: usize,
+    /// How many of them hang
+    #[arg(long, default_value_t = 10)]
+    stuck: usize,
+}
+
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let program = match &args.billhook {
+        Some(path) => path.clone(),
+        None => lab::build_billhook()?,
+    };
+    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+    let (mut log, options) = Log::prepare(folder.path(), Options::default())?;
+    progress("starting a control plane");
+    let plane = ControlPlane::start(&options)?;
+    let client = floor::client(&plane.kubeconfig_path(), AGENT).await?;
+    prepare(&client, &plane).await?;
+    progress(&format!("creating {} DeployItems", args.items));
+    let create = (0..args.items).map(|index| post(&client, item(&args, index)));
+    stream::iter(create).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+
+    progress("starting the controller");
+    log.skip()?;
+    let begun = Instant::now();
+    let controller = Running::start(&program, &plane.kubeconfig_path())?;
+    wait(&client, |items| items.iter().all(|item| item["status"]["phase"] == "Succeeded") && items.len() == args.items)
+        .await?;
+    report_start(&args, begun.elapsed(), &log.section()?, &controller)?;
+
+    progress(&format!("watching it at rest for {} s", args.idle));
+    log.skip()?;
+    tokio::time::sleep(Duration::from_secs(args.idle)).await;
+    let rest = log.section()?.by_resource(Sender::Billhook);
+    let rest: Vec<_> = rest.into_iter().map(|((verb, resource), count)| format!("{count} {verb} {resource}")).collect();
+    say(&format!(
+        "at rest for {} s: {}",
+        args.idle,
+        if rest.is_empty() { "no request".into() } else { rest.join(", ") }
+    ));
+
+    progress(&format!("deleting {} items, {} of which hang", args.delete, args.stuck));
+    let begun = Instant::now();
+    let delete = (0..args.delete).map(|index| remove(&client, index));
+    stream::iter(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+    let left = args.items - args.delete + args.stuck;
+    wait(&client, |items| items.len() <= left).await?;
+    say(&format!(
+        "{} items are gone after {:.1} s while {} hang",
+        args.delete - args.stuck,
+        begun.elapsed().as_secs_f64(),
+        args.stuck
+    ));
+    Ok(())
+}
+
+fn report_start(args: &Args, took: Duration, section: &Section, controller: &Running) -> Result<()> {
+    let by_resource = section.by_resource(Sender::Billhook);
+    let of = |names: &[&str]| -> u64 {
+        by_resource.iter().filter(|((_, resource), _)| names.contains(&resource.as_str())).map(|(_, count)| count).sum()
+    };
+    let objects = (args.items * args.objects) as f64;
+    let total: u64 = by_resource.values().sum();
+    let for_objects = of(&["configmaps"]);
+    say(&format!("{} items of {} objects succeeded after {:.1} s", args.items, args.objects, took.as_secs_f64()));
+    say(&format!(
+        "requests: {total} in all, {:.2} an object (of ConfigMaps), {:.2} an item (all others)",
+        for_objects as f64 / objects,
+        (total - for_objects) as f64 / args.items as f64
+    ));
+    for ((verb, resource), count) in &by_resource {
+        say(&format!("  {count:>7} {verb} {resource}"));
+    }
+    let (now, peak) = controller.memory()?;
+    say(&format!("memory: {now} MiB now, {peak} MiB at most"));
+    Ok(())
+}
+
+/// CRDs, a namespace and a Target that is the cluster itself.
+async fn prepare(client: &Client, plane: &ControlPlane) -> Result<()> {
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds");
+    for file in std::fs::read_dir(crds).context("failed to find the CRDs")? {
+        let kubectl =
+            plane.kubectl().args(["apply", "--server-side", "-f"]).arg(file?.path()).stdout(Stdio::null()).status();
+        ensure!(kubectl.context("failed to run kubectl")?.success(), "failed to create the CRDs");
+    }
+    let wait =
+        plane.kubectl().args(["wait", "--for=condition=Established", "crd", "--all"]).stdout(Stdio::null()).status();
+    ensure!(wait.context("failed to run kubectl")?.success(), "the CRDs are not Established");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    send(client, Request::new("/api/v1/namespaces"), &namespace).await?;
+    let target = json!({
+        "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target", "metadata": {"name": "own"},
+        "spec": {"type": "landscaper.gardener.cloud/kubernetes-cluster", "config": {"kubeconfig": plane.kubeconfig()}},
+    });
+    send(client, Request::new(path("targets")), &target).await
+}
+
+fn path(plural: &str) -> String {
+    format!("/apis/landscaper.gardener.cloud/v1alpha1/namespaces/{NAMESPACE}/{plural}")
+}
+
+/// An item; the last of an item that is to hang has a finalizer that nobody removes.
+fn item(args: &Args, index: usize) -> Value {
+    let manifest = |n: usize| {
+        let hangs = index < args.stuck && n == 0;
+        let finalizers = if hangs { json!(["bench.example/stuck"]) } else { json!([]) };
+        json!({"policy": "manage", "manifest": {
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": format!("item-{index}-{n}"), "namespace": NAMESPACE, "finalizers": finalizers},
+            "data": {"key": "value"},
+        }})
+    };
+    json!({
+        "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "DeployItem",
+        "metadata": {"name": format!("item-{index}")},
+        "spec": {
+            "type": "landscaper.gardener.cloud/kubernetes-manifest",
+            "target": {"name": "own"},
+            "config": {
+                "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2", "kind": "ProviderConfiguration",
+                "manifests": (0..args.objects).map(manifest).collect::<Vec<_>>(),
+            },
+        },
+    })
+}
+
+async fn post(client: &Client, item: Value) -> Result<()> {
+    send(client, Request::new(path("deployitems")), &item).await
+}
+
+async fn send(client: &Client, request: Request, object: &Value) -> Result<()> {
+    let request = request.create(&Default::default(), serde_json::to_vec(object)?)?;
+    client.request_text(request).await.map(drop).context("failed to create an object")
+}
+
+async fn remove(client: &Client, index: usize) -> Result<()> {
+    let request = Request::new(path("deployitems")).delete(&format!("item-{index}"), &Default::default())?;
+    client.request_text(request).await.map(drop).context("failed to delete an item")
+}
+
+/// Looks at all items until they are as they should be.
+async fn wait(client: &Client, done: impl Fn(&[Value]) -> bool) -> Result<()> {
+    for _ in 0..1200 {
+        let request = Request::new(path("deployitems")).list(&Default::default())?;
+        let list: Value = client.request(request).await.context("failed to list items")?;
+        if done(list["items"].as_array().map_or(&[], Vec::as_slice)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    anyhow::bail!("the items are not as they should be after ten minutes")
+}
+
+/// A running controller, ended when this is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &Path, kubeconfig: &Path) -> Result<Self> {
+        let child = Command::new(program)
+            .args(["controller", "--mode", "standalone", "-n", NAMESPACE, "--identity", "bench"])
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .spawn();
+        Ok(Self(child.context("failed to start the controller")?))
+    }
+
+    /// Its resident memory now and at most, in MiB.
+    fn memory(&self) -> Result<(u64, u64)> {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).context("the controller ended")?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Ok((field("VmRSS:").unwrap_or_default() / 1024, field("VmHWM:").unwrap_or_default() / 1024))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Results go to standard output.
+#[expect(clippy::print_stdout, reason = "the results of this program")]
+fn say(line: &str) {
+    println!("{line}");
+}

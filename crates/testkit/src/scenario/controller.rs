@@ -1,0 +1,178 @@
+//! The controller of DeployItems, beside a scenario that has some.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use billhook::{Cluster, ClusterOptions};
+use billhook_deployer::{
+    Controller, ControllerOptions, Metrics, Mode, Shard,
+    api::{GROUP, KUBERNETES_CLUSTER, VERSION},
+};
+use billhook_objects::{GroupKind, ObjectKey, wellknown};
+use jiff::{SignedDuration, Timestamp};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Admin, Deployer,
+    items::Deed,
+    lab::{Plane, connect},
+    stage::Stage,
+};
+use crate::control_plane::User;
+
+/// The controllers that run beside a scenario; all end when this is dropped.
+pub(super) struct Controllers {
+    running: Mutex<JoinSet<()>>,
+    /// Why one has ended by itself.
+    ended: watch::Sender<Option<String>>,
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self { running: Mutex::default(), ended: watch::Sender::new(None) }
+    }
+}
+
+impl Controllers {
+    /// Starts one.
+    pub(super) fn start(&self, home: Cluster, options: ControllerOptions) {
+        let ended = self.ended.clone();
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+            let why = match Controller::new(home, options).run(CancellationToken::new()).await {
+                Ok(()) => "it stopped by itself".to_owned(),
+                Err(error) => format!("{:#}", anyhow::Error::from(error)),
+            };
+            ended.send_replace(Some(why));
+        });
+    }
+
+    /// Kills all.
+    pub(super) fn kill(&self) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = JoinSet::new();
+    }
+
+    /// Waits until one ends by itself.
+    async fn ended(&self) -> String {
+        let mut ended = self.ended.subscribe();
+        match ended.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => "it is not there".to_owned(),
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// Does something as long as the controllers run.
+    pub(super) async fn controlled<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        tokio::select! {
+            done = work => Ok(done),
+            why = self.controllers.ended() => Err(anyhow!("the controller has ended: {why}")),
+        }
+    }
+
+    /// Makes the kinds and the Targets that DeployItems need.
+    pub(super) async fn prepare_items(&self) -> Result<()> {
+        define(&self.admin).await?;
+        let own = std::fs::read_to_string(self.folder().join("admin.kubeconfig"))?;
+        for namespace in self.item_namespaces() {
+            self.admin.create(&target("target", &namespace, &own).to_string()).await?;
+        }
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kubeconfig"}, "stringData": {"kubeconfig": own},
+        });
+        self.admin.create(&secret.to_string()).await?;
+        if self.second.is_some() {
+            let second = std::fs::read_to_string(self.folder().join("second.kubeconfig"))?;
+            self.admin.create(&target("second", &self.scenario.slug, &second).to_string()).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the items of the scenario lie.
+    fn item_namespaces(&self) -> BTreeSet<String> {
+        let elsewhere = self.scenario.steps.iter().filter_map(|step| match &step.deploy_item {
+            Some(Deed::Release(release)) => release.namespace.clone(),
+            _ => None,
+        });
+        elsewhere.chain([self.scenario.slug.clone()]).collect()
+    }
+
+    /// The cluster of the items, for requests that bear this client's name on sandboxes.
+    pub(super) async fn home(&self, client: &str) -> Result<Cluster> {
+        let config = Kubeconfig::from_yaml(&self.planes[0].kubeconfig())?;
+        let chosen = KubeConfigOptions { context: Some(User::Admin.name().to_owned()), ..KubeConfigOptions::default() };
+        let config = kube::Config::from_custom_kubeconfig(config, &chosen).await?;
+        Ok(connect(&self.planes, client, config, ClusterOptions::default())?)
+    }
+
+    /// What a controller is started with, which leaves the items of other scenarios alone.
+    pub(super) async fn controller_options(&self, client: &str) -> Result<ControllerOptions> {
+        let mode = match self.scenario.deployer {
+            Deployer::Standalone => Mode::Standalone,
+            Deployer::Landscaper => Mode::Landscaper,
+        };
+        let (planes, own) = (self.planes.clone(), client.to_owned());
+        Ok(ControllerOptions {
+            mode,
+            namespaces: self.item_namespaces().into_iter().collect(),
+            identity: client.to_owned(),
+            shard: Shard::default(),
+            connect: Arc::new(move |config, options| connect(&planes, &own, config, options)),
+            now: match &self.planes[0] {
+                Plane::Sandbox(..) => self.clock().await?,
+                Plane::Real(_) => Arc::new(Timestamp::now),
+            },
+            helm: "helm".into(),
+            metrics: Metrics::default(),
+            leader_election: None,
+        })
+    }
+
+    /// Starts a controller.
+    pub(super) async fn start_controller(&self, client: &str) -> Result<()> {
+        self.controllers.start(self.home(client).await?, self.controller_options(client).await?);
+        Ok(())
+    }
+
+    /// The sandbox's time, which goes on with tokio's clock.
+    async fn clock(&self) -> Result<Arc<dyn Fn() -> Timestamp + Send + Sync>> {
+        let key = ObjectKey::new(GroupKind::new("", "Namespace"), None, "default");
+        let namespace = self.admin.get(&key).await?.and_then(|namespace| namespace.metadata.creation_timestamp);
+        let (start, begun) = (namespace.context("the namespace default has no time")?.0, self.begun);
+        Ok(Arc::new(move || {
+            start.saturating_add(SignedDuration::try_from(begun.elapsed()).unwrap_or_default()).unwrap_or(start)
+        }))
+    }
+}
+
+/// A Target of the cluster of a kubeconfig.
+pub(super) fn target(name: &str, namespace: &str, kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "Target",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"type": KUBERNETES_CLUSTER, "config": {"kubeconfig": kubeconfig}},
+    })
+}
+
+/// Makes the kinds, where they are not there yet: scenarios share a control plane.
+async fn define(admin: &Admin) -> Result<()> {
+    for definition in billhook_deployer::crds::definitions()? {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let key = ObjectKey::new(wellknown::crd(), None, name);
+        if admin.get(&key).await?.is_none()
+            && let Err(error) = admin.create(&definition.to_string()).await
+        {
+            // Another scenario was quicker.
+            admin.get(&key).await?.ok_or(error)?;
+        }
+        admin.wait_established(&key).await?;
+    }
+    Ok(())
+}

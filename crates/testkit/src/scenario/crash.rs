@@ -1,0 +1,163 @@
+//! A scenario of DeployItems whose controller is killed at one of its requests, and another one goes on: what is there
+//! afterwards must be what is there after a quiet run.
+
+use std::cell::Cell;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use billhook_sandbox::faults::{Logged, Requests};
+use serde_json::{Value, json};
+
+use super::{
+    Lab, Scenario,
+    disturb::{SETTLE, State, Trouble, differences},
+    items::phase,
+    stage::Stage,
+};
+
+/// The controller that is killed.
+const CLIENT: &str = "controller";
+
+/// A quiet run.
+pub struct Quiet {
+    requests: Vec<Logged>,
+    /// The phase at the end of each step.
+    phases: Vec<String>,
+    after: State,
+}
+
+/// A request at which the controller is killed.
+#[derive(Clone, Debug)]
+pub struct Crash {
+    trouble: Trouble,
+    nth: usize,
+    request: Logged,
+}
+
+impl std::fmt::Display for Crash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {} ({})", self.trouble, self.nth, self.request)
+    }
+}
+
+impl Quiet {
+    /// Plays a scenario undisturbed, without looking at what it expects.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be played.
+    pub fn play(scenario: &Scenario) -> Result<Self> {
+        let lab = Lab::Sandbox;
+        lab.block_on(scenario, async {
+            let stage = Stage::set(scenario, &lab).await?;
+            let (phases, after) = stage.through(None).await?;
+            Ok(Self { requests: stage.faults()?.log(CLIENT), phases, after })
+        })
+    }
+
+    /// All requests at which the controller can be killed: before each, and after each that writes.
+    pub fn crashes(&self) -> Vec<Crash> {
+        let of = |trouble: Trouble| {
+            let befallen = self.requests.iter().filter(move |request| trouble.befalls(request)).enumerate();
+            befallen.map(move |(n, request)| Crash { trouble, nth: n + 1, request: request.clone() })
+        };
+        of(Trouble::CrashBefore).chain(of(Trouble::CrashAfter)).collect()
+    }
+
+    /// Plays a scenario with a crash and compares.
+    ///
+    /// # Errors
+    ///
+    /// When a step ends in another phase, or when something else is there afterwards than after the quiet run.
+    pub fn crashed(&self, scenario: &Scenario, crash: &Crash) -> Result<()> {
+        let lab = Lab::Sandbox;
+        lab.block_on(scenario, async {
+            let stage = Stage::set_without_controller(scenario, &lab).await?;
+            let mut which = Requests::of(CLIENT);
+            if crash.trouble == Trouble::CrashAfter {
+                which = which.writes();
+            }
+            stage.faults()?.inject(crash.trouble.fault().on(which).nth(crash.nth));
+            stage.start_controller(CLIENT).await?;
+            let (phases, after) = stage.through(Some(CLIENT)).await?;
+            ensure!(phases == self.phases, "the phases are {phases:?} and should be {:?}", self.phases);
+            let differences = differences(&self.after, &after);
+            ensure!(differences.is_empty(), "{differences}");
+            Ok(())
+        })
+    }
+}
+
+impl Stage<'_> {
+    /// Plays all steps; where a controller is to be killed, another one takes its place. The phases after each step, and
+    /// what is there at the end.
+    async fn through(&self, killed: Option<&str>) -> Result<(Vec<String>, State)> {
+        let before = self.objects();
+        let (mut phases, survived) = (Vec::new(), Cell::new(killed.is_none()));
+        for (index, step) in self.scenario.steps.iter().enumerate() {
+            let what = || format!("step {} ({})", index + 1, step.title());
+            let played = async {
+                self.begin(step).await?;
+                let Some(deed) = &step.deploy_item else { return Ok(String::new()) };
+                let done = tokio::time::timeout(step.within, self.deed(step, deed)).await;
+                let done = done.map_err(|_| anyhow!("it had not ended after {:?}", step.within))??;
+                anyhow::Ok(phase(done.item.as_ref()).to_owned())
+            };
+            phases.push(self.survive(killed, &survived, played).await?.with_context(what)?);
+            self.survive(killed, &survived, tokio::time::sleep(SETTLE)).await?;
+        }
+        let state = self.state(&before).await?;
+        Ok((phases, state.into_iter().map(|(key, value)| (key.clone(), of_item(&key, value))).collect()))
+    }
+
+    /// Does something; if the controller is killed meanwhile another one takes its place.
+    async fn survive<T>(
+        &self,
+        killed: Option<&str>,
+        survived: &Cell<bool>,
+        work: impl Future<Output = T>,
+    ) -> Result<T> {
+        let mut work = std::pin::pin!(work);
+        if let Some(killed) = killed.filter(|_| !survived.get()) {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                () = self.faults()?.crashed(killed) => {}
+            }
+            survived.set(true);
+            self.controllers.kill();
+            self.start_controller("another").await?;
+        }
+        Ok(work.await)
+    }
+}
+
+/// What matters of an item: not who worked on it when, nor how often something was tried.
+fn of_item(key: &str, value: Value) -> Value {
+    if !key.starts_with("DeployItem.") {
+        return value;
+    }
+    let (metadata, status) = (&value["metadata"], &value["status"]);
+    let mut managed: Vec<String> = status["providerStatus"]["managedResources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|managed| {
+            format!(
+                "{} {}/{}",
+                managed["resource"]["kind"], managed["resource"]["namespace"], managed["resource"]["name"]
+            )
+        })
+        .collect();
+    managed.sort();
+    json!({
+        "spec": value["spec"],
+        "finalizers": metadata["finalizers"],
+        "annotations": metadata["annotations"],
+        "deleting": metadata["deleting"],
+        "phase": status["phase"],
+        "codes": status["lastError"]["codes"],
+        "exportRef": status["exportRef"],
+        "finished": status["jobID"] == status["jobIDFinished"],
+        "managed": managed,
+    })
+}

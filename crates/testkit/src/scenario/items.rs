@@ -1,0 +1,562 @@
+//! What scenario files do with DeployItems, and what they expect of them.
+//!
+//! An item is waited for by watching it. That something new has been done shows in `lastReconcileTime`, which counts
+//! seconds: nothing is triggered in the second of the last reconcile.
+
+use std::{fmt, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use billhook_deployer::api::{GROUP, OPERATION};
+use billhook_objects::{GroupKind, ObjectKey};
+use billhook_sandbox::actors;
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
+use k8s_openapi::ByteString;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{
+    Expect, Step,
+    lab::Plane,
+    release::{Release, Removal},
+    stage::Stage,
+};
+
+/// How long what is said of an item beside its phase may take to come: its condition, its Events.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// On a real control plane nothing is seen to happen for so long.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// What is done with a DeployItem, as a file writes it:
+///
+/// - `apply FILE`: the one DeployItem of a file is created, or takes the place of what is there;
+/// - `annotate NAME KEY=VALUE`: it gets an annotation;
+/// - `job NAME ID`: it gets a job, as from Landscaper's execution controller;
+/// - `delete NAME`;
+/// - `wait NAME`: nothing.
+///
+/// Then its end is waited for: the final phase that this has brought about, or the phase that is expected.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Deed {
+    /// `apply FILE`.
+    Apply(String),
+    /// `annotate NAME KEY=VALUE`.
+    Annotate(String, String, String),
+    /// `job NAME ID`.
+    Job(String, String),
+    /// `delete NAME`.
+    Delete(String),
+    /// `wait NAME`.
+    Wait(String),
+    /// What a call of `apply` comes to. Files cannot write it.
+    Release(Release),
+    /// What a call of `delete` comes to. Files cannot write it.
+    Remove(Removal),
+}
+
+impl TryFrom<String> for Deed {
+    type Error = String;
+
+    fn try_from(line: String) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let owned = |word: &str| word.to_owned();
+        Ok(match words.as_slice() {
+            ["apply", file] => Self::Apply(owned(file)),
+            ["annotate", name, annotation] => {
+                let (key, value) =
+                    annotation.split_once('=').ok_or_else(|| format!("{annotation}: KEY=VALUE is needed"))?;
+                Self::Annotate(owned(name), owned(key), owned(value))
+            }
+            ["job", name, job] => Self::Job(owned(name), owned(job)),
+            ["delete", name] => Self::Delete(owned(name)),
+            ["wait", name] => Self::Wait(owned(name)),
+            _ => {
+                return Err(format!(
+                    "deployItem: {line}: apply FILE, annotate NAME KEY=VALUE, job NAME ID, delete NAME or wait NAME is needed"
+                ));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apply(file) => write!(f, "apply {file}"),
+            Self::Annotate(name, key, value) => write!(f, "annotate {name} {key}={value}"),
+            Self::Job(name, job) => write!(f, "job {name} {job}"),
+            Self::Delete(name) => write!(f, "delete {name}"),
+            Self::Wait(name) => write!(f, "wait {name}"),
+            Self::Release(release) => write!(f, "apply {} of {}", release.name, release.files.join(", ")),
+            Self::Remove(removal) => write!(f, "delete {}", removal.name),
+        }
+    }
+}
+
+impl Deed {
+    /// Whether it stands for a call, so that an exit code is expected of it.
+    fn is_of_call(&self) -> bool {
+        matches!(self, Self::Release(_) | Self::Remove(_))
+    }
+}
+
+/// What must become of a DeployItem.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ItemExpect {
+    /// Its phase, `Gone` where it is not there any more. Where none is given it succeeds, or is gone after `delete`.
+    pub phase: Option<String>,
+    /// What its status holds, at least.
+    pub status: Value,
+    /// Texts that the message of its last error holds.
+    pub error: Vec<String>,
+    /// Codes of its last error.
+    pub codes: Vec<String>,
+    /// Texts that the messages of its conditions hold.
+    pub condition: Vec<String>,
+    /// All that it exports.
+    pub exports: Option<Value>,
+    /// Texts that its Events hold, in `Reason: message`.
+    pub events: Vec<String>,
+    /// Nobody writes it for so long (on a real control plane, for 3 seconds).
+    #[serde(with = "friendly::optional")]
+    pub untouched: Option<Duration>,
+}
+
+impl ItemExpect {
+    /// Whether it expects anything.
+    pub(super) fn looks(&self) -> bool {
+        let Self { phase, status, exports, untouched, .. } = self;
+        let texts = [&self.error, &self.codes, &self.condition, &self.events];
+        let any = texts.iter().any(|texts| !texts.is_empty());
+        any || phase.is_some() || !status.is_null() || exports.is_some() || untouched.is_some()
+    }
+
+    /// Refuses what can never be seen.
+    pub(super) fn check(&self, deed: &Deed, expect: &Expect) -> Result<()> {
+        let Expect { exit, stdout, stderr, silent, requests_at_most, .. } = expect;
+        let printed = [stdout, stderr, silent].iter().any(|texts| !texts.is_empty());
+        ensure!(
+            !printed && requests_at_most.is_none(),
+            "a DeployItem prints nothing, and its requests are not counted"
+        );
+        ensure!(deed.is_of_call() || *exit == 0, "a DeployItem has a phase and no exit code");
+        Ok(())
+    }
+
+    /// The phase that is expected; any final one of what stands for a call.
+    fn wanted(&self, deed: &Deed) -> Option<&str> {
+        match (&self.phase, deed) {
+            (Some(phase), _) => Some(phase),
+            (None, Deed::Release(_) | Deed::Remove(_)) => None,
+            (None, Deed::Delete(_)) => Some(GONE),
+            (None, _) => Some("Succeeded"),
+        }
+    }
+
+    /// Whether what is expected may come after the phase, and does not hold yet.
+    fn compare(&self, item: &DynamicObject, exports: Option<&Value>, events: &[String]) -> Result<()> {
+        let none = Value::Null;
+        let status = item.data.get("status").unwrap_or(&none);
+        ensure!(actors::holds(status, &self.status) || self.status.is_null(), "its status should hold {}", self.status);
+        let error = status["lastError"]["message"].as_str().unwrap_or_default();
+        for text in &self.error {
+            ensure!(error.contains(text.as_str()), "its last error does not hold {text:?}");
+        }
+        for code in &self.codes {
+            let codes = status["lastError"]["codes"].as_array();
+            ensure!(
+                codes.into_iter().flatten().any(|found| found == code),
+                "its last error does not have the code {code}"
+            );
+        }
+        for text in &self.condition {
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut messages = conditions.filter_map(|condition| condition["message"].as_str());
+            ensure!(messages.any(|message| message.contains(text.as_str())), "no condition holds {text:?}");
+        }
+        if let Some(wanted) = &self.exports {
+            ensure!(exports == Some(wanted), "it exports {} and not {wanted}", exports.unwrap_or(&none));
+        }
+        for text in &self.events {
+            ensure!(events.iter().any(|event| event.contains(text.as_str())), "no Event holds {text:?}: {events:#?}");
+        }
+        Ok(())
+    }
+}
+
+/// The phase of an item that is not there any more.
+pub(super) const GONE: &str = "Gone";
+
+/// The phase of an item.
+pub(super) fn phase(item: Option<&DynamicObject>) -> &str {
+    item.map_or(GONE, |item| item.data.get("status").and_then(|status| status["phase"].as_str()).unwrap_or_default())
+}
+
+fn is_final(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed" | "DeleteFailed" | GONE)
+}
+
+/// An item's `status.FIELD`.
+fn status<'i>(item: &'i DynamicObject, field: &str) -> &'i Value {
+    item.data.get("status").and_then(|status| status.get(field)).unwrap_or(&Value::Null)
+}
+
+/// What shows that all that was to be done with an item has been done, beside a final phase.
+pub(super) enum Until {
+    /// Nothing: nothing was to be done.
+    Now,
+    /// It was reconciled in its present generation, and not when this says.
+    Reconciled(Value),
+    /// This job is finished.
+    Job(String),
+    /// No operation is asked for any more.
+    NoOperation,
+}
+
+impl Until {
+    /// The next reconcile of an item.
+    pub(super) fn next(before: Option<&DynamicObject>) -> Self {
+        Self::Reconciled(before.map_or(Value::Null, |item| status(item, "lastReconcileTime").clone()))
+    }
+
+    fn is_over(&self, item: &DynamicObject) -> bool {
+        let asked = item.annotations().contains_key(OPERATION);
+        match self {
+            Self::Now => true,
+            Self::Reconciled(before) => !asked && is_observed(item) && status(item, "lastReconcileTime") != before,
+            Self::Job(job) => status(item, "jobIDFinished") == job,
+            Self::NoOperation => !asked,
+        }
+    }
+}
+
+fn is_observed(item: &DynamicObject) -> bool {
+    status(item, "observedGeneration").as_i64() == item.metadata.generation
+}
+
+/// One item.
+pub(super) struct Item {
+    pub(super) api: Api<DynamicObject>,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Item {
+    pub(super) async fn get(&self) -> Result<Option<DynamicObject>> {
+        self.api.get_opt(&self.name).await.with_context(|| format!("get DeployItem {}", self.name))
+    }
+
+    /// Waits for the second after its last reconcile, and hands it back.
+    pub(super) async fn rested(&self) -> Result<Option<DynamicObject>> {
+        if self.get().await?.is_some_and(|item| !status(&item, "lastReconcileTime").is_null()) {
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
+        self.get().await
+    }
+
+    /// Watches it until this says that it is so; none where it is gone.
+    pub(super) async fn watch(&self, so: impl Fn(Option<&DynamicObject>) -> bool) -> Option<DynamicObject> {
+        let field = format!("metadata.name={}", self.name);
+        loop {
+            if let Ok(list) = self.api.list(&ListParams::default().fields(&field)).await {
+                let version = list.metadata.resource_version.clone().unwrap_or_default();
+                let found = list.items.into_iter().next();
+                if so(found.as_ref()) {
+                    return found;
+                }
+                if let Ok(events) = self.api.watch(&WatchParams::default().fields(&field), &version).await
+                    && let Some(found) = first(events.boxed(), &so).await
+                {
+                    return found;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits for its end: a final phase that has come after what was done, or a passing one that is expected.
+    pub(super) async fn end(&self, until: &Until, wanted: Option<&str>) -> Option<DynamicObject> {
+        let passing = wanted.filter(|wanted| !is_final(wanted));
+        self.watch(|found| {
+            let Some(item) = found else { return true };
+            let phase = phase(found);
+            (is_final(phase) && until.is_over(item)) || (Some(phase) == passing && is_observed(item))
+        })
+        .await
+    }
+
+    pub(super) async fn patch(&self, patch: &Value) -> Result<DynamicObject> {
+        let patched = self.api.patch(&self.name, &manager(), &Patch::Merge(patch)).await;
+        patched.with_context(|| format!("patch DeployItem {}", self.name))
+    }
+
+    /// Creates it, or lets it take the place of what is there.
+    async fn put(&self, mut item: DynamicObject) -> Result<DynamicObject> {
+        for _ in 0..10 {
+            let Some(current) = self.get().await? else {
+                return self.api.create(&PostParams::default(), &item).await.context("create the DeployItem");
+            };
+            item.metadata.resource_version = current.resource_version();
+            item.metadata.finalizers = current.metadata.finalizers.clone();
+            match self.api.replace(&self.name, &PostParams::default(), &item).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                replaced => return replaced.context("replace the DeployItem"),
+            }
+        }
+        bail!("DeployItem {} is written all the time", self.name)
+    }
+}
+
+/// The first state of an item in a watch that is so; none where the watch ends before.
+async fn first(
+    mut events: BoxStream<'_, kube::Result<WatchEvent<DynamicObject>>>,
+    so: &impl Fn(Option<&DynamicObject>) -> bool,
+) -> Option<Option<DynamicObject>> {
+    while let Ok(Some(event)) = events.try_next().await {
+        let found = match event {
+            WatchEvent::Added(item) | WatchEvent::Modified(item) => Some(item),
+            WatchEvent::Deleted(_) => None,
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(_) => return None,
+        };
+        if so(found.as_ref()) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// What became of an item.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) item: Option<DynamicObject>,
+    pub(super) took: Duration,
+}
+
+impl Done {
+    /// The exit code of the call that it stands for.
+    fn exit(&self) -> u8 {
+        let Some(item) = self.item.as_ref().filter(|_| phase(self.item.as_ref()) != "Succeeded") else { return 0 };
+        let codes = status(item, "lastError")["codes"].as_array().cloned().unwrap_or_default();
+        match codes {
+            codes if codes.iter().any(|code| code == "ERR_TIMEOUT") => 3,
+            codes if codes.iter().any(|code| code == "ERR_CONFIGURATION_PROBLEM") => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// The item of a deed.
+    pub(super) async fn item(&self, deed: &Deed) -> Result<Item> {
+        let own = self.scenario.slug.as_str();
+        let (namespace, name) = match deed {
+            Deed::Apply(file) => (own, self.read_item(file)?.name_any()),
+            Deed::Annotate(name, ..) | Deed::Job(name, _) | Deed::Delete(name) | Deed::Wait(name) => {
+                (own, name.clone())
+            }
+            Deed::Release(release) => (release.namespace.as_deref().unwrap_or(own), release.name.clone()),
+            Deed::Remove(removal) => (removal.namespace.as_deref().unwrap_or(own), removal.name.clone()),
+        };
+        let key = ObjectKey::new(GroupKind::new(GROUP, "DeployItem"), Some(namespace), &name);
+        Ok(Item { api: self.admin.api(&key).await?, namespace: namespace.to_owned(), name })
+    }
+
+    /// Does what a step says and waits for the end.
+    pub(super) async fn deed(&self, step: &Step, deed: &Deed) -> Result<Done> {
+        let item = self.item(deed).await?;
+        if let Deed::Remove(removal) = deed {
+            let prepared = self.controlled(self.prepare_removal(&item, removal)).await??;
+            if let Some(done) = prepared {
+                return Ok(done);
+            }
+        }
+        let before = item.rested().await?;
+        let begun = Instant::now();
+        let work = async {
+            let (until, version) = self.trigger(&item, deed, before.as_ref()).await?;
+            let found = match step.expect.item.untouched {
+                Some(time) => self.untouched(&item, time, version).await?,
+                None => item.end(&until, step.expect.item.wanted(deed)).await,
+            };
+            anyhow::Ok(Done { item: found, took: begun.elapsed() })
+        };
+        let (interrupt, _interrupts) = mpsc::channel(1);
+        self.beside(step, self.controlled(work), &interrupt, &String::new).await??
+    }
+
+    /// Does what a deed says; what shows that it was done, and the version of the item that this has made.
+    async fn trigger(
+        &self,
+        item: &Item,
+        deed: &Deed,
+        before: Option<&DynamicObject>,
+    ) -> Result<(Until, Option<String>)> {
+        let there = || before.ok_or_else(|| anyhow!("there is no DeployItem {}", item.name));
+        let (until, written) = match deed {
+            Deed::Apply(file) => {
+                let written = item.put(self.read_item(file)?).await?;
+                let same = before.is_some_and(|before| before.metadata.generation == written.metadata.generation);
+                (if same { Until::Now } else { Until::next(before) }, written)
+            }
+            Deed::Annotate(_, key, value) => {
+                let written = item.patch(&json!({"metadata": {"annotations": {key: value}}})).await?;
+                let until = match (key.as_str(), value.as_str()) {
+                    (OPERATION, "interrupt") => Until::NoOperation,
+                    (OPERATION, _) => Until::next(before),
+                    _ => Until::Now,
+                };
+                (until, written)
+            }
+            Deed::Job(_, job) => {
+                // Landscaper writes the whole status, in which this is never missing.
+                let observed = status(there()?, "observedGeneration").as_i64().unwrap_or_default();
+                let patch = Patch::Merge(json!({"status": {"jobID": job, "observedGeneration": observed}}));
+                (Until::Job(job.clone()), item.api.patch_status(&item.name, &manager(), &patch).await?)
+            }
+            Deed::Delete(_) => {
+                there()?;
+                let deleted = item.api.delete(&item.name, &DeleteParams::default()).await?;
+                return Ok((Until::next(before), deleted.left().and_then(|item| item.resource_version())));
+            }
+            // It may be gone already.
+            Deed::Wait(_) => return Ok((Until::Now, before.and_then(kube::ResourceExt::resource_version))),
+            Deed::Release(release) => self.release(item, release, before).await?,
+            Deed::Remove(_) => return Ok((item.remove(there()?).await?, None)),
+        };
+        Ok((until, written.resource_version()))
+    }
+
+    /// Sees that nobody writes an item.
+    async fn untouched(&self, item: &Item, time: Duration, version: Option<String>) -> Result<Option<DynamicObject>> {
+        let time = if matches!(self.planes[0], Plane::Real(_)) { time.min(QUIET) } else { time };
+        tokio::time::sleep(time).await;
+        let found = item.get().await?.ok_or_else(|| anyhow!("it is gone"))?;
+        ensure!(found.resource_version() == version, "it should have been left alone");
+        Ok(Some(found))
+    }
+
+    /// Whether that became of an item what a step expects.
+    pub(super) async fn check_item(&self, expect: &Expect, deed: &Deed, done: &Done) -> Result<()> {
+        if deed.is_of_call() {
+            ensure!(done.exit() == expect.exit, "the exit code would be {} instead of {}", done.exit(), expect.exit);
+            return Ok(());
+        }
+        let wanted =
+            expect.item.wanted(deed).filter(|_| expect.item.phase.is_some() || expect.item.untouched.is_none());
+        if let Some(wanted) = wanted {
+            let phase = phase(done.item.as_ref());
+            ensure!(phase == wanted, "its phase is {phase:?} instead of {wanted}");
+        }
+        let Some(_there) = &done.item else { return Ok(()) };
+        let (item, begun) = (self.item(deed).await?, Instant::now());
+        loop {
+            let found = item.get().await?.ok_or_else(|| anyhow!("it is gone"))?;
+            let exports = self.exports(&found).await?;
+            match expect.item.compare(&found, exports.as_ref(), &self.events(&item).await?) {
+                Err(_) if begun.elapsed() < PATIENCE => tokio::time::sleep(Duration::from_millis(100)).await,
+                compared => return compared,
+            }
+        }
+    }
+
+    /// What an item exports.
+    async fn exports(&self, item: &DynamicObject) -> Result<Option<Value>> {
+        let Some(name) = status(item, "exportRef")["name"].as_str() else { return Ok(None) };
+        let key = ObjectKey::new(GroupKind::new("", "Secret"), item.namespace().as_deref(), name);
+        let Some(secret) = self.admin.get(&key).await? else { return Ok(None) };
+        let bytes: ByteString = serde_json::from_value(secret.data["data"]["config"].clone())?;
+        Ok(Some(serde_json::from_slice(&bytes.0).context("read the exports")?))
+    }
+
+    /// The Events of an item, in both forms that there are.
+    async fn events(&self, item: &Item) -> Result<Vec<String>> {
+        let mut texts = Vec::new();
+        for (group, object, message) in [("", "involvedObject", "message"), ("events.k8s.io", "regarding", "note")] {
+            let kind = GroupKind::new(group, "Event");
+            let Ok(events) = self.admin.list(&kind).await else { continue };
+            let of = |event: &DynamicObject| {
+                let about = &event.data[object];
+                about["kind"] == "DeployItem"
+                    && about["name"] == item.name
+                    && event.namespace().as_ref() == Some(&item.namespace)
+            };
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let text =
+                |event: &DynamicObject| format!("{}: {}", text(&event.data["reason"]), text(&event.data[message]));
+            texts.extend(events.iter().filter(|event| of(event)).map(text));
+        }
+        Ok(texts)
+    }
+
+    /// An item for people.
+    pub(super) async fn shown(&self, deed: &Deed) -> String {
+        let Ok(item) = self.item(deed).await else { return "there are no DeployItems".to_owned() };
+        let found = item.get().await.ok().flatten();
+        let status = found.as_ref().and_then(|item| item.data.get("status"));
+        let events = self.events(&item).await.unwrap_or_default();
+        format!("phase {}, status {:#}, events {events:#?}", phase(found.as_ref()), status.unwrap_or(&Value::Null))
+    }
+
+    /// Reads the one DeployItem of a file.
+    fn read_item(&self, file: &str) -> Result<DynamicObject> {
+        let documents = self.documents(file)?;
+        let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("{file}: one DeployItem is needed"))?;
+        let mut item: DynamicObject = serde_json::from_value(document).with_context(|| format!("read {file}"))?;
+        item.metadata.namespace.get_or_insert_with(|| self.scenario.slug.clone());
+        Ok(item)
+    }
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some("somebody-else".into()), ..PatchParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeds_are_read() {
+        for line in ["apply web.yaml", "annotate web a.example/b=c=d", "job web 1", "delete web", "wait web"] {
+            let deed = Deed::try_from(line.to_owned()).unwrap();
+            assert_eq!(deed.to_string(), line);
+        }
+        for line in ["", "apply", "annotate web a", "aply web.yaml", "delete web now"] {
+            Deed::try_from(line.to_owned()).unwrap_err();
+        }
+    }
+
+    fn item(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn an_end_is_one_that_came_after_what_was_done() {
+        let old = json!({"lastReconcileTime": "2026-01-01T00:00:00Z", "observedGeneration": 1, "jobIDFinished": "one"});
+        let before = item(json!({"metadata": {"generation": 1}, "status": old}));
+        let until = Until::next(Some(&before));
+        let new = json!({"lastReconcileTime": "2026-01-01T00:00:02Z", "observedGeneration": 2});
+        for (generation, status, annotations, over) in [
+            (1, &old, json!({}), false),
+            (2, &old, json!({}), false),
+            (3, &new, json!({}), false),
+            (2, &new, json!({OPERATION: "reconcile"}), false),
+            (2, &new, json!({}), true),
+        ] {
+            let now =
+                item(json!({"metadata": {"generation": generation, "annotations": annotations}, "status": status}));
+            assert_eq!(until.is_over(&now), over, "{now:?}");
+        }
+        assert!(Until::Job("one".to_owned()).is_over(&before));
+        assert!(!Until::Job("two".to_owned()).is_over(&before));
+    }
+}

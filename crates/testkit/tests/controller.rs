@@ -1,0 +1,169 @@
+//! The controller of DeployItems, disturbed: killed at every request of some scenarios, and two of them beside each other,
+//! of which one is cut off.
+//!
+//! `BILLHOOK_ALL=1` kills it in all scenarios of DeployItems.
+
+mod common;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use billhook_testkit::scenario::{
+    Scenario,
+    crash::Quiet,
+    election::{self, Cut, Partition},
+};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// The scenarios in which the controller is killed: each does something that others do not. None of them waits for a state that
+/// passes by itself: when it is killed late, that is over before somebody looks.
+const KILLED: [&str; 11] = [
+    "di-policy-keep",
+    "di-strategy-update",
+    "di-annotate-before-delete",
+    "di-exports",
+    "di-update-custom",
+    "di-all-by-kind",
+    "di-two-targets",
+    "di-jobs",
+    "di-timeout-delete",
+    "di-inherited-updated",
+    "di-gap-update-half-way",
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(std::thread::available_parallelism().map_or(2, usize::from));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let all = std::env::var_os("BILLHOOK_ALL").is_some();
+    let files = common::scenarios()
+        .into_iter()
+        .filter(|(name, _)| name.strip_prefix("deployitems/").is_some_and(|stem| all || KILLED.contains(&stem)));
+    let mut trials: Vec<_> = files.map(|(name, file)| killed(&name, &file, &runs)).collect();
+    for cut in [Cut::All, Cut::Lease] {
+        let runs = Arc::clone(&runs);
+        let name = format!("election/{cut:?}").to_lowercase();
+        trials.push(Trial::test(name, move || only_the_leader_writes(cut, &runs)));
+    }
+    trials.push(Trial::test("election/none", both_write_without_a_lease));
+    trials.push(Trial::test("known", || {
+        let known: Vec<_> = common::scenarios().into_iter().map(|(name, _)| name).collect();
+        match KILLED.iter().find(|stem| !known.contains(&format!("deployitems/{stem}"))) {
+            Some(missing) => Err(format!("there is no scenario {missing}").into()),
+            None => Ok(()),
+        }
+    }));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    common::say(&format!("{} disturbed runs\n", runs.load(Ordering::Relaxed)));
+    conclusion.exit();
+}
+
+/// The controller is killed at every request of a scenario, before it and, if it writes, after it.
+fn killed(name: &str, file: &Path, runs: &Arc<AtomicUsize>) -> Trial {
+    let (scenario, runs) = (Scenario::load(file), Arc::clone(runs));
+    Trial::test(format!("killed/{name}"), move || {
+        let scenario = scenario.map_err(|error| common::explain(&error))?;
+        let quiet = Quiet::play(&scenario).map_err(|error| common::explain(&error))?;
+        let crashes = quiet.crashes();
+        if crashes.is_empty() {
+            return Err("the controller sent nothing".into());
+        }
+        let problems = crashes.iter().filter_map(|crash| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            let error = quiet.crashed(&scenario, crash).err()?;
+            Some(format!("{crash}: {}", common::explain(&error)))
+        });
+        report(problems.collect())
+    })
+}
+
+/// Five groups whose objects take their time, so that there is always something to write.
+const LONG: &str = "\
+description: A deletion that takes half a minute.
+files:
+  web.yaml: |
+    apiVersion: landscaper.gardener.cloud/v1alpha1
+    kind: DeployItem
+    metadata: {name: web}
+    spec:
+      type: landscaper.gardener.cloud/kubernetes-manifest
+      target: {name: target}
+      config:
+        apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2
+        kind: ProviderConfiguration
+        manifests:
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: $S, finalizers: [$S.example/slow]}}
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: $S, finalizers: [$S.example/slow]}}
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: $S, finalizers: [$S.example/slow]}}
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: d, namespace: $S, finalizers: [$S.example/slow]}}
+        - manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: e, namespace: $S}}
+        deletionGroups:
+        - customResourceGroup: {resources: [{apiVersion: v1, kind: configmaps, names: [a]}]}
+        - customResourceGroup: {resources: [{apiVersion: v1, kind: configmaps, names: [b]}]}
+        - customResourceGroup: {resources: [{apiVersion: v1, kind: configmaps, names: [c]}]}
+        - customResourceGroup: {resources: [{apiVersion: v1, kind: configmaps, names: [d]}]}
+        - customResourceGroup: {resources: [{apiVersion: v1, kind: configmaps, names: [e]}]}
+controllers:
+- removeFinalizer: {kind: ConfigMap, finalizer: $S.example/slow, after: 7s}
+steps:
+- deployItem: apply web.yaml
+  expect: {stays: [ConfigMap/$S/a, ConfigMap/$S/e]}
+- deployItem: delete web
+  within: 300s
+  expect:
+    gone: [[ConfigMap/$S/a], [ConfigMap/$S/b], [ConfigMap/$S/c], [ConfigMap/$S/d], [ConfigMap/$S/e]]
+    absent: [Secret/$S/billhook.deployitem.web]
+";
+
+fn long() -> Result<Scenario, Failed> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("election.yaml");
+    std::fs::write(&file, LONG)?;
+    Scenario::load(&file).map_err(|error| common::explain(&error).into())
+}
+
+/// Whenever the first controller is cut off and for however long: the item goes in its order, and nobody writes but who
+/// holds the Lease.
+fn only_the_leader_writes(cut: Cut, runs: &AtomicUsize) -> Result<(), Failed> {
+    let scenario = long()?;
+    let (mut problems, mut taken_over) = (Vec::new(), 0);
+    for (at, lasts) in (0..40).flat_map(|at| [5, 13, 60].map(|lasts| (at, lasts))) {
+        let partition = Partition { cut, at: Duration::from_secs(at), lasts: Duration::from_secs(lasts) };
+        runs.fetch_add(1, Ordering::Relaxed);
+        match election::play(&scenario, partition, true) {
+            Err(error) => problems.push(format!("{partition:?}: {}", common::explain(&error))),
+            Ok(written) => {
+                problems.extend(written.against.iter().map(|against| format!("{partition:?}: {against}")));
+                taken_over += usize::from(written.counts.iter().all(|count| *count > 0));
+            }
+        }
+    }
+    if taken_over == 0 {
+        problems.push("the second controller never took over".to_owned());
+    }
+    report(problems)
+}
+
+/// What the test above looks for would be seen.
+fn both_write_without_a_lease() -> Result<(), Failed> {
+    let never = Partition { cut: Cut::All, at: Duration::from_secs(3600), lasts: Duration::ZERO };
+    let written = election::play(&long()?, never, false).map_err(|error| common::explain(&error))?;
+    match written.counts.iter().all(|count| *count > 0) && !written.against.is_empty() {
+        true => Ok(()),
+        false => Err(format!("it was not seen that both write: {written:?}").into()),
+    }
+}
+
+fn report(problems: Vec<String>) -> Result<(), Failed> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<_> = problems.iter().take(20).map(String::as_str).collect();
+    Err(format!("{} disturbed runs:\n{}", problems.len(), shown.join("\n")).into())
+}

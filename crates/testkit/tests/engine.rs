@@ -1,0 +1,423 @@
+//! What the engine does with directives, update strategies and records that lie in another cluster: what no flag of the
+//! command line asks for. On sandboxes, under a paused clock.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may")]
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use billhook_cluster::{Cluster, Options as ClusterOptions};
+use billhook_engine::{
+    ApplyInput, Blocker, Clusters, DeleteInput, Event, Inherited, MissingNamespaces, OperationError, RunOptions,
+    Status, Subject, Summary,
+};
+use billhook_objects::{ApiVersion, Manifest, ObjectKey, ReleaseName, Uid, wellknown, yaml};
+use billhook_plan::{Directives, Entry, Wait};
+use billhook_policy::{DeletionGroup, ManifestPolicy, Members, Policy, Propagation, UpdateStrategy};
+use billhook_sandbox::{
+    Options, Sandbox, User, Verb,
+    faults::{Fault, Requests},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    discovery::ApiResource,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const CLIENT: &str = "billhook";
+
+/// A cluster with the objects, and another one with the record.
+struct World {
+    home: Sandbox,
+    target: Sandbox,
+    clusters: Clusters,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (home, target) = (Sandbox::start(Options::default()), Sandbox::start(Options::default()));
+        let cluster =
+            |sandbox: &Sandbox| Cluster::from_client(sandbox.client(User::admin(), CLIENT), ClusterOptions::default());
+        let clusters = Clusters {
+            own: cluster(&target),
+            records: Some(cluster(&home)),
+            targets: BTreeMap::new(),
+            now: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        Self { home, target, clusters, events: Arc::default() }
+    }
+
+    fn options(&self) -> RunOptions {
+        let events = Arc::clone(&self.events);
+        RunOptions {
+            timeout: Some(Duration::from_secs(60)),
+            stop: CancellationToken::new(),
+            sink: Arc::new(move |event| events.lock().unwrap().push(event)),
+            force_conflicts: false,
+        }
+    }
+
+    /// Applies manifests, one a line: `KIND NAME JSON`, each with what is to be done with it.
+    async fn apply(&self, manifests: &[(&str, Directives)]) -> Summary {
+        self.apply_with(manifests, |_| {}).await.unwrap()
+    }
+
+    async fn apply_with(
+        &self,
+        manifests: &[(&str, Directives)],
+        edit: impl FnOnce(&mut ApplyInput),
+    ) -> Result<Summary, OperationError> {
+        let directives = manifests.iter().map(|(_, directives)| directives.clone()).enumerate().collect();
+        let manifests = manifests.iter().flat_map(|(text, _)| manifest(text)).collect();
+        let mut input = ApplyInput {
+            release: release(),
+            manifests,
+            directives,
+            strategy: UpdateStrategy::ServerSide,
+            inherited: Vec::new(),
+            policy: None,
+            adopt: true,
+            prune: true,
+            wait: Wait::Workloads,
+            namespace: Some("default".to_owned()),
+            missing_namespaces: MissingNamespaces::Refuse,
+            propagation: Propagation::Background,
+            notes: Vec::new(),
+            catalog: None,
+        };
+        edit(&mut input);
+        let prepared = billhook_engine::prepare_apply(&self.clusters, input).await?;
+        billhook_engine::apply(&self.clusters, prepared, &self.options()).await
+    }
+
+    async fn delete(&self) -> Summary {
+        self.delete_with(|_| {}).await.unwrap()
+    }
+
+    async fn delete_with(&self, edit: impl FnOnce(&mut DeleteInput)) -> Result<Summary, OperationError> {
+        let prepared = billhook_engine::prepare_delete(&self.clusters, delete_input(edit)).await?;
+        billhook_engine::delete(&self.clusters, prepared, &self.options()).await
+    }
+
+    fn config_map(&self, name: &str) -> Option<Value> {
+        self.target.object("", "configmaps", "default", name)
+    }
+
+    fn data(&self, name: &str) -> Value {
+        self.config_map(name).map_or(Value::Null, |object| object["data"].clone())
+    }
+
+    fn has_record(&self) -> bool {
+        self.home.object("", "secrets", "default", "billhook.web").is_some()
+    }
+
+    async fn entry(&self, name: &str) -> Option<Entry> {
+        let record = billhook_engine::load_record(&self.clusters, &release()).await.unwrap()?;
+        record.entries.get(&key(name)).cloned()
+    }
+
+    /// The writes that the target has seen since the last call of this: `patch configmaps/default/a`.
+    fn writes(&self) -> Vec<String> {
+        let log = self.target.faults().log(CLIENT);
+        let writes = log.iter().filter(|request| {
+            matches!(request.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
+        });
+        writes.map(ToString::to_string).collect()
+    }
+
+    fn admin(&self) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".into(),
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            plural: "configmaps".into(),
+        };
+        Api::namespaced_with(self.target.client(User::admin(), ""), "default", &resource)
+    }
+
+    /// Somebody else makes a ConfigMap.
+    async fn given(&self, name: &str, data: Value) -> Uid {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+        let object = serde_json::from_value(object).unwrap();
+        let made: DynamicObject = self.admin().create(&PostParams::default(), &object).await.unwrap();
+        Uid::new(made.metadata.uid.unwrap())
+    }
+
+    async fn patch(&self, name: &str, patch: Value) {
+        self.admin().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+fn release() -> ReleaseName {
+    ReleaseName::new("default", "web").unwrap()
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(billhook_objects::GroupKind::new("", "ConfigMap"), Some("default"), name)
+}
+
+/// `NAME DATA`: a ConfigMap.
+fn manifest(text: &str) -> Vec<Manifest> {
+    let (name, data) = text.split_once(' ').unwrap();
+    let text = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {data}}}");
+    let documents = yaml::parse(&text).unwrap();
+    documents.into_iter().flat_map(|document| Manifest::from_document(document, &"f".into()).unwrap()).collect()
+}
+
+fn delete_input(edit: impl FnOnce(&mut DeleteInput)) -> DeleteInput {
+    let mut input = DeleteInput {
+        subject: Subject::Release(release()),
+        policy: None,
+        propagation: Propagation::Background,
+        max_deletions: None,
+        look_for_foreign: false,
+        namespace: "default".into(),
+        inherited: Vec::new(),
+        require_record: false,
+        catalog: None,
+    };
+    edit(&mut input);
+    input
+}
+
+fn inherited(name: &str, uid: &Uid) -> Inherited {
+    Inherited {
+        key: key(name),
+        api_version: ApiVersion::parse("v1").unwrap(),
+        uid: Some(uid.clone()),
+        before_delete: None,
+        keep: false,
+    }
+}
+
+fn nothing() -> Directives {
+    Directives::default()
+}
+
+fn policy(policy: ManifestPolicy) -> Directives {
+    Directives { policy, ..nothing() }
+}
+
+fn after(patch: Value) -> Directives {
+    Directives { patch_after: Some(patch), ..nothing() }
+}
+
+fn before(patch: Value) -> Directives {
+    Directives { before_delete: Some(patch), ..nothing() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_lies_in_one_cluster_and_the_objects_in_another() {
+    let world = World::new();
+    let summary = world.apply(&[("a {k: v}", nothing())]).await;
+    assert_eq!((summary.status, summary.applied, world.has_record()), (Status::Done, 1, true));
+    assert!(world.target.object("", "secrets", "default", "billhook.web").is_none());
+    let sent = world.home.faults().count(CLIENT) + world.target.faults().count(CLIENT);
+    assert_eq!(summary.requests.values().sum::<u64>(), sent as u64);
+    let summary = world.delete().await;
+    assert_eq!((summary.status, summary.gone, world.has_record()), (Status::Done, 1, false));
+    assert_eq!(world.config_map("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_comes_after_the_deployment_and_again_only_when_something_has_changed() {
+    let world = World::new();
+    let v1 = [("a {k: v}", after(json!({"data": {"patched": "1"}})))];
+    let summary = world.apply(&v1).await;
+    assert_eq!((summary.status, summary.applied), (Status::Done, 1));
+    assert_eq!(world.data("a"), json!({"k": "v", "patched": "1"}));
+    let writes = world.writes().len();
+    let summary = world.apply(&v1).await;
+    assert_eq!((summary.unchanged, world.writes().len()), (1, writes), "the version after the patch is recorded");
+    world.apply(&[("a {k: v}", after(json!({"data": {"patched": "2"}})))]).await;
+    assert_eq!(world.data("a"), json!({"k": "v", "patched": "2"}));
+    let patched =
+        |event: &&Event| matches!(event, Event::Applied { result: billhook_engine::ApplyResult::Patched, .. });
+    assert_eq!(world.events.lock().unwrap().iter().filter(patched).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_failed_comes_with_the_next_apply() {
+    let world = World::new();
+    let manifests = [("a {k: v}", after(json!({"data": {"patched": "1"}})))];
+    let patches = Requests::of(CLIENT).verb(Verb::Patch).resource("", "configmaps");
+    // The first one is server-side apply itself.
+    world.target.faults().inject(forbidden().on(patches).nth(2));
+    let summary = world.apply(&manifests).await;
+    assert_eq!((summary.status, summary.left.len(), world.data("a")), (Status::Failed, 1, json!({"k": "v"})));
+    assert_eq!(summary.left[0].group, "after deployment");
+    let summary = world.apply(&manifests).await;
+    assert_eq!((summary.status, world.data("a")), (Status::Done, json!({"k": "v", "patched": "1"})));
+}
+
+fn forbidden() -> Fault {
+    Fault::refuse(http::StatusCode::FORBIDDEN, "Forbidden", "not today")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_is_patched_before_anything_goes() {
+    let world = World::new();
+    world
+        .apply(&[("a {k: v}", nothing()), ("b {k: v}", before(json!({"metadata": {"annotations": {"go": "yes"}}})))])
+        .await;
+    world.patch("b", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    let summary = world.delete().await;
+    assert_eq!((summary.status, summary.gone), (Status::TimedOut, 1));
+    assert_eq!(world.config_map("b").unwrap()["metadata"]["annotations"]["go"], "yes");
+    let writes = world.writes();
+    let at = |request: &str| writes.iter().rposition(|write| write == request).unwrap();
+    assert!(at("patch configmaps/default/b") < at("delete configmaps/default/a"), "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_where_a_patch_before_is_refused() {
+    let world = World::new();
+    world.apply(&[("a {k: v}", nothing()), ("b {k: v}", before(json!({"data": {"go": "yes"}})))]).await;
+    let patches = Requests::of(CLIENT).verb(Verb::Patch).resource("", "configmaps");
+    world.target.faults().inject(forbidden().on(patches));
+    let summary = world.delete().await;
+    assert_eq!((summary.status, summary.gone, world.has_record()), (Status::Failed, 0, true));
+    assert!(world.config_map("a").is_some() && world.config_map("b").is_some());
+    let left: Vec<_> = summary.left.iter().map(|left| (left.object.name.as_str(), &left.blockers[0])).collect();
+    assert!(
+        matches!(left[..], [("b", Blocker::Refused { .. }), ("a", Blocker::NotStarted)]),
+        "each object is listed once: {left:?}"
+    );
+    world.target.faults().clear();
+    assert_eq!(world.delete().await.status, Status::Done);
+    assert!(world.config_map("b").is_none() && !world.has_record());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_gone_or_another_one_by_now_is_not_patched() {
+    let world = World::new();
+    let go = || before(json!({"data": {"go": "yes"}}));
+    world.apply(&[("gone {k: v}", go()), ("other {k: v}", go())]).await;
+    let prepared = billhook_engine::prepare_delete(&world.clusters, delete_input(|_| {})).await.unwrap();
+    for name in ["gone", "other"] {
+        world.admin().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    world.given("other", json!({"theirs": "yes"})).await;
+    let summary = billhook_engine::delete(&world.clusters, prepared, &world.options()).await.unwrap();
+    assert_eq!((summary.status, world.data("other")), (Status::Done, json!({"theirs": "yes"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immutable_object_is_not_written_and_its_manifest_not_taken_for_applied() {
+    let world = World::new();
+    let immutable = || policy(ManifestPolicy::Immutable);
+    world.apply(&[("a {rev: '1'}", immutable())]).await;
+    let summary = world.apply(&[("a {rev: '2'}", immutable())]).await;
+    assert_eq!((summary.unchanged, world.data("a")), (1, json!({"rev": "1"})));
+    world.apply(&[("a {rev: '2'}", nothing())]).await;
+    assert_eq!(world.data("a"), json!({"rev": "2"}));
+    assert_eq!(world.delete().await.gone, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immutable_object_of_nobody_is_taken_up_as_it_is() {
+    let world = World::new();
+    let uid = world.given("a", json!({"rev": "0"})).await;
+    world.apply(&[("a {rev: '1'}", policy(ManifestPolicy::Immutable))]).await;
+    assert_eq!((world.data("a"), world.writes()), (json!({"rev": "0"}), Vec::<String>::new()));
+    assert_eq!(world.entry("a").await.unwrap().uid, Some(uid));
+    assert_eq!((world.delete().await.gone, world.config_map("a")), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_manages_is_left_to_them() {
+    let world = World::new();
+    world.given("theirs", json!({"rev": "0"})).await;
+    let fallback = || policy(ManifestPolicy::Fallback);
+    let summary = world.apply(&[("theirs {rev: '1'}", fallback()), ("new {rev: '1'}", fallback())]).await;
+    assert_eq!((summary.status, summary.applied, world.data("theirs")), (Status::Done, 1, json!({"rev": "0"})));
+    assert_eq!((world.entry("theirs").await, world.entry("new").await.is_some()), (None, true));
+    assert_eq!(world.apply(&[("theirs {rev: '1'}", fallback()), ("new {rev: '2'}", fallback())]).await.applied, 1);
+    assert_eq!((world.delete().await.gone, world.data("theirs")), (1, json!({"rev": "0"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_kept_outlasts_updates_and_the_deletion_of_all() {
+    let world = World::new();
+    let all: Members = Members::Resources(vec![billhook_policy::ResourceSelector {
+        api_version: ApiVersion::parse("v1").unwrap(),
+        kind: "configmaps".into(),
+        names: Vec::new(),
+        namespaces: vec!["default".into()],
+        label_selector: Default::default(),
+        all: true,
+    }]);
+    let group = DeletionGroup::new("all", all);
+    let groups = Policy { deletion: vec![group.clone()], during_update: vec![group], deployment: Vec::new() };
+    let input = |input: &mut ApplyInput| input.policy = Some(groups);
+    let v1 = [("kept {rev: '1'}", policy(ManifestPolicy::Keep)), ("b {rev: '1'}", nothing())];
+    world.apply_with(&v1, input).await.unwrap();
+    world.apply(&[("b {rev: '1'}", nothing())]).await;
+    assert!(world.entry("kept").await.is_some_and(|entry| entry.keep && entry.obsolete));
+    let summary = world.delete().await;
+    assert_eq!((summary.status, world.data("kept"), world.data("b")), (Status::Done, json!({"rev": "1"}), Value::Null));
+    assert_eq!(summary.uncovered[0].reason, "its policy is keep");
+    assert!(!world.has_record());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_deployer_left_is_recorded_before_it_is_deleted() {
+    let world = World::new();
+    let uid = world.given("old", json!({"rev": "0"})).await;
+    let old = || vec![Inherited { before_delete: Some(json!({"data": {"go": "yes"}})), ..inherited("old", &uid) }];
+    let deletions = Requests::of(CLIENT).verb(Verb::Delete).resource("", "configmaps");
+    world.target.faults().inject(forbidden().on(deletions));
+    let summary = world.delete_with(|input| input.inherited = old()).await.unwrap();
+    assert_eq!((summary.status, world.data("old")), (Status::Failed, json!({"rev": "0", "go": "yes"})));
+    assert_eq!(world.entry("old").await.unwrap().uid, Some(uid));
+    world.target.faults().clear();
+    // From now on the record counts.
+    assert_eq!(world.delete().await.gone, 1);
+    assert!(world.config_map("old").is_none() && !world.has_record());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_deployer_left_is_updated_and_pruned() {
+    let world = World::new();
+    let (old, stays) = (world.given("old", json!({})).await, world.given("stays", json!({"rev": "0"})).await);
+    let left = || vec![inherited("old", &old), inherited("stays", &stays)];
+    let edit = |input: &mut ApplyInput| (input.adopt, input.inherited) = (false, left());
+    let summary = world.apply_with(&[("stays {more: '1'}", nothing())], edit).await.unwrap();
+    assert_eq!((summary.status, summary.applied, summary.gone), (Status::Done, 1, 1));
+    assert_eq!((world.config_map("old"), world.data("stays")), (None, json!({"more": "1", "rev": "0"})));
+    // What is inherited counts only where there is no record yet.
+    world.given("old", json!({})).await;
+    world.apply_with(&[("stays {more: '1'}", nothing())], edit).await.unwrap();
+    assert!(world.config_map("old").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_without_a_record_is_an_error_only_where_one_is_required() {
+    let world = World::new();
+    let refused = world.delete_with(|input| input.require_record = true).await;
+    assert!(matches!(refused, Err(OperationError::NoRelease(_))));
+    let summary = world.delete().await;
+    assert_eq!((summary.status, summary.gone, world.has_record()), (Status::Done, 0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_before_creation_are_there_from_the_first_moment_by_every_strategy() {
+    for strategy in [UpdateStrategy::ServerSide, UpdateStrategy::Update, UpdateStrategy::Merge] {
+        let world = World::new();
+        let annotate_before_create = BTreeMap::from([("a.example/b".to_owned(), "c".to_owned())]);
+        let directives = Directives { annotate_before_create, ..nothing() };
+        let summary = world.apply_with(&[("a {k: v}", directives)], |input| input.strategy = strategy).await.unwrap();
+        assert_eq!(summary.applied, 1);
+        assert_eq!(world.writes().len(), 1, "{strategy:?}");
+        let object = world.config_map("a").unwrap();
+        assert_eq!(object["metadata"]["annotations"]["a.example/b"], "c", "{strategy:?}");
+        assert!(object["metadata"]["labels"].get(wellknown::RELEASE_LABEL).is_some());
+    }
+}

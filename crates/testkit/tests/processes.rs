@@ -1,0 +1,33 @@
+//! The controller as a process of its own, against a real control plane: killed at random moments, and frozen while
+//! another replica takes over.
+//!
+//! This program is the controller, too: it starts itself again. What is random follows `BILLHOOK_SEED`.
+
+#[path = "processes/controller.rs"]
+mod controller;
+#[path = "processes/frozen.rs"]
+mod frozen;
+#[path = "processes/killed.rs"]
+mod killed;
+#[path = "processes/world.rs"]
+mod world;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() {
+    if let Some(arguments) = controller::arguments() {
+        std::process::exit(controller::run(arguments));
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    let trials = vec![
+        Trial::test("killed_at_random_moments_it_comes_to_the_same_end", || block_on(killed::test())),
+        Trial::test("a_frozen_leader_does_nothing_once_another_leads", || block_on(frozen::test())),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn block_on(test: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(test).map_err(|error| format!("{error:?}").into())
+}

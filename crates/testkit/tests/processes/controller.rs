@@ -1,0 +1,87 @@
+//! The controller, in a process that a test starts and ends.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    io::Write as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use billhook::{Cluster, World};
+
+/// The variable that makes this program a controller: its arguments, separated by newlines.
+const ARGUMENTS: &str = "BILLHOOK_TEST_CONTROLLER";
+
+/// The arguments of the controller that this process is to be; none in the test itself.
+pub fn arguments() -> Option<Vec<OsString>> {
+    let arguments = std::env::var(ARGUMENTS).ok()?;
+    Some(arguments.lines().map(OsString::from).collect())
+}
+
+/// Is the controller.
+pub fn run(arguments: Vec<OsString>) -> i32 {
+    let (_interrupt, interrupts) = tokio::sync::mpsc::channel(1);
+    let world = World {
+        args: arguments,
+        env: std::env::vars().collect::<BTreeMap<_, _>>(),
+        directory: std::env::current_dir().unwrap_or_default(),
+        stdin: Box::new(std::io::empty()),
+        stdin_terminal: false,
+        stdout: Box::new(std::io::stdout()),
+        stdout_terminal: false,
+        stderr: Box::new(std::io::stderr()),
+        stderr_terminal: false,
+        interrupts,
+        connect: Arc::new(Cluster::connect),
+    };
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => i32::from(runtime.block_on(billhook::run(world))),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            1
+        }
+    }
+}
+
+/// A running controller, killed when it is dropped.
+pub struct Controller(Child);
+
+impl Controller {
+    /// Starts one.
+    pub fn start(kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        let arguments = ["billhook", "controller", "--mode", "standalone"].iter().chain(flags);
+        let arguments: Vec<&str> = arguments.copied().collect();
+        let child = Command::new(std::env::current_exe()?)
+            .env(ARGUMENTS, arguments.join("\n"))
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .spawn();
+        Ok(Self(child.context("start a controller")?))
+    }
+
+    /// Freezes it: SIGSTOP.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::STOP)
+    }
+
+    /// Lets it go on: SIGCONT.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::CONT)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw).context("a process id")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+}
+
+impl Drop for Controller {
+    /// SIGKILL.
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
