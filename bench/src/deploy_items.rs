@@ -196,7 +196,15 @@ struct Running(Child);
 impl Running {
     fn start(program: &Path, kubeconfig: &Path) -> Result<Self> {
         let child = Command::new(program)
-            .args(["controller", "--mode", "standalone", "-n", NAMESPACE, "--identity", "bench"])
+            .args([
+                "controller",
+                "--mode",
+                "standalone",
+                "--leader-election-namespace",
+                NAMESPACE,
+                "--identity",
+                "bench",
+            ])
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .spawn();

@@ -6,7 +6,7 @@ use billhook_cluster::LeaseOptions;
 use billhook_deployer::{
     Controller as Deployer, ControllerError, ControllerOptions, Metrics, Mode, Shard, router, serve,
 };
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -27,16 +27,7 @@ pub(crate) struct Controller {
     /// The part of the items that this controller reconciles, such as 0/3
     #[arg(long, value_name = "INDEX/COUNT", default_value = "0/1", hide_default_value = true)]
     shard: Shard,
-    /// Work only as the one of several replicas that holds the Lease [default: true]
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
-    #[arg(
-        default_value = "true",
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
-    leader_elect: bool,
-    /// The namespace of the Lease [default: the current one]
+    /// Work only as the one of several replicas that holds a Lease in this namespace [default: always work]
     #[arg(long, value_name = "NAMESPACE")]
     leader_election_namespace: Option<String>,
     /// What this replica is called in Leases and in the status of items [default: the host's name]
@@ -49,15 +40,15 @@ pub(crate) struct Controller {
 
 const EXAMPLES: &str = "\
 Examples:
-  billhook controller --leader-elect=false            on its own, from a terminal
-  billhook controller --mode landscaper --listen 0.0.0.0:8080
-                                                      in place of Landscaper's two deployers
-  billhook controller --shard 1/3                     one of three that share the items";
+  billhook controller                      on its own, from a terminal
+  billhook controller --mode landscaper --listen 0.0.0.0:8080 --leader-election-namespace billhook-system
+                                           in place of Landscaper's two deployers, as one of several replicas
+  billhook controller --shard 1/3          one of three that share the items";
 
 /// What starts the work on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum WorkMode {
-    /// Landscaper's jobs where Landscaper runs, else the items themselves
+    /// Landscaper's jobs for items that belong to an Execution, else the items themselves
     Auto,
     /// The jobs that Landscaper sets in the status of items
     Landscaper,
@@ -74,9 +65,8 @@ pub(crate) async fn run(
     let connection = session.connection().await?;
     let identity = args.identity.unwrap_or_else(|| host(session));
     let metrics = Metrics::new();
-    let namespace = args.leader_election_namespace.unwrap_or_else(|| connection.namespace.clone());
     let name = format!("billhook-controller{}", args.shard.suffix());
-    let lease = args.leader_elect.then(|| LeaseOptions::new(namespace, name, identity.as_str()));
+    let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
     let options = ControllerOptions {
         mode: match args.mode {
             WorkMode::Auto => Mode::Auto,

@@ -47,7 +47,7 @@ pub async fn test() -> Result<()> {
 
 /// Runs the controller again and again, killed after a random number of changes, then undisturbed until all is done.
 async fn disturbed(world: &World, random: &mut Random, kills: usize) -> Result<usize> {
-    let flags = ["--leader-elect=false", "--watch-namespace", NAMESPACE];
+    let flags = ["--watch-namespace", NAMESPACE];
     let mut killed = 0;
     while killed < kills && !world.all_succeeded().await? {
         let mut changes = world.changes().await?;
