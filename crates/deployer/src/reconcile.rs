@@ -18,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{DeployItem, ErrorCode, Phase},
+    api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
     controller::Shared,
     error::ItemFailure,
     events::Severity,
@@ -200,7 +200,13 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
     let generation = item.object.metadata.generation.unwrap_or_default();
     let goes_on = cause == Cause::Unfinished && item.status.phase == Some(phase);
     if !goes_on {
-        item.update(|status| status.begin(phase, generation, &deployer, now)).await?;
+        let message = if phase == Phase::Deleting { "the deletion is planned" } else { "the deployment is planned" };
+        let report = Report { running: true, reason: "Preparing", message: message.to_owned() };
+        let change = |status: &mut DeployItemStatus| {
+            status.begin(phase, generation, &deployer, now);
+            status.report(&report, now);
+        };
+        item.update(change).await?;
     }
     Ok(())
 }

@@ -41,8 +41,8 @@ pub(crate) struct Controller {
 const EXAMPLES: &str = "\
 Examples:
   billhook controller                      on its own, from a terminal
-  billhook controller --mode landscaper --listen 0.0.0.0:8080 --leader-election-namespace billhook-system
-                                           in place of Landscaper's two deployers, as one of several replicas
+  billhook controller --mode landscaper --leader-election-namespace operators
+                                           in place of Landscaper's two deployers, one of several
   billhook controller --shard 1/3          one of three that share the items";
 
 /// What starts the work on an item.

@@ -8,7 +8,7 @@ use serde_json::Value;
 #[test]
 fn the_chart_and_the_kustomization_deploy_the_same() {
     check("kustomize/base", &["crds.install=false"]);
-    let all = ["namespaces={shop}", "serviceAccountTokens=true", "serviceMonitor.create=true", "target.create=true"];
+    let all = ["namespaces={shop}", "serviceMonitor.create=true", "target.create=true"];
     check("kustomize/example", &[all.as_slice(), &["target.namespace=shop", "crds.install=false"]].concat());
 }
 
