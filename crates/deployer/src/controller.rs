@@ -280,6 +280,10 @@ impl Loop {
                 let state = self.items.entry(key.clone()).or_default();
                 // Another item of the same name begins anew.
                 state.let_go &= state.object.as_ref().is_some_and(|known| known.metadata.uid == item.metadata.uid);
+                if state.object.as_ref().is_none_or(|known| known.metadata.generation != item.metadata.generation) {
+                    // What was wrong with the last version need not be wrong with this one.
+                    state.attempts = 0;
+                }
                 state.object = Some(Arc::from(item));
                 self.consider(&key);
             }

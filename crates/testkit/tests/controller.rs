@@ -27,7 +27,7 @@ const KILLED: [&str; 11] = [
     "di-policy-keep",
     "di-strategy-update",
     "di-annotate-before-delete",
-    "di-exports",
+    "di-exports-read",
     "di-update-custom",
     "di-all-by-kind",
     "di-two-targets",
