@@ -35,6 +35,7 @@ pub(crate) use deploy::{Objects, labelled};
 
 /// How long an item may take where it does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// How the work on an item ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -170,14 +171,13 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         let job = format!("test-{}", now.as_nanosecond());
         item.update(|status| status.job_id = Some(job)).await?;
     }
-    let configuration = configuration(&item.object);
-    let unchanged = !deletion && cause == Cause::Triggered && is_unchanged(item);
-    // A configuration that is wrong touches nothing, and needs no finalizer.
-    let finalizer = !deletion && !unchanged && configuration.is_ok();
-    if unchanged {
+    if !deletion && cause == Cause::Triggered && is_unchanged(item) {
         item.update(|status| status.finish(Phase::Succeeded, now)).await?;
         return Ok(());
     }
+    let configuration = configuration(&item.object);
+    // A configuration that is wrong touches nothing, and needs no finalizer.
+    let finalizer = !deletion && configuration.is_ok();
     begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
     // Only now: an operation that is taken away before the phase says that it is under way would be lost with us.
     item.take_up(finalizer, cause == Cause::Operation).await?;

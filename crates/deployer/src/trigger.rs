@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::{
-    api::{CONTINUOUS_RECONCILE_ACTIVE, DeployItem, FINALIZER, OPERATION, Phase},
+    api::{CONTINUOUS_RECONCILE_ACTIVE, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
     schedule::Schedule,
 };
 
@@ -70,7 +70,8 @@ pub fn annotation<'a>(item: &'a DeployItem, name: &str) -> Option<&'a str> {
 
 /// Decides. `schedule` is that of `continuousReconcile`.
 pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now: Timestamp) -> Due {
-    let status = item.status.clone().unwrap_or_default();
+    let none = DeployItemStatus::default();
+    let status = item.status.as_ref().unwrap_or(&none);
     let finished = status.phase.is_none_or(Phase::is_final);
     let operation = operation(item);
     if operation == Some(Operation::Interrupt) {

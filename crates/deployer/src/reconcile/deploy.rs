@@ -51,7 +51,7 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     }
     let now = item.now();
     item.status.waits(now);
-    let exported = check_and_export(item, &configuration, &clusters, halt).await?;
+    let exported = check_and_export(item, &configuration, &target, &clusters, halt).await?;
     if !exported.is_empty() {
         item.status.export_ref = Some(export(item, exported).await?);
     }
@@ -70,6 +70,7 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
 async fn check_and_export(
     item: &mut Item,
     configuration: &ProviderConfiguration,
+    target: &OpenTarget,
     clusters: &Clusters,
     halt: &Halt,
 ) -> Result<Map<String, Value>, Stop> {
@@ -81,7 +82,8 @@ async fn check_and_export(
     if checks.is_empty() && exports.is_empty() && deprecated.is_empty() {
         return Ok(Map::new());
     }
-    let catalogs = catalogs(clusters).await?;
+    // Kinds that it lacks, those of other targets among them, are looked for where they are needed.
+    let catalogs = Catalogs::own(target.catalog(AGE).await?.as_ref().clone());
     let (deadline, stop) = (item.deadline, &halt.token);
     // What it waits for is said by the error at the latest.
     readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| tracing::info!("{reason}"))
@@ -93,15 +95,6 @@ async fn check_and_export(
         exports::merge(&mut exported, more);
     }
     Ok(exported)
-}
-
-/// The kinds of the item's clusters, as they are after the deployment.
-async fn catalogs(clusters: &Clusters) -> Result<Catalogs, ItemFailure> {
-    let mut catalogs = Catalogs::own(clusters.own.catalog().await?);
-    for (name, cluster) in &clusters.targets {
-        catalogs.0.insert(Some(name.clone()), cluster.catalog().await?);
-    }
-    Ok(catalogs)
 }
 
 /// The objects of the manifest deployer and of charts that are only rendered.
