@@ -13,7 +13,11 @@ use std::{
 use billhook_cluster::{Cluster, Error, Fence, LeaseOptions, ObjectChange};
 use billhook_plan::{Query, Resource, Select};
 use billhook_policy::parse_configuration;
-use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{BoxStream, FuturesUnordered},
+};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio_util::{
@@ -22,7 +26,7 @@ use tokio_util::{
 };
 
 use crate::{
-    api::{DeployItem, DeployerInformation, Target},
+    api::{DeployItem, DeployerInformation, Phase, Target},
     events::Recorder,
     item::deploy_items,
     metrics::Metrics,
@@ -31,6 +35,7 @@ use crate::{
     schedule::Schedule,
     serve::Probes,
     shard::Shard,
+    slots::{Slot, Slots, hold},
     target::{Connect, Targets, targets},
     trigger::{self, Due, Operation, Trigger},
 };
@@ -175,6 +180,9 @@ impl Controller {
         }
         // Aborted tasks leave what they have requested to the record.
         loop_.tasks.shutdown().await;
+        for state in loop_.items.values() {
+            loop_.shared.metrics.phase_changed(phase(state), None);
+        }
     }
 }
 
@@ -191,6 +199,8 @@ struct State {
     written: Option<String>,
     /// Our finalizer was taken off it: it only has to go.
     let_go: bool,
+    /// Whether it waits for a slot.
+    queued: bool,
     /// When it is looked at again.
     delay: Option<delay_queue::Key>,
     /// How often it was tried in a row.
@@ -208,6 +218,9 @@ struct Loop {
     shared: Arc<Shared>,
     items: HashMap<Key, State>,
     delays: DelayQueue<Key>,
+    /// The items that are due, until they have a slot.
+    queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
+    slots: Slots,
     tasks: JoinSet<(Key, Ended)>,
     changes: BoxStream<'static, Seen>,
 }
@@ -245,7 +258,15 @@ impl Loop {
             [targets.boxed(), items.boxed()]
         });
         let changes = futures::stream::select_all(watches).boxed();
-        Self { shared, items: HashMap::new(), delays: DelayQueue::new(), tasks: JoinSet::new(), changes }
+        Self {
+            shared,
+            items: HashMap::new(),
+            delays: DelayQueue::new(),
+            queue: FuturesUnordered::new(),
+            slots: Slots::default(),
+            tasks: JoinSet::new(),
+            changes,
+        }
     }
 
     async fn run(&mut self) {
@@ -262,11 +283,17 @@ impl Loop {
                     if let Some(state) = self.items.get_mut(&key) {
                         state.delay = None;
                     }
-                    self.consider(&key);
+                    self.consider(&key, None);
+                }
+                Some((key, slot)) = self.queue.next() => {
+                    if let Some(state) = self.items.get_mut(&key) {
+                        state.queued = false;
+                    }
+                    self.consider(&key, slot);
                 }
                 else => return,
             }
-            self.shared.metrics.set_queue_depth(self.delays.len());
+            self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
         }
     }
 
@@ -284,11 +311,14 @@ impl Loop {
                     // What was wrong with the last version need not be wrong with this one.
                     state.attempts = 0;
                 }
+                let before = phase(state);
                 state.object = Some(Arc::from(item));
-                self.consider(&key);
+                self.shared.metrics.phase_changed(before, phase(state));
+                self.consider(&key, None);
             }
             Seen::ItemGone(key) => {
                 let Some(state) = self.items.get_mut(&key) else { return };
+                self.shared.metrics.phase_changed(phase(state), None);
                 state.object = None;
                 if let Some(running) = &state.running {
                     running.halt.token.cancel();
@@ -301,8 +331,8 @@ impl Loop {
         }
     }
 
-    /// Looks at an item: starts what is due, stops what is no longer wanted.
-    fn consider(&mut self, key: &Key) {
+    /// Looks at an item: starts what is due as soon as there is a slot for it, stops what is no longer wanted.
+    fn consider(&mut self, key: &Key, slot: Option<Slot>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
         if state.let_go || state.written.as_deref().is_some_and(|written| is_older(&object, written)) {
@@ -334,11 +364,19 @@ impl Loop {
             }
             // It is being waited for.
             _ if state.delay.is_some() && state.attempts > 0 => {}
-            due => self.start(key, object, due),
+            // It asks for nothing but a word in the status.
+            Due::Interrupt => self.start(key, object, Due::Interrupt, None),
+            due if slot.is_some() => self.start(key, object, due, slot),
+            _ if state.queued => {}
+            _ => {
+                state.queued = true;
+                let (key, slot) = (key.clone(), self.slots.acquire(&object));
+                self.queue.push(slot.map(|slot| (key, slot)).boxed());
+            }
         }
     }
 
-    fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due) {
+    fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
         self.later(key, None);
         let Some(state) = self.items.get_mut(key) else { return };
         let halt = Halt::default();
@@ -346,7 +384,7 @@ impl Loop {
         state.running = Some(Running { halt: halt.clone(), generation: object.metadata.generation, deletion });
         let work = reconcile::work(Arc::clone(&self.shared), object, due, halt).boxed();
         let key = key.clone();
-        self.tasks.spawn(async move { (key, work.await) });
+        self.tasks.spawn(async move { (key, hold(slot, work).await) });
     }
 
     fn ended(&mut self, key: &Key, ended: Ended) {
@@ -371,7 +409,7 @@ impl Loop {
             self.later(key, Some(pause));
         } else {
             state.attempts = 0;
-            self.consider(key);
+            self.consider(key, None);
         }
     }
 
@@ -388,6 +426,11 @@ impl Loop {
         self.later(key, None);
         self.items.remove(key);
     }
+}
+
+/// The phase of an item as it was last seen.
+fn phase(state: &State) -> Option<Phase> {
+    state.object.as_ref()?.status.as_ref()?.phase
 }
 
 fn key_of(metadata: &kube::core::ObjectMeta) -> Key {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use billhook_cluster::{Patch, PatchKind};
 use billhook_objects::{GroupKind, ObjectKey};
-use billhook_plan::Resource;
+use billhook_plan::{Operation, Resource};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION},
+    api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
     controller::Shared,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
@@ -47,6 +47,22 @@ impl Item {
             version: None,
             deadline: None,
         }
+    }
+
+    /// Whether no deployer has ever worked on the item.
+    pub(crate) fn is_new(&self) -> bool {
+        self.object.status.as_ref().is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
+    }
+
+    /// Measures how long a part of the work takes: `prepare` until there is a plan, `run` until it is carried out (by the
+    /// engine or by helm), `check` for custom readiness and exports.
+    pub(crate) fn measure(&self, part: &'static str) -> impl FnOnce() + use<> {
+        let operation = match self.status.phase {
+            Some(Phase::Deleting) => Operation::Delete,
+            _ => Operation::Apply,
+        };
+        let (metrics, begun) = (self.shared.metrics.clone(), Instant::now());
+        move || metrics.took(operation, part, begun.elapsed())
     }
 
     /// Who says when there is work on the item.

@@ -21,6 +21,7 @@ mod reconcile;
 mod schedule;
 mod serve;
 mod shard;
+mod slots;
 mod status;
 mod target;
 mod trigger;

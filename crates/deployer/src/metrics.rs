@@ -3,7 +3,7 @@
 //! | metric | type | labels |
 //! |---|---|---|
 //! | `billhook_reconciles_total` | counter | `operation` (`apply`, `delete`), `result` (`done`, `failed`, `timed-out`, `interrupted`) |
-//! | `billhook_reconcile_duration_seconds` | histogram | `operation`, `phase` |
+//! | `billhook_reconcile_duration_seconds` | histogram | `operation`, `phase` (`prepare` until there is a plan, `run` until it is carried out, `check` for custom readiness and exports) |
 //! | `billhook_objects_deleted_total` | counter | |
 //! | `billhook_finalizers_removed_total` | counter | |
 //! | `billhook_objects_waiting` | gauge, of all runs together | `blocker` (`finalizer`, `readiness`, `refused`) |
@@ -121,7 +121,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A part of a reconcile (such as `prepare`, `run` or `export`) took this long.
+    /// A part of a reconcile (`prepare`, `run` or `check`) took this long.
     pub fn took(&self, operation: Operation, phase: &'static str, time: Duration) {
         let labels = [("operation", operation_name(operation)), ("phase", phase)];
         self.inner.durations.get_or_create(&labels).observe(time.as_secs_f64());

@@ -286,6 +286,7 @@ impl Item {
     where
         F: Future<Output = Result<Summary, OperationError>>,
     {
+        let ran = self.measure("run");
         let (sender, receiver) = watch::channel(Progress::default());
         let metrics = self.shared.metrics.clone();
         metrics.follow(receiver.clone());
@@ -304,7 +305,9 @@ impl Item {
             // The status is for people: if it cannot be written now, it will be next time.
             let _written = item.update(|status| status.report(&report, now)).await;
         };
-        judge(progress::while_running(work, reports, write).await?)
+        let outcome = progress::while_running(work, reports, write).await;
+        ran();
+        judge(outcome?)
     }
 }
 

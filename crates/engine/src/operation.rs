@@ -1,6 +1,9 @@
 //! From a release or manifests to a plan, and from a plan to the release's record: what every front end shares.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use billhook_cluster::{ApplyOptions, Cluster, Error};
 use billhook_objects::{
@@ -69,13 +72,16 @@ pub struct DeleteInput {
     /// Whether a release without a record is an error; else what is inherited goes, and what the groups delete as a whole.
     pub require_record: bool,
     /// The kinds of the release's cluster, where they were read already.
-    pub catalog: Option<Catalog>,
+    pub catalog: Option<Arc<Catalog>>,
 }
 
 /// What an apply is to do.
 pub struct ApplyInput {
     /// The release.
     pub release: ReleaseName,
+    /// The release is known to be new: no record is looked for. Should there be one after all, writing the new one is a
+    /// conflict, before anything is touched.
+    pub is_new: bool,
     /// Its objects, as written.
     pub manifests: Vec<Manifest>,
     /// The namespace of objects that name none; without one such an object is an error.
@@ -101,7 +107,7 @@ pub struct ApplyInput {
     /// Notes of earlier stages, such as those on a chart's hooks.
     pub notes: Vec<Note>,
     /// The kinds of the release's cluster, where they were read already.
-    pub catalog: Option<Catalog>,
+    pub catalog: Option<Arc<Catalog>>,
 }
 
 /// What becomes of namespaces that do not exist.
@@ -259,7 +265,10 @@ pub async fn delete(
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
     let catalog = catalog(clusters, input.catalog);
-    let (mut catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &input.release))?;
+    let record = async {
+        if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await }
+    };
+    let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
     let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
     let directives = by_object(input.directives, &manifests);
@@ -372,10 +381,10 @@ impl Clusters {
 }
 
 /// The kinds of the release's own cluster.
-async fn catalog(clusters: &Clusters, known: Option<Catalog>) -> Result<Catalog, Error> {
+async fn catalog(clusters: &Clusters, known: Option<Arc<Catalog>>) -> Result<Arc<Catalog>, Error> {
     match known {
         Some(catalog) => Ok(catalog),
-        None => clusters.own.catalog().await,
+        None => Ok(Arc::new(clusters.own.catalog().await?)),
     }
 }
 
@@ -393,24 +402,24 @@ async fn look(clusters: &Clusters, request: &DeleteRequest<'_>) -> Result<Snapsh
 }
 
 /// The catalogs of the release's own cluster and of those targets that the groups name.
-async fn catalogs(clusters: &Clusters, own: Catalog, groups: &[DeletionGroup]) -> Result<Catalogs, OperationError> {
+async fn catalogs(clusters: &Clusters, own: Arc<Catalog>, groups: &[DeletionGroup]) -> Result<Catalogs, OperationError> {
     let named: BTreeSet<&String> = groups.iter().filter_map(|group| group.target.as_ref()).collect();
     let mut catalogs = BTreeMap::from([(None, own)]);
     for (name, cluster) in clusters.targets.iter().filter(|(name, _)| named.contains(name)) {
-        catalogs.insert(Some(name.clone()), cluster.catalog().await?);
+        catalogs.insert(Some(name.clone()), Arc::new(cluster.catalog().await?));
     }
     Ok(Catalogs(catalogs))
 }
 
 /// The kinds that the manifests' own CRDs define: known from now on, and those the cluster does not serve yet.
-fn add_defined_kinds(catalog: &mut Catalog, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
+fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
     let definitions = manifests.iter().filter(|manifest| manifest.key.kind == wellknown::crd());
     let mut not_served = BTreeSet::new();
     for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
         if catalog.get(&defined.kind).is_none() {
             not_served.insert(defined.kind.clone());
         }
-        catalog.insert_missing(defined);
+        Arc::make_mut(catalog).insert_missing(defined);
     }
     not_served
 }

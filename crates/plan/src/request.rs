@@ -1,6 +1,9 @@
 //! What a plan is asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, Scope, Uid};
 use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
@@ -57,20 +60,21 @@ impl Wanted {
 
 /// The kinds of each cluster: `None` is the release's own, `Some(name)` a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Catalogs(pub BTreeMap<Option<String>, Catalog>);
+pub struct Catalogs(pub BTreeMap<Option<String>, Arc<Catalog>>);
 
 impl Catalogs {
     /// The catalogs of a call that knows no targets.
-    pub fn own(catalog: Catalog) -> Self {
-        Self(BTreeMap::from([(None, catalog)]))
+    pub fn own(catalog: impl Into<Arc<Catalog>>) -> Self {
+        Self(BTreeMap::from([(None, catalog.into())]))
     }
 
     /// The catalog of a cluster, if the caller gave it.
     pub fn get(&self, cluster: Option<&str>) -> Option<&Catalog> {
-        match cluster {
+        let found = match cluster {
             None => self.0.get(&None),
             Some(name) => self.0.iter().find(|(known, _)| known.as_deref() == Some(name)).map(|(_, catalog)| catalog),
-        }
+        };
+        found.map(Arc::as_ref)
     }
 
     /// The catalog of a cluster; its absence is a problem that says what to do.

@@ -86,6 +86,7 @@ impl World {
             prune: true,
             wait: Wait::Workloads,
             namespace: Some("default".to_owned()),
+            is_new: false,
             missing_namespaces: MissingNamespaces::Refuse,
             propagation: Propagation::Background,
             notes: Vec::new(),

@@ -121,10 +121,11 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
         adopt: what.adopt,
         prune: what.prune,
         wait: if waits { Wait::All } else { Wait::Nothing },
+        is_new: false,
         missing_namespaces: if what.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
         propagation: Propagation::from(what.cascade),
         notes,
-        catalog,
+        catalog: catalog.map(Into::into),
     };
     let prepared = billhook_engine::prepare_apply(&clusters, apply).await?;
     Ok(Planned { prepared, clusters, item_timeout: input.timeout })

@@ -81,8 +81,11 @@ impl Token {
 }
 
 pub(super) fn encode(what: &str, secret: &NewSecret<'_>) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(secret)
-        .map_err(|source| Error::new(what, ErrorKind::Other).because("packing failed").with_source(source))
+    serde_json::to_vec(secret).map_err(|source| unpacked(what, source))
+}
+
+pub(super) fn unpacked(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(what, ErrorKind::Other).because("packing failed").with_source(source)
 }
 
 pub(super) fn info(meta: SecretMeta) -> Option<ReleaseInfo> {

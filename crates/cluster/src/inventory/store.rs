@@ -16,7 +16,7 @@ use super::{
     ReleaseInfo, Stored, Token,
     format::{self, Head, LIMIT, Place, Unreadable},
     secret::{
-        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets,
+        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets, unpacked,
     },
 };
 use crate::{
@@ -160,12 +160,9 @@ impl InventoryStore {
     ) -> Result<Token, Error> {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
-        let packed = |bytes: std::io::Result<Vec<u8>>| {
-            bytes.map_err(|source| Error::new(&what, ErrorKind::Other).because("packing failed").with_source(source))
-        };
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
-        let index = packed(format::write_index(&inventory.entries))?;
-        let new_manifests = manifests.map(format::write_manifests).map(packed).transpose()?;
+        let index = format::write_index(&inventory.entries).map_err(|source| unpacked(&what, source))?;
+        let new_manifests = manifests.map(format::write_manifests).transpose().map_err(|source| unpacked(&what, source))?;
         let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
 
         // What stays in the head, and what goes into parts of its own.
@@ -198,7 +195,19 @@ impl InventoryStore {
         };
 
         let wrote_parts = !parts.is_empty();
-        let writes = parts.into_iter().map(|(name, piece, chunk)| self.write_part(&what, &release, name, piece, chunk));
+        let token = match token {
+            None if wrote_parts => Some(self.begin(&what, inventory).await?),
+            token => token,
+        };
+        let owner = token.as_ref().map(|token| token.uid.clone());
+        let writes = parts.into_iter().map(|(name, piece, chunk)| {
+            let labels = json!({ RELEASE: release.name(), PART: piece });
+            let owner = json!([{
+                "apiVersion": "v1", "kind": "Secret", "name": format::head_name(&release), "uid": owner,
+            }]);
+            let metadata = json!({ "name": name, "labels": labels, "ownerReferences": owner });
+            self.write_part(&what, &release, metadata, chunk)
+        });
         // The closure must not live across an await: the compiler cannot see then that the future may change threads.
         let writes: Vec<_> = writes.collect();
         stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
@@ -209,20 +218,29 @@ impl InventoryStore {
         Ok(new)
     }
 
+    /// Begins a record that needs parts with an empty head: they are owned by it, so that whatever a crash leaves of them
+    /// goes with it, by the server's garbage collector.
+    async fn begin(&self, what: &str, inventory: &Inventory) -> Result<Token, Error> {
+        let empty = Inventory { entries: BTreeMap::new(), ..inventory.clone() };
+        let index = format::write_index(&empty.entries).map_err(|source| unpacked(what, source))?;
+        let head = Head::of(&empty, empty.revision, Place::Here(index.len()), None);
+        let data = BTreeMap::from([("index", Some(ByteString(index)))]);
+        self.write_head(what, &empty.release, None, head, data).await
+    }
+
     /// Writes a part. Its name says its content: one that is there already is the same.
     async fn write_part(
         &self,
         what: &str,
         release: &ReleaseName,
-        name: String,
-        piece: &str,
+        metadata: Value,
         chunk: Vec<u8>,
     ) -> Result<(), Error> {
         let secret = NewSecret {
             api_version: "v1",
             kind: "Secret",
             kind_of_secret: TYPE,
-            metadata: json!({ "name": name, "labels": { RELEASE: release.name(), PART: piece } }),
+            metadata,
             data: BTreeMap::from([("data", Some(ByteString(chunk)))]),
         };
         match self.create(what, release, &secret).await {
@@ -249,8 +267,7 @@ impl InventoryStore {
         head: Head,
         mut data: BTreeMap<&'static str, Option<ByteString>>,
     ) -> Result<Token, Error> {
-        let json = serde_json::to_vec(&head)
-            .map_err(|source| Error::new(what, ErrorKind::Other).because("packing failed").with_source(source))?;
+        let json = serde_json::to_vec(&head).map_err(|source| unpacked(what, source))?;
         let name = format::head_name(release);
         let mut metadata = json!({
             "name": name,
@@ -326,13 +343,13 @@ impl InventoryStore {
         self.cluster.send(&call).await?.json()
     }
 
-    /// Deletes what the new head does not name any more: what the old one named, and where parts are in play at all
-    /// whatever else a crash has left. What cannot be deleted now is left to the next write.
+    /// Deletes what the new head does not name any more: what the old one named, and where parts were written whatever else
+    /// a crash has left. What cannot be deleted now is left to the next write.
     async fn clean(&self, release: &ReleaseName, old: Option<&Token>, new: &Token, wrote_parts: bool) {
         let keep: BTreeSet<&String> = new.head.parts().collect();
         let mut stale: BTreeSet<String> =
             old.iter().flat_map(|old| old.head.parts()).filter(|name| !keep.contains(name)).cloned().collect();
-        if old.is_none() || wrote_parts {
+        if wrote_parts {
             let before = number(&new.resource_version);
             let left = self.parts(release).await.unwrap_or_default();
             let left = left.into_iter().filter(|(name, version)| !keep.contains(name) && number(version) < before);

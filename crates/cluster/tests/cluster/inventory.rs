@@ -35,6 +35,15 @@ impl Secrets {
         if self.lose == Some(number) { Answer::Reset } else { answer }
     }
 
+    /// What the server's garbage collector does: what is owned by what is gone goes too.
+    fn collect_garbage(&mut self) {
+        let there: Vec<Value> = self.objects.values().map(|object| object["metadata"]["uid"].clone()).collect();
+        self.objects.retain(|_, object| {
+            let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+            owner.is_null() || there.contains(owner)
+        });
+    }
+
     fn carry_out(&mut self, req: &Req) -> Answer {
         let name = req.path.strip_prefix("/api/v1/namespaces/a/secrets").unwrap_or_default().trim_start_matches('/');
         let is_old = |now: &Value, wanted: &Value| {
@@ -149,6 +158,7 @@ async fn a_small_release_is_one_secret_and_one_request_a_write() {
     let store = store.stamped("2026-11-21T03:00:00Z");
     let token = store.save(&mut written, None, Some(&manifests)).await.unwrap();
     let first = cluster.requests().total();
+    assert_eq!(first, 1);
     written.phase = Phase::Deleting;
     written.entries.pop_first();
     let token = store.save(&mut written, Some(token), None).await.unwrap();
@@ -225,6 +235,34 @@ async fn a_crash_at_any_request_leaves_the_old_record_or_the_new_one() {
         let token = store.save(&mut next, Some(stored.token), None).await.unwrap();
         assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, next);
         store.remove(&release(), token).await.unwrap();
+        let left: Vec<String> = secrets.lock().unwrap().objects.keys().cloned().collect();
+        assert!(left.is_empty(), "crash at request {crash}: {left:?}");
+        if used <= crash {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_crash_leaves_of_a_first_write_goes_with_the_record() {
+    for crash in 0.. {
+        let (store, secrets, _, _) = store();
+        secrets.lock().unwrap().fail_from = Some(crash);
+        let first = store.save(&mut inventory(12_000), None, None).await;
+        let used = {
+            let mut secrets = secrets.lock().unwrap();
+            secrets.fail_from = None;
+            secrets.requests
+        };
+        // The next version fits into one Secret.
+        let stored = store.load(&release()).await.unwrap();
+        let objects = stored.as_ref().map_or(0, |stored| stored.inventory.entries.len());
+        assert_eq!(objects, if first.is_ok() { 12_000 } else { 0 }, "crash at request {crash}");
+        let mut next = inventory(10);
+        let token = store.save(&mut next, stored.map(|stored| stored.token), None).await.unwrap();
+        assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, next);
+        store.remove(&release(), token).await.unwrap();
+        secrets.lock().unwrap().collect_garbage();
         let left: Vec<String> = secrets.lock().unwrap().objects.keys().cloned().collect();
         assert!(left.is_empty(), "crash at request {crash}: {left:?}");
         if used <= crash {

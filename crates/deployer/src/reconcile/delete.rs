@@ -29,15 +29,19 @@ pub(super) async fn delete(
     let configuration = configuration?;
     let target = item.target().await?;
     if let Some(helm) = configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
+        let ran = item.measure("run");
         crate::charts::uninstall(item, helm, &target, halt).await?;
+        ran();
         return Ok(item.let_go().await?);
     }
     let clusters = item.clusters(&target, configuration.targets_of_deletion()).await?;
+    let planned = item.measure("prepare");
     let mut prepared = prepare(item, &configuration, &target, &clusters, AGE).await?;
     // A kind that is not served has nothing to delete, so that must not rest on an old list.
     if prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
         prepared = prepare(item, &configuration, &target, &clusters, Duration::ZERO).await?;
     }
+    planned();
     let clusters = &clusters;
     let stay = stay(&prepared.plan.uncovered);
     item.carry_out(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
@@ -76,7 +80,7 @@ async fn prepare(
         namespace: item.namespace.clone(),
         inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
         require_record: false,
-        catalog: Some(catalog.as_ref().clone()),
+        catalog: Some(catalog),
     };
     Ok(billhook_engine::prepare_delete(clusters, input).boxed().await?)
 }

@@ -43,7 +43,9 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     let clusters = item.clusters(&target, configuration.targets_of_deployment()).await?;
     match configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
         Some(helm) => {
+            let ran = item.measure("run");
             let objects = charts::install(item, helm, &target, halt).await?;
+            ran();
             let catalog = target.catalog(AGE).await?;
             item.status.provider_status = Some(charts::provider_status(helm, &objects, &catalog));
         }
@@ -51,7 +53,9 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     }
     let now = item.now();
     item.status.waits(now);
+    let checked = item.measure("check");
     let exported = check_and_export(item, &configuration, &target, &clusters, halt).await?;
+    checked();
     if !exported.is_empty() {
         item.status.export_ref = Some(export(item, exported).await?);
     }
@@ -83,7 +87,7 @@ async fn check_and_export(
         return Ok(Map::new());
     }
     // Kinds that it lacks, those of other targets among them, are looked for where they are needed.
-    let catalogs = Catalogs::own(target.catalog(AGE).await?.as_ref().clone());
+    let catalogs = Catalogs::own(target.catalog(AGE).await?);
     let (deadline, stop) = (item.deadline, &halt.token);
     // What it waits for is said by the error at the latest.
     readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| tracing::info!("{reason}"))
@@ -105,6 +109,7 @@ async fn deploy_objects(
     clusters: &Clusters,
     halt: &Halt,
 ) -> Result<(), Stop> {
+    let planned = item.measure("prepare");
     let prepared = match prepare(item, configuration, target, clusters, AGE).await {
         // The list of kinds may be older than the kind.
         Err(Unprepared::Operation(OperationError::Input(_))) => {
@@ -116,6 +121,7 @@ async fn deploy_objects(
         Provider::Manifest => "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
         Provider::Helm => "helm.deployer.landscaper.gardener.cloud/v1alpha1",
     };
+    planned();
     // What is managed is known whether all goes well or not: it is in the record.
     let status = managed::provider_status(api_version, &item.record_name(), &prepared.manifests, &prepared.directives);
     item.status.provider_status = Some(status);
@@ -168,6 +174,7 @@ async fn prepare(
         managed::inherited(provider_status, &target.cluster, &catalog).await.map_err(OperationError::from)?;
     let input = ApplyInput {
         release: item.release(),
+        is_new: item.is_new(),
         manifests: objects.manifests,
         directives: objects.directives,
         namespace: objects.namespace,
@@ -180,7 +187,7 @@ async fn prepare(
         missing_namespaces: MissingNamespaces::Leave,
         propagation: Propagation::Background,
         notes: Vec::new(),
-        catalog: Some(catalog.as_ref().clone()),
+        catalog: Some(catalog),
     };
     Ok(billhook_engine::prepare_apply(clusters, input).boxed().await?)
 }

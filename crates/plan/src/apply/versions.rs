@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ResourceType};
@@ -27,7 +28,7 @@ pub(super) fn lasting<'a>(request: &ApplyRequest<'a>) -> Cow<'a, Catalogs> {
         }
         let narrowed = ResourceType { versions, ..known.clone() };
         if let Some(catalog) = catalogs.to_mut().0.get_mut(&None) {
-            catalog.insert(narrowed);
+            Arc::make_mut(catalog).insert(narrowed);
         }
     }
     catalogs

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::cluster::*;
 use crate::*;
 
@@ -100,7 +102,7 @@ fn what_could_not_be_listed_is_noted() {
 #[test]
 fn queries_skip_what_cannot_matter() {
     let mut deletion = deletion(&["Namespace/m uid=ns"], &[]);
-    deletion.catalogs.0.get_mut(&None).unwrap().stale.push("b.example/v1".into());
+    Arc::make_mut(deletion.catalogs.0.get_mut(&None).unwrap()).stale.push("b.example/v1".into());
     let plan = deletion.plan(&cluster(&[NAMESPACE])).unwrap();
     let queries: Vec<_> = blast_queries(&plan, &deletion.catalogs).iter().map(Query::describe).collect();
     assert!(queries.contains(&"widgets.a.example in namespace m".to_owned()), "{queries:?}");

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::cluster::*;
 use crate::*;
 
@@ -266,7 +268,7 @@ fn all_mistakes_are_reported_at_once() {
 #[test]
 fn a_target_is_another_cluster() {
     let mut deletion = deletion(&["ConfigMap/a/x uid=1"], &["v1 cm all | target=edge", "namespaced"]);
-    deletion.catalogs.0.insert(Some("edge".into()), catalog());
+    deletion.catalogs.0.insert(Some("edge".into()), catalog().into());
     let mut live = cluster(&["ConfigMap/a/x uid=1 ours"]);
     live.add(Some("edge"), "ConfigMap/b/y");
     let plan = deletion.plan(&live).unwrap();
@@ -300,7 +302,7 @@ fn what_cannot_be_seen_is_not_forgotten() {
 #[test]
 fn an_api_that_does_not_answer_is_not_gone() {
     let mut dead = deletion(&["Metric.m.example/a/x uid=1"], &[]);
-    let catalog = dead.catalogs.0.get_mut(&None).unwrap();
+    let catalog = Arc::make_mut(dead.catalogs.0.get_mut(&None).unwrap());
     catalog.stale.push("m.example/v1".into());
     let problem = ["look for Metric.m.example: the API m.example/v1 does not answer"];
     fails(&dead, &Cluster::default(), PlanErrorKind::Unreadable, &problem);
@@ -315,7 +317,7 @@ fn an_api_that_does_not_answer_is_not_gone() {
 #[test]
 fn a_dead_api_holds_every_namespace() {
     let mut deletion = deletion(&["Namespace/b uid=1", "APIService/v1.m.example uid=2"], &["v1 ns", "cluster"]);
-    deletion.catalogs.0.get_mut(&None).unwrap().stale.push("m.example/v1".into());
+    Arc::make_mut(deletion.catalogs.0.get_mut(&None).unwrap()).stale.push("m.example/v1".into());
     let live = cluster(&["Namespace/b uid=1 ours", "APIService/v1.m.example uid=2 ours"]);
     let holds = "aggregated APIs do not answer, and no Namespace goes as long as they do not: m.example/v1";
     assert_eq!(notes(&deletion.plan(&live).unwrap()), [format!("warning dead-api-service: {holds}")]);
