@@ -138,7 +138,7 @@ impl From<OperationError> for CommandError {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Input(problems) => said(Exit::Input, problems),
-            OperationError::Refused(problems) => said(Exit::Refused, problems),
+            OperationError::Refused(problems) | OperationError::Busy(problems) => said(Exit::Refused, problems),
             OperationError::Unreadable(problems) => said(Exit::Failed, problems),
             OperationError::NoRelease(release) => {
                 let problem = format!("there is no release {} in namespace {}", release.name(), release.namespace());

@@ -77,6 +77,9 @@ impl From<OperationError> for ItemFailure {
         match error {
             OperationError::Input(_) => Self::configuration("InvalidManifests", error.to_string()),
             OperationError::Refused(_) => Self::new("Refused", error.to_string(), ErrorCode::ConfigurationProblem),
+            OperationError::Busy(_) => {
+                Self { passes: true, ..Self::new("Busy", error.to_string(), ErrorCode::InternalProblem) }
+            }
             OperationError::Unreadable(_) => {
                 Self { passes: true, ..Self::new("Unreadable", error.to_string(), ErrorCode::InternalProblem) }
             }

@@ -147,6 +147,9 @@ pub enum OperationError {
     /// A guard refused it; nothing was touched.
     #[error("{}", .0.join("\n"))]
     Refused(Vec<String>),
+    /// Something is being deleted that has to be gone first; nothing was touched.
+    #[error("{}", .0.join("\n"))]
+    Busy(Vec<String>),
     /// The cluster could not be read well enough to be sure; nothing was touched.
     #[error("{}", .0.join("\n"))]
     Unreadable(Vec<String>),
@@ -163,6 +166,7 @@ impl From<PlanError> for OperationError {
         match error.kind {
             PlanErrorKind::Input => Self::Input(error.problems),
             PlanErrorKind::Refused => Self::Refused(error.problems),
+            PlanErrorKind::Busy => Self::Busy(error.problems),
             PlanErrorKind::Unreadable => Self::Unreadable(error.problems),
         }
     }
@@ -265,9 +269,7 @@ pub async fn delete(
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
     let catalog = catalog(clusters, input.catalog);
-    let record = async {
-        if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await }
-    };
+    let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
     let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
@@ -402,7 +404,11 @@ async fn look(clusters: &Clusters, request: &DeleteRequest<'_>) -> Result<Snapsh
 }
 
 /// The catalogs of the release's own cluster and of those targets that the groups name.
-async fn catalogs(clusters: &Clusters, own: Arc<Catalog>, groups: &[DeletionGroup]) -> Result<Catalogs, OperationError> {
+async fn catalogs(
+    clusters: &Clusters,
+    own: Arc<Catalog>,
+    groups: &[DeletionGroup],
+) -> Result<Catalogs, OperationError> {
     let named: BTreeSet<&String> = groups.iter().filter_map(|group| group.target.as_ref()).collect();
     let mut catalogs = BTreeMap::from([(None, own)]);
     for (name, cluster) in clusters.targets.iter().filter(|(name, _)| named.contains(name)) {
@@ -458,7 +464,7 @@ async fn missing_namespaces(
         Some(Listed::Items { items, .. }) => {
             if let Some(leaving) = items.iter().find(|item| item.deleting) {
                 let problem = format!("namespace {} is being deleted: wait until it is gone", leaving.name);
-                return Err(OperationError::Refused(vec![problem]));
+                return Err(OperationError::Busy(vec![problem]));
             }
             Ok(names.into_iter().filter(|name| items.iter().all(|item| item.name != *name)).collect())
         }

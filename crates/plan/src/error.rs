@@ -20,6 +20,8 @@ pub enum PlanErrorKind {
     Unreadable,
     /// A guard refuses (exit 4).
     Refused,
+    /// An object is on its way out; once it is gone, there is a plan (exit 4).
+    Busy,
 }
 
 impl fmt::Display for PlanError {

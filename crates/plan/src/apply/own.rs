@@ -40,8 +40,8 @@ impl Scene<'_> {
             let action = match state {
                 State::Found(seen) => {
                     live.existing.insert(key, seen.object);
-                    let action = self.action(manifest, seen.object, &label).unwrap_or_else(|refusal| {
-                        problems.add(PlanErrorKind::Refused, refusal);
+                    let action = self.action(manifest, seen.object, &label).unwrap_or_else(|(kind, refusal)| {
+                        problems.add(kind, refusal);
                         None
                     });
                     if action.is_none() {
@@ -63,7 +63,12 @@ impl Scene<'_> {
     }
 
     /// What is done with an object that exists; nothing where it is left to somebody else.
-    fn action(&self, manifest: &Manifest, object: &Observed, label: &str) -> Result<Option<ApplyAction>, String> {
+    fn action(
+        &self,
+        manifest: &Manifest,
+        object: &Observed,
+        label: &str,
+    ) -> Result<Option<ApplyAction>, (PlanErrorKind, String)> {
         let key = &manifest.key;
         let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
@@ -73,14 +78,17 @@ impl Scene<'_> {
         if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
             return Ok(None);
         }
+        let refused = |problem| Err((PlanErrorKind::Refused, problem));
         let action = match holder {
             Some(holder) if !ours => {
-                return Err(format!("{key} belongs to release {}", ReleaseName::shown(holder)));
+                return refused(format!("{key} belongs to release {}", ReleaseName::shown(holder)));
             }
             None if !ours && !self.request.adopt => {
-                return Err(format!("{key} exists and belongs to no release; --adopt takes it up"));
+                return refused(format!("{key} exists and belongs to no release; --adopt takes it up"));
             }
-            _ if object.deleting => return Err(format!("{key} is being deleted; wait until it is gone")),
+            _ if object.deleting => {
+                return Err((PlanErrorKind::Busy, format!("{key} is being deleted; wait until it is gone")));
+            }
             _ if directives.policy == ManifestPolicy::Immutable => ApplyAction::Unchanged,
             _ if !ours => ApplyAction::Adopt,
             _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => ApplyAction::Unchanged,

@@ -201,7 +201,11 @@ fn what_happens_to_an_object_that_exists() {
         let found = deployment.plan(&cluster(if live.is_empty() { &[] } else { std::slice::from_ref(&live) }));
         let found = found.map(|plan| nodes(&plan).concat()).map_err(|error| (error.kind, error.problems.concat()));
         let expected = expected.map(|action| format!("namespaced-resources: ConfigMap/a/x({action})"));
-        assert_eq!(found, expected.map_err(|problem| (PlanErrorKind::Refused, problem.to_owned())), "{entry} {live}");
+        let kind = |problem: &str| match problem.contains("is being deleted") {
+            true => PlanErrorKind::Busy,
+            false => PlanErrorKind::Refused,
+        };
+        assert_eq!(found, expected.map_err(|problem| (kind(problem), problem.to_owned())), "{entry} {live}");
     }
 }
 
