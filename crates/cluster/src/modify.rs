@@ -252,6 +252,7 @@ fn seen(live: &Value) -> Option<Applied> {
         resource_version: meta["resourceVersion"].as_str()?.to_owned(),
         created: false,
         deleting: meta.get("deletionTimestamp").is_some(),
+        finalizers: serde_json::from_value(meta["finalizers"].clone()).unwrap_or_default(),
     })
 }
 

@@ -72,6 +72,8 @@ pub struct Applied {
     pub created: bool,
     /// Whether it carries a `deletionTimestamp`: what was applied will go away.
     pub deleting: bool,
+    /// Its finalizers after the write.
+    pub finalizers: Vec<String>,
 }
 
 /// What is decoded of the answer to a write. A `Status` has an empty metadata.
@@ -211,6 +213,7 @@ pub(crate) fn applied(what: &str, reply: &Reply) -> Result<Applied, Error> {
         resource_version,
         created: reply.status == StatusCode::CREATED,
         deleting: metadata.deletion_timestamp.is_some(),
+        finalizers: metadata.finalizers.unwrap_or_default(),
     })
 }
 

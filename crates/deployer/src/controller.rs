@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::AssertUnwindSafe,
     path::PathBuf,
     sync::{
         Arc,
@@ -48,6 +49,8 @@ pub const TYPES: [&str; 2] = ["landscaper.gardener.cloud/kubernetes-manifest", "
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before an item is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest wait for a time that an item names.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// How a controller works.
 #[derive(Clone)]
@@ -137,12 +140,17 @@ impl Controller {
     ///
     /// When the home cluster serves no DeployItems, or the rights to see them are missing.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
-        let catalog = self.home.catalog().await?;
+        self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);
-        if catalog.get(&deploy_items().kind).is_none() {
-            return Err(ControllerError::NoKind);
-        }
+        let mut first = true;
         while !stop.is_cancelled() {
+            if !std::mem::take(&mut first) {
+                // The watches ended, or the Lease was lost. Where the kinds themselves are gone, that is said by ending.
+                tokio::select! {
+                    () = tokio::time::sleep(FIRST_PAUSE) => self.check_kinds().await?,
+                    () = stop.cancelled() => break,
+                }
+            }
             let Some(lease) = &self.options.leader_election else {
                 self.lead(Fence::open(), std::future::pending(), &stop).await;
                 continue;
@@ -162,7 +170,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Works as long as this replica leads.
+    async fn check_kinds(&self) -> Result<(), ControllerError> {
+        let catalog = self.home.catalog().await?;
+        catalog.get(&deploy_items().kind).map(drop).ok_or(ControllerError::NoKind)
+    }
+
+    /// Works as long as this replica leads and both kinds can be watched.
     async fn lead(&self, fence: Fence, lost: impl Future<Output = ()>, stop: &CancellationToken) {
         let home = self.home.fenced(fence.clone());
         let (options, metrics) = (self.options.clone(), self.options.metrics.clone());
@@ -211,6 +224,8 @@ struct Running {
     halt: Halt,
     generation: Option<i64>,
     deletion: bool,
+    /// It is a deletion that leaves the objects where they are.
+    forgets: bool,
 }
 
 /// One period of leading.
@@ -231,6 +246,8 @@ enum Seen {
     ItemGone(Key),
     Target(Box<Target>),
     TargetGone(Key),
+    /// A watch has ended: its kind is not served any more.
+    End,
 }
 
 impl Loop {
@@ -255,7 +272,8 @@ impl Loop {
                 ObjectChange::Present(target) => Seen::Target(Box::new(target)),
                 ObjectChange::Gone(key) => Seen::TargetGone((key.namespace.unwrap_or_default(), key.name)),
             });
-            [targets.boxed(), items.boxed()]
+            let ended = || futures::stream::iter([Seen::End]);
+            [targets.chain(ended()).boxed(), items.chain(ended()).boxed()]
         });
         let changes = futures::stream::select_all(watches).boxed();
         Self {
@@ -272,7 +290,10 @@ impl Loop {
     async fn run(&mut self) {
         loop {
             tokio::select! {
-                Some(seen) = self.changes.next() => self.see(seen),
+                Some(seen) = self.changes.next() => match seen {
+                    Seen::End => return,
+                    seen => self.see(seen),
+                },
                 Some(joined) = self.tasks.join_next() => {
                     if let Ok((key, ended)) = joined {
                         self.ended(&key, ended);
@@ -299,15 +320,20 @@ impl Loop {
 
     fn see(&mut self, seen: Seen) {
         match seen {
-            Seen::Item(item) => {
+            Seen::Item(mut item) => {
                 let key = key_of(&item.metadata);
-                if !TYPES.contains(&item.spec.r#type.as_str()) || !self.shared.options.shard.holds(&key.0, &key.1) {
+                if !self.shared.options.shard.holds(&key.0, &key.1) {
                     return;
                 }
+                if !TYPES.contains(&item.spec.r#type.as_str()) {
+                    // It may have been one of ours.
+                    return self.see(Seen::ItemGone(key));
+                }
+                slim(&mut item);
                 let state = self.items.entry(key.clone()).or_default();
                 // Another item of the same name begins anew.
                 state.let_go &= state.object.as_ref().is_some_and(|known| known.metadata.uid == item.metadata.uid);
-                if state.object.as_ref().is_none_or(|known| known.metadata.generation != item.metadata.generation) {
+                if state.object.as_ref().is_none_or(|known| is_asked_anew(known, &item)) {
                     // What was wrong with the last version need not be wrong with this one.
                     state.attempts = 0;
                 }
@@ -326,8 +352,27 @@ impl Loop {
                     self.forget(&key);
                 }
             }
-            Seen::Target(target) => self.shared.targets.insert(*target),
+            Seen::Target(target) => {
+                let key = key_of(&target.metadata);
+                if self.shared.targets.insert(*target) {
+                    self.begin_anew(&key);
+                }
+            }
             Seen::TargetGone(key) => self.shared.targets.remove(&key.0, &key.1),
+            Seen::End => {}
+        }
+    }
+
+    /// Stops the work on items whose Target has become another one: it begins anew at once.
+    fn begin_anew(&mut self, (namespace, target): &Key) {
+        let on_it = |object: &DeployItem| object.spec.target.as_ref().is_some_and(|named| named.name == *target);
+        for ((of, _), state) in &mut self.items {
+            if of == namespace && state.object.as_deref().is_some_and(on_it) {
+                state.attempts = 0;
+                if let Some(running) = &state.running {
+                    running.halt.token.cancel();
+                }
+            }
         }
     }
 
@@ -344,6 +389,8 @@ impl Loop {
             let deletion = trigger::deleting(&object) && !running.deletion;
             if trigger::operation(&object) == Some(Operation::Interrupt) {
                 running.halt.interrupt();
+            } else if running.deletion && trigger::is_to_forget(&object) && !running.forgets {
+                running.halt.token.cancel();
             } else if (changed || deletion) && trigger == Trigger::Generations {
                 // A new version, or the deletion, does not wait until the old one has succeeded.
                 running.halt.token.cancel();
@@ -362,10 +409,10 @@ impl Loop {
                 let pause = Duration::try_from(time.duration_since(now)).unwrap_or_default();
                 self.later(key, Some(pause));
             }
-            // It is being waited for.
-            _ if state.delay.is_some() && state.attempts > 0 => {}
             // It asks for nothing but a word in the status.
             Due::Interrupt => self.start(key, object, Due::Interrupt, None),
+            // It is being waited for.
+            _ if state.delay.is_some() && state.attempts > 0 => {}
             due if slot.is_some() => self.start(key, object, due, slot),
             _ if state.queued => {}
             _ => {
@@ -381,10 +428,19 @@ impl Loop {
         let Some(state) = self.items.get_mut(key) else { return };
         let halt = Halt::default();
         let deletion = matches!(due, Due::Delete(_));
-        state.running = Some(Running { halt: halt.clone(), generation: object.metadata.generation, deletion });
-        let work = reconcile::work(Arc::clone(&self.shared), object, due, halt).boxed();
+        let forgets = trigger::is_to_forget(&object);
+        let generation = object.metadata.generation;
+        state.running = Some(Running { halt: halt.clone(), generation, deletion, forgets });
+        let work =
+            AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, halt)).catch_unwind().boxed();
         let key = key.clone();
-        self.tasks.spawn(async move { (key, hold(slot, work).await) });
+        self.tasks.spawn(async move {
+            let ended = hold(slot, work).await.unwrap_or_else(|_panic| {
+                tracing::error!(namespace = %key.0, name = %key.1, "a defect of billhook ended the work on this item; it is tried again");
+                Ended::Again(None)
+            });
+            (key, ended)
+        });
     }
 
     fn ended(&mut self, key: &Key, ended: Ended) {
@@ -419,13 +475,30 @@ impl Loop {
         if let Some(delay) = state.delay.take() {
             self.delays.remove(&delay);
         }
-        state.delay = pause.map(|pause| self.delays.insert(key.clone(), pause));
+        // It is looked at again in any case, and far times are more than a timer can hold.
+        state.delay = pause.map(|pause| self.delays.insert(key.clone(), pause.min(LONGEST_WAIT)));
     }
 
     fn forget(&mut self, key: &Key) {
         self.later(key, None);
         self.items.remove(key);
     }
+}
+
+/// Leaves out what nobody reads here and may be as large as the rest.
+fn slim(item: &mut DeployItem) {
+    item.metadata.managed_fields = None;
+    if let Some(annotations) = &mut item.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// Whether an item asks for something that it has not asked for before.
+fn is_asked_anew(known: &DeployItem, item: &DeployItem) -> bool {
+    let job = |item: &DeployItem| item.status.as_ref().and_then(|status| status.job_id.clone());
+    known.metadata.generation != item.metadata.generation
+        || trigger::operation(known) != trigger::operation(item)
+        || job(known) != job(item)
 }
 
 /// The phase of an item as it was last seen.

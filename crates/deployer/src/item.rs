@@ -15,7 +15,7 @@ use crate::{
     error::ItemFailure,
     events::{self, RunEvents, Severity},
     status::status_patch,
-    trigger::{self, Trigger},
+    trigger::Trigger,
 };
 
 /// An item that is worked on.
@@ -23,14 +23,16 @@ pub(crate) struct Item {
     pub shared: Arc<Shared>,
     pub namespace: String,
     pub name: String,
-    /// The object as it was when the work began; its status is `sent`.
+    /// The object as it was when the work began.
     pub object: Arc<DeployItem>,
-    /// The status as the server has it.
-    sent: DeployItemStatus,
+    /// The status as the server has it; none where the object has none yet.
+    sent: Option<DeployItemStatus>,
     /// The status as it is to be.
     pub status: DeployItemStatus,
     /// The version that our last write returned.
     pub version: Option<String>,
+    /// The finalizers that the object had in that version.
+    finalizers: Vec<String>,
     /// When the time of the item is over.
     pub deadline: Option<Instant>,
 }
@@ -41,8 +43,9 @@ impl Item {
             shared,
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
             name: object.metadata.name.clone().unwrap_or_default(),
-            sent: object.status.clone().unwrap_or_default(),
+            sent: object.status.clone(),
             status: object.status.clone().unwrap_or_default(),
+            finalizers: object.metadata.finalizers.clone().unwrap_or_default(),
             object,
             version: None,
             deadline: None,
@@ -84,13 +87,15 @@ impl Item {
         (self.shared.options.now)()
     }
 
-    /// Changes the status and sends what has changed in it; nothing is sent where nothing has.
+    /// Changes the status and sends what has changed in it; nothing is sent where nothing has. A change that cannot be
+    /// sent is not made: a later one must not say that the work is done because an earlier one could not.
     pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
-        change(&mut self.status);
-        let Some(patch) = status_patch(&self.sent, &self.status) else { return Ok(()) };
-        let status = self.status.clone();
+        let mut status = self.status.clone();
+        change(&mut status);
+        let Some(patch) = status_patch(self.sent.as_ref(), &status) else { return Ok(()) };
         self.patch(Some("status"), patch).await?;
-        self.sent = status;
+        self.status.clone_from(&status);
+        self.sent = Some(status);
         Ok(())
     }
 
@@ -102,12 +107,9 @@ impl Item {
     /// Adds our finalizer and removes the operation annotation, as far as either is wanted, in one request.
     pub(crate) async fn take_up(&mut self, finalizer: bool, operation: bool) -> Result<(), ItemFailure> {
         let mut metadata = serde_json::Map::new();
-        if finalizer && !trigger::has_finalizer(&self.object) {
-            let finalizers = self.object.metadata.finalizers.iter().flatten().map(String::as_str);
+        if finalizer && self.finalizers.iter().all(|name| name != FINALIZER) {
+            let finalizers = self.finalizers.iter().map(String::as_str);
             metadata.insert("finalizers".to_owned(), finalizers.chain([FINALIZER]).collect());
-            // The list is replaced as a whole: whoever else has just changed it must not be overwritten.
-            let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
-            metadata.insert("resourceVersion".to_owned(), json!(version));
         }
         if operation {
             metadata.insert("annotations".to_owned(), json!({ OPERATION: null }));
@@ -115,13 +117,15 @@ impl Item {
         if metadata.is_empty() {
             return Ok(());
         }
+        // Neither a finalizer nor an operation that somebody else has just set must be overwritten.
+        let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
+        metadata.insert("resourceVersion".to_owned(), json!(version));
         self.patch(None, json!({ "metadata": metadata })).await
     }
 
     /// Removes our finalizer: the item may go.
     pub(crate) async fn let_go(&mut self) -> Result<(), ItemFailure> {
-        let finalizers = self.object.metadata.finalizers.iter().flatten();
-        let rest: Vec<&String> = finalizers.filter(|finalizer| *finalizer != FINALIZER).collect();
+        let rest: Vec<&String> = self.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": version } });
         self.patch(None, patch).await
@@ -132,10 +136,11 @@ impl Item {
         let key = ObjectKey::new(deploy_items().kind, Some(&self.namespace), &self.name);
         let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
         match self.shared.home.patch(&deploy_items(), &key, &patch).await {
-            Ok(applied) => {
-                self.version = applied.map(|applied| applied.resource_version).or(self.version.take());
+            Ok(Some(applied)) => {
+                (self.version, self.finalizers) = (Some(applied.resource_version), applied.finalizers);
                 Ok(())
             }
+            Ok(None) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// The largest provider status; an object of the API server may have 1.5 MiB in all.
 const LARGEST: usize = 512 * 1024;
 
-/// The field of a provider status that names the record: what is in the record need not be inherited.
+/// The field of a provider status that names the record: who wrote the status labels what it deploys.
 const RECORD: &str = "record";
 
 /// A managed resource. The manifest deployer's `v1alpha1` has the reference alone, at this level.
@@ -42,8 +42,9 @@ struct Reference {
     uid: Option<String>,
 }
 
-/// What an item has according to the provider status that Landscaper's own deployer has left; nothing where the record is
-/// ours. A resource without a UID is the object that has its name now: Landscaper itself looks no further.
+/// What an item has according to its provider status: it counts where there is no record, as after Landscaper's own
+/// deployers or when the record was lost. A resource without a UID that Landscaper has left is the object that has its name
+/// now: Landscaper itself looks no further. One that we have left carries our label.
 ///
 /// # Errors
 ///
@@ -54,6 +55,9 @@ pub(crate) async fn inherited(
     catalog: &Catalog,
 ) -> Result<Vec<Inherited>, Error> {
     let mut inherited = read(provider_status);
+    if provider_status.is_some_and(|status| status.get(RECORD).is_some()) {
+        return Ok(inherited);
+    }
     for entry in inherited.iter_mut().filter(|entry| entry.uid.is_none()) {
         let Some(kind) = catalog.get(&entry.key.kind) else { continue };
         let resource = Resource::of(kind, Some(entry.api_version.version()));
@@ -65,7 +69,6 @@ pub(crate) async fn inherited(
 /// Entries that cannot be read are left out: a status is no input of a user, and an item must not fail for ever because of
 /// one.
 fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
-    let provider_status = provider_status.filter(|status| status.get(RECORD).is_none());
     let resources = provider_status.and_then(|status| status.get("managedResources")).and_then(Value::as_array);
     let entry = |value: &Value| {
         let managed: ManagedResource = serde_json::from_value(value.clone()).ok()?;

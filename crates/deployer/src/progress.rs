@@ -37,6 +37,8 @@ pub struct Progress {
     /// Which API servers do not answer, by the name of the target, and why.
     away: BTreeMap<Option<String>, String>,
     ended: Option<(Status, String)>,
+    /// What is waited for where no plan is carried out: why in one word, and for people.
+    awaited: Option<(&'static str, String)>,
 }
 
 /// A node of the plan.
@@ -84,6 +86,11 @@ pub struct Report {
 }
 
 impl Progress {
+    /// Something that is no plan is waited for.
+    pub fn awaiting(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { awaited: Some((reason, message.into())), ..Self::default() }
+    }
+
     /// Takes note of an event.
     pub fn see(&mut self, event: &Event) {
         match event {
@@ -131,6 +138,7 @@ impl Progress {
             (Some((Status::TimedOut, _)), _) => "TimedOut",
             (Some((Status::Interrupted | Status::NotStarted, _)), _) => "Interrupted",
             _ if !self.away.is_empty() => "ServerAway",
+            _ if let Some((reason, _)) = self.awaited => reason,
             (None, None) => "Preparing",
             (None, Some((_, group))) => group.reason(),
         }
@@ -142,6 +150,7 @@ impl Progress {
             return message.clone();
         }
         let mut message = match self.current() {
+            _ if let Some((_, message)) = &self.awaited => message.clone(),
             None => "the plan is being made".to_owned(),
             Some((at, group)) => {
                 format!("group {} of {}, {}: {group}", at + 1, self.groups.len(), group.title)

@@ -12,10 +12,14 @@ use std::{
 use billhook_engine::{Clusters, OperationError, RunOptions, Status, Summary};
 use billhook_objects::ReleaseName;
 use billhook_plan::Operation;
-use billhook_policy::{ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout};
+use billhook_policy::{
+    Diagnostic, Diagnostics, ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout,
+};
 use futures::FutureExt as _;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
@@ -24,6 +28,7 @@ use crate::{
     events::Severity,
     item::Item,
     progress::{self, Pace, Progress, Report, Reports},
+    schedule::Schedule,
     target::OpenTarget,
     trigger::{self, Cause, Due, Trigger},
 };
@@ -77,6 +82,29 @@ impl Halt {
         self.token.cancel();
     }
 
+    /// Does something that can be stopped anywhere, as long as it is wanted and the item has time.
+    pub(crate) async fn stoppable<T>(
+        &self,
+        deadline: Option<Instant>,
+        what: &str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
+        let over = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.token.cancelled() => Err(Stop::Halted),
+            () = over => {
+                let message = format!("the time limit of the item was reached while {what}");
+                Err(Stop::Failed(ItemFailure::new("TimedOut", message, ErrorCode::Timeout)))
+            }
+        }
+    }
+
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
@@ -128,9 +156,10 @@ async fn end(item: &mut Item, deletion: bool, mut failure: ItemFailure, interrup
     let (operation, phase) = if deletion { ("Delete", Phase::DeleteFailed) } else { ("Reconcile", Phase::Failed) };
     let now = item.now();
     let over = item.deadline.is_some_and(|deadline| deadline <= Instant::now());
-    let again = failure.passes && !over && !interrupted;
-    if failure.passes && over {
-        failure.codes = vec![ErrorCode::Timeout];
+    // To forget the objects is the last way out: it is tried until it goes.
+    let again = failure.passes && !interrupted && (!over || trigger::is_to_forget(&item.object));
+    if failure.passes && over && !failure.codes.contains(&ErrorCode::Timeout) {
+        failure.codes.insert(0, ErrorCode::Timeout);
     }
     tracing::warn!(namespace = %item.namespace, name = %item.name, reason = %failure.reason, "{operation}: {failure}");
     let report = Report { running: again, reason: failure.reason, message: failure.message.clone() };
@@ -172,8 +201,12 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         item.update(|status| status.job_id = Some(job)).await?;
     }
     if !deletion && cause == Cause::Triggered && is_unchanged(item) {
-        item.update(|status| status.finish(Phase::Succeeded, now)).await?;
-        return Ok(());
+        // The time of the next one counts from now.
+        let change = |status: &mut DeployItemStatus| {
+            status.last_reconcile_time = Some(Time(now));
+            status.finish(Phase::Succeeded, now);
+        };
+        return Ok(item.update(change).await?);
     }
     let configuration = configuration(&item.object);
     // A configuration that is wrong touches nothing, and needs no finalizer.
@@ -181,11 +214,16 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
     begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
     // Only now: an operation that is taken away before the phase says that it is under way would be lost with us.
     item.take_up(finalizer, cause == Cause::Operation).await?;
-    item.deadline = deadline(item, cause, now)?;
-    match deletion {
-        true => delete::delete(item, configuration, halt).boxed().await,
-        false => deploy::deploy(item, configuration?, halt).boxed().await,
+    item.deadline = deadline(item, cause, now);
+    if deletion {
+        return delete::delete(item, configuration.map(|(configuration, _)| configuration), halt).boxed().await;
     }
+    let (configuration, warnings) = configuration?;
+    if !warnings.is_empty() {
+        let warnings: Vec<_> = warnings.iter().map(Diagnostic::at_path).collect();
+        item.record(Severity::Warning, "Configuration", &warnings.join("\n"));
+    }
+    deploy::deploy(item, configuration, halt).boxed().await
 }
 
 /// Whether `updateOnChangeOnly` says that there is nothing to do.
@@ -212,39 +250,49 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
 }
 
 /// When the time of the item is over; what was begun before goes on counting.
-fn deadline(item: &Item, cause: Cause, now: jiff::Timestamp) -> Result<Option<Instant>, Stop> {
+fn deadline(item: &Item, cause: Cause, now: jiff::Timestamp) -> Option<Instant> {
     let limit = match item.object.spec.timeout.as_deref().map(parse_timeout) {
-        None => DEFAULT_TIMEOUT,
-        Some(Ok(ItemTimeout::Unlimited)) => return Ok(None),
+        Some(Ok(ItemTimeout::Unlimited)) => return None,
         Some(Ok(ItemTimeout::After(limit))) => limit.0,
-        Some(Err(error)) => {
-            return Err(Stop::Failed(ItemFailure::configuration("InvalidTimeout", format!("spec.timeout: {error}"))));
-        }
+        // A wrong one is said with the mistakes of the configuration.
+        None | Some(Err(_)) => DEFAULT_TIMEOUT,
     };
     let begun = item.status.last_reconcile_time.as_ref().filter(|_| cause == Cause::Unfinished);
     let passed =
         begun.map_or(Duration::ZERO, |begun| Duration::try_from(now.duration_since(begun.0)).unwrap_or_default());
-    Ok(Instant::now().checked_add(limit.saturating_sub(passed)))
+    Instant::now().checked_add(limit.saturating_sub(passed))
 }
 
-/// The configuration of an item, or all that is wrong with it.
-fn configuration(item: &DeployItem) -> Result<ProviderConfiguration, ItemFailure> {
+/// The configuration of an item with warnings, or all that is wrong with it.
+fn configuration(item: &DeployItem) -> Result<(ProviderConfiguration, Diagnostics), ItemFailure> {
     let Some(config) = &item.spec.config else {
         return Err(ItemFailure::configuration(
             "InvalidConfiguration",
             "spec.config is missing: it holds the ProviderConfiguration",
         ));
     };
-    let (configuration, _warnings) = parse_configuration(config).map_err(|found| {
-        let mistakes: Vec<_> = found.iter().filter(|found| found.is_error()).map(|found| found.at_path()).collect();
-        ItemFailure::configuration("InvalidConfiguration", mistakes.join("\n"))
-    })?;
-    let expected = configuration.provider.item_type();
-    if item.spec.r#type != expected {
-        let problem = format!("spec.type is {:?}, and spec.config belongs to type {expected}", item.spec.r#type);
-        return Err(ItemFailure::configuration("InvalidConfiguration", problem));
+    let mut mistakes = Vec::new();
+    if let Some(Err(error)) = item.spec.timeout.as_deref().map(parse_timeout) {
+        mistakes.push(format!("spec.timeout: {error}"));
     }
-    Ok(configuration)
+    let parsed = parse_configuration(config);
+    match &parsed {
+        Ok((parsed, _)) => {
+            let expected = parsed.provider.item_type();
+            if item.spec.r#type != expected {
+                mistakes
+                    .push(format!("spec.type is {:?}, and spec.config belongs to type {expected}", item.spec.r#type));
+            }
+            if let Some(Err(error)) = parsed.continuous_reconcile.as_ref().map(Schedule::try_from) {
+                mistakes.push(format!("continuousReconcile: failed to {error}"));
+            }
+        }
+        Err(found) => mistakes.extend(found.iter().filter(|found| found.is_error()).map(Diagnostic::at_path)),
+    }
+    match parsed {
+        Ok(parsed) if mistakes.is_empty() => Ok(parsed),
+        _ => Err(ItemFailure::configuration("InvalidConfiguration", mistakes.join("\n"))),
+    }
 }
 
 impl Item {
@@ -296,7 +344,14 @@ impl Item {
             sink: progress::sink(sender, self.events(), metrics),
             force_conflicts: true,
         };
-        let (work, reports) = (run(options), Reports::new(receiver, Pace::default()));
+        let outcome = self.report_while(receiver, run(options)).await;
+        ran();
+        judge(outcome?)
+    }
+
+    /// Does something, and says in the status how far it is.
+    async fn report_while<T>(&mut self, progress: watch::Receiver<Progress>, work: impl Future<Output = T>) -> T {
+        let reports = Reports::new(progress, Pace::default());
         let item = tokio::sync::Mutex::new(self);
         let write = |report: Report| async {
             let report = report;
@@ -305,9 +360,7 @@ impl Item {
             // The status is for people: if it cannot be written now, it will be next time.
             let _written = item.update(|status| status.report(&report, now)).await;
         };
-        let outcome = progress::while_running(work, reports, write).await;
-        ran();
-        judge(outcome?)
+        progress::while_running(work, reports, write).await
     }
 }
 

@@ -84,9 +84,12 @@ fn shortened(text: &str) -> String {
 
 /// The JSON merge patch (RFC 7386) that makes one status of another: fields that neither knows are not in it. None where
 /// nothing has changed.
-pub(crate) fn status_patch(from: &DeployItemStatus, to: &DeployItemStatus) -> Option<Value> {
+///
+/// Where there is no status yet, all of it is in the patch: the CRD requires fields of it.
+pub(crate) fn status_patch(from: Option<&DeployItemStatus>, to: &DeployItemStatus) -> Option<Value> {
     let value = |status: &DeployItemStatus| serde_json::to_value(status).unwrap_or_default();
-    let status = difference(&value(from), &value(to))?;
+    let from = from.map_or_else(|| Value::Object(Map::new()), value);
+    let status = difference(&from, &value(to))?;
     Some(Value::Object(Map::from_iter([("status".to_owned(), status)])))
 }
 
@@ -123,16 +126,23 @@ mod tests {
     fn a_status_is_patched_where_it_has_changed() {
         let mut from = DeployItemStatus { phase: Some(Phase::Succeeded), observed_generation: 1, ..Default::default() };
         from.provider_status = Some(json!({"kind": "ProviderStatus", "managedResources": [1], "old": {"a": 1}}));
-        assert_eq!(status_patch(&from, &from), None);
+        assert_eq!(status_patch(Some(&from), &from), None);
         let mut to = from.clone();
         to.phase = Some(Phase::Progressing);
         to.provider_status = Some(json!({"kind": "ProviderStatus", "managedResources": [1, 2]}));
         let patch =
             json!({"status": {"phase": "Progressing", "providerStatus": {"managedResources": [1, 2], "old": null}}});
-        assert_eq!(status_patch(&from, &to), Some(patch));
+        assert_eq!(status_patch(Some(&from), &to), Some(patch));
         to.phase = None;
         to.provider_status = None;
-        assert_eq!(status_patch(&from, &to), Some(json!({"status": {"phase": null, "providerStatus": null}})));
+        assert_eq!(status_patch(Some(&from), &to), Some(json!({"status": {"phase": null, "providerStatus": null}})));
+    }
+
+    #[test]
+    fn a_first_status_has_what_the_crd_requires() {
+        let to = DeployItemStatus { job_id: Some("a".to_owned()), ..Default::default() };
+        let patch = status_patch(None, &to).unwrap_or_default();
+        assert_eq!(patch.pointer("/status/observedGeneration"), Some(&json!(0)));
     }
 
     #[test]

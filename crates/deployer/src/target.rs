@@ -77,11 +77,13 @@ impl Targets {
         Self { home, connect, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
 
-    /// Takes note of a Target.
-    pub fn insert(&self, target: Target) {
+    /// Takes note of a Target, and says whether it was another one before.
+    pub fn insert(&self, target: Target) -> bool {
         let key =
             (target.metadata.namespace.clone().unwrap_or_default(), target.metadata.name.clone().unwrap_or_default());
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, target);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let spec = target.spec.clone();
+        known.insert(key, target).is_some_and(|before| before.spec != spec)
     }
 
     /// Forgets a Target.

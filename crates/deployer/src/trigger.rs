@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use crate::{
-    api::{CONTINUOUS_RECONCILE_ACTIVE, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
+    api::{
+        CONTINUOUS_RECONCILE_ACTIVE, DELETE_WITHOUT_UNINSTALL, DeployItem, DeployItemStatus, FINALIZER, OPERATION,
+        Phase,
+    },
     schedule::Schedule,
 };
 
@@ -101,6 +104,7 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
             match (observed && status.phase.is_some(), finished) {
                 (false, _) => work(Cause::Triggered),
                 (true, false) => work(Cause::Unfinished),
+                (true, true) if is_to_forget(item) => Due::Delete(Cause::Triggered),
                 (true, true) if deleting(item) => Due::Nothing,
                 (true, true) => scheduled(item, &status.last_reconcile_time, schedule, now),
             }
@@ -127,6 +131,11 @@ fn scheduled(
 /// Whether the item is being deleted.
 pub fn deleting(item: &DeployItem) -> bool {
     item.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the item is being deleted and what it deployed is to stay.
+pub fn is_to_forget(item: &DeployItem) -> bool {
+    deleting(item) && annotation(item, DELETE_WITHOUT_UNINSTALL) == Some("true")
 }
 
 /// Whether our finalizer keeps the item.

@@ -9,10 +9,7 @@ use billhook_policy::{Propagation, ProviderConfiguration};
 use futures::FutureExt as _;
 
 use super::{Halt, Stop};
-use crate::{
-    api::DELETE_WITHOUT_UNINSTALL, error::ItemFailure, events::Severity, item::Item, managed, target::OpenTarget,
-    trigger::annotation,
-};
+use crate::{error::ItemFailure, events::Severity, item::Item, managed, target::OpenTarget, trigger::is_to_forget};
 
 /// How old the list of kinds may be: items that are deleted together share one.
 const AGE: Duration = Duration::from_secs(5);
@@ -22,12 +19,11 @@ pub(super) async fn delete(
     configuration: Result<ProviderConfiguration, ItemFailure>,
     halt: &Halt,
 ) -> Result<(), Stop> {
-    if annotation(&item.object, DELETE_WITHOUT_UNINSTALL) == Some("true") {
-        billhook_engine::forget(&item.shared.home, &item.release()).await?;
-        return Ok(item.let_go().await?);
+    if is_to_forget(&item.object) {
+        return Ok(forget(item).await?);
     }
     let configuration = configuration?;
-    let target = item.target().await?;
+    let target = halt.stoppable(item.deadline, "its Target was read", item.target()).await??;
     if let Some(helm) = configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
         let ran = item.measure("run");
         crate::charts::uninstall(item, helm, &target, halt).await?;
@@ -36,11 +32,15 @@ pub(super) async fn delete(
     }
     let clusters = item.clusters(&target, configuration.targets_of_deletion()).await?;
     let planned = item.measure("prepare");
-    let mut prepared = prepare(item, &configuration, &target, &clusters, AGE).await?;
-    // A kind that is not served has nothing to delete, so that must not rest on an old list.
-    if prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
-        prepared = prepare(item, &configuration, &target, &clusters, Duration::ZERO).await?;
-    }
+    let prepare = async {
+        let prepared = prepare(item, &configuration, &target, &clusters, AGE).await?;
+        // A kind that is not served has nothing to delete, so that must not rest on an old list.
+        match prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
+            true => prepare(item, &configuration, &target, &clusters, Duration::ZERO).await,
+            false => Ok(prepared),
+        }
+    };
+    let prepared = halt.stoppable(item.deadline, "the deletion was planned", prepare.boxed()).await??;
     planned();
     let clusters = &clusters;
     let stay = stay(&prepared.plan.uncovered);
@@ -50,6 +50,13 @@ pub(super) async fn delete(
         item.record(Severity::Normal, "ObjectsStay", &stay);
     }
     Ok(item.let_go().await?)
+}
+
+/// Leaves the objects where they are, and the item goes.
+async fn forget(item: &mut Item) -> Result<(), ItemFailure> {
+    let again = |failure: ItemFailure| ItemFailure { passes: true, ..failure };
+    billhook_engine::forget(&item.shared.home, &item.release()).await.map_err(|error| again(error.into()))?;
+    item.let_go().await.map_err(again)
 }
 
 /// What the deletion leaves, and why; none where it leaves nothing.

@@ -10,6 +10,7 @@ use billhook_policy::{ManifestPolicy, Propagation, Provider, ProviderConfigurati
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::{Halt, Stop};
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     exports,
     item::Item,
     managed,
-    progress::Report,
+    progress::{Progress, Report},
     readiness,
     target::{OpenTarget, secrets},
 };
@@ -39,7 +40,7 @@ pub(crate) struct Objects {
 }
 
 pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration, halt: &Halt) -> Result<(), Stop> {
-    let target = item.target().await?;
+    let target = halt.stoppable(item.deadline, "its Target was read", item.target()).await??;
     let clusters = item.clusters(&target, configuration.targets_of_deployment()).await?;
     match configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
         Some(helm) => {
@@ -89,16 +90,24 @@ async fn check_and_export(
     // Kinds that it lacks, those of other targets among them, are looked for where they are needed.
     let catalogs = Catalogs::own(target.catalog(AGE).await?);
     let (deadline, stop) = (item.deadline, &halt.token);
-    // What it waits for is said by the error at the latest.
-    readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| tracing::info!("{reason}"))
-        .boxed()
-        .await?;
-    let mut exported = exports::from_values(deprecated, &values)?;
-    for exports in [deprecated, exports] {
-        let more = exports::export(clusters, exports, &catalogs, deadline, stop).boxed().await?;
-        exports::merge(&mut exported, more);
+    let (progress, receiver) = watch::channel(Progress::awaiting("WaitingForReadiness", "custom readiness checks run"));
+    let work = async {
+        let report = |reason| progress.send_replace(Progress::awaiting("WaitingForReadiness", reason));
+        readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| drop(report(reason))).await?;
+        progress.send_replace(Progress::awaiting("Exporting", "values are exported as soon as they are there"));
+        let mut exported = exports::from_values(deprecated, &values)?;
+        for exports in [deprecated, exports] {
+            let more = exports::export(clusters, exports, &catalogs, deadline, stop).await?;
+            exports::merge(&mut exported, more);
+        }
+        Ok::<_, ItemFailure>(exported)
+    };
+    let exported = item.report_while(receiver, work.boxed()).await;
+    match exported {
+        // They end with an error when they are stopped, as with any other.
+        Err(_) if stop.is_cancelled() => Err(Stop::Halted),
+        exported => Ok(exported?),
     }
-    Ok(exported)
 }
 
 /// The objects of the manifest deployer and of charts that are only rendered.
@@ -110,13 +119,16 @@ async fn deploy_objects(
     halt: &Halt,
 ) -> Result<(), Stop> {
     let planned = item.measure("prepare");
-    let prepared = match prepare(item, configuration, target, clusters, AGE).await {
-        // The list of kinds may be older than the kind.
-        Err(Unprepared::Operation(OperationError::Input(_))) => {
-            prepare(item, configuration, target, clusters, Duration::ZERO).await?
+    let prepare = async {
+        match prepare(item, configuration, target, clusters, AGE).await {
+            // The list of kinds may be older than the kind.
+            Err(Unprepared::Operation(OperationError::Input(_))) => {
+                prepare(item, configuration, target, clusters, Duration::ZERO).await
+            }
+            prepared => prepared,
         }
-        prepared => prepared?,
     };
+    let prepared = halt.stoppable(item.deadline, "the deployment was planned", prepare.boxed()).await??;
     let api_version = match configuration.provider {
         Provider::Manifest => "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
         Provider::Helm => "helm.deployer.landscaper.gardener.cloud/v1alpha1",
