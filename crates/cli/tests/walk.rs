@@ -1,0 +1,54 @@
+//! The walk of `docs/walk-deployitems.md`, block by block, as its reader would run it, against a real control plane.
+
+use std::{path::Path, process::Command};
+
+use billhook_testkit::control_plane::{Binaries, ControlPlane, Options};
+
+#[test]
+fn a_newcomer_sees_what_the_walk_says() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(top.join("docs/walk-deployitems.md")).unwrap();
+    let plane = ControlPlane::start(&Options::default()).unwrap();
+    let helm = Binaries::helm(|line| println!("{line}")).unwrap();
+    let path = format!("{}:{}", helm.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
+    let run = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", &blocks(&text)])
+        .current_dir(&top)
+        .env("BILLHOOK", env!("CARGO_BIN_EXE_billhook"))
+        .env("KUBECTL", plane.binaries().kubectl())
+        .env("KUBECONFIG", plane.kubeconfig_path())
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    println!("{out}\n{err}");
+    assert!(run.status.success(), "{}", run.status);
+    // What somebody who reads the screen must find on it, in this order.
+    let mut rest = &*out;
+    for line in [
+        "Succeeded",
+        r#"{"currency":"CHF"}"#,
+        "1 left: ConfigMap/billhook-walk/books held by finalizer shop.example/close-the-books",
+        "group 1 of 3",
+        "group 2 of 3",
+        "group 3 of 3",
+    ] {
+        let (_, after) = rest.split_once(line).unwrap_or_else(|| panic!("{line:?} does not come in {rest}"));
+        rest = after;
+    }
+}
+
+/// All blocks that are marked `sh`, one after the other.
+fn blocks(text: &str) -> String {
+    let mut script = String::new();
+    let mut inside = false;
+    for line in text.lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside => script += &format!("{line}\n"),
+            _ => {}
+        }
+    }
+    script
+}
