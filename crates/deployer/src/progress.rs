@@ -18,7 +18,7 @@ mod summary;
 
 pub use pace::{Pace, Reports, sink, while_running};
 use summary::objects;
-pub(crate) use summary::{clip, count, list};
+pub(crate) use summary::{clip, count, list, message};
 
 /// The type of the condition that says how far the item is. `True` as long as it is worked on; then `False`, with the reason
 /// `Succeeded`, `Failed`, `TimedOut` or `Interrupted` and what is left.
@@ -110,7 +110,9 @@ impl Progress {
             Event::ServerBack { cluster } => {
                 self.away.remove(cluster);
             }
-            Event::Finished(summary) => self.ended = Some((summary.status, summary::message(summary, self.deletes))),
+            Event::Finished(summary) => {
+                self.ended = Some((summary.status, summary::message(summary, self.deletes, NAMED)))
+            }
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }
@@ -289,7 +291,7 @@ impl fmt::Display for Group {
             write!(f, ", {unready} not ready")?;
         }
         if !self.held.is_empty() {
-            write!(f, ": {}", objects(self.held.iter(), |(object, hold)| format!("{object} {hold}")))?;
+            write!(f, ": {}", objects(self.held.iter(), NAMED, |(object, hold)| format!("{object} {hold}")))?;
         }
         Ok(())
     }

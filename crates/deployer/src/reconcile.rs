@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_engine::{Clusters, OperationError, RunOptions, Status, Summary};
+use billhook_engine::{Blocker, Clusters, Left, OperationError, RefusedBy, RunOptions, Status, Summary};
 use billhook_objects::ReleaseName;
 use billhook_plan::Operation;
 use billhook_policy::{
@@ -346,7 +346,7 @@ impl Item {
         };
         let outcome = self.report_while(receiver, run(options)).await;
         ran();
-        judge(outcome?)
+        judge(outcome?, self.status.phase == Some(Phase::Deleting))
     }
 
     /// Does something, and says in the status how far it is.
@@ -365,39 +365,67 @@ impl Item {
 }
 
 /// What a summary means for an item.
-fn judge(summary: Summary) -> Result<Summary, Stop> {
-    let (reason, code) = match summary.status {
+fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
+    let reason = match summary.status {
         Status::Done => return Ok(summary),
         Status::Interrupted => return Err(Stop::Halted),
-        Status::TimedOut | Status::NotStarted => ("TimedOut", ErrorCode::Timeout),
-        Status::Failed => ("Refused", ErrorCode::InternalProblem),
+        Status::TimedOut | Status::NotStarted => "TimedOut",
+        Status::Failed => "Refused",
     };
-    if let Some(problem) = summary.record_error.as_ref().filter(|_| summary.left.is_empty()) {
+    let message = progress::message(&summary, deletes, SHOWN);
+    if summary.record_error.is_some() && summary.left.is_empty() {
         return Err(Stop::Failed(ItemFailure {
             passes: true,
-            ..ItemFailure::new("RecordNotWritten", problem, ErrorCode::InternalProblem)
+            ..ItemFailure::new("RecordNotWritten", message, ErrorCode::InternalProblem)
         }));
     }
-    Err(Stop::Failed(ItemFailure { told: true, ..ItemFailure::new(reason, left(&summary), code) }))
+    Err(Stop::Failed(ItemFailure {
+        told: true,
+        codes: codes(summary.status, &summary.left, deletes),
+        ..ItemFailure::new(reason, message, ErrorCode::InternalProblem)
+    }))
 }
 
 /// How many objects a message names.
 const SHOWN: usize = 20;
 
-/// What is left, and why.
-fn left(summary: &Summary) -> String {
-    let count = summary.left.len();
-    let objects = if count == 1 { "object is" } else { "objects are" };
-    let mut text = match summary.status {
-        Status::TimedOut => format!("the time limit was reached: {count} {objects} left"),
-        _ => format!("{count} {objects} left"),
+/// The codes of what is left.
+fn codes(status: Status, left: &[Left], deletes: bool) -> Vec<ErrorCode> {
+    let refused = |by| {
+        let mut blockers = left.iter().flat_map(|left| &left.blockers);
+        blockers.any(|blocker| matches!(blocker, Blocker::Refused { by: found, .. } if *found == by))
     };
-    for left in summary.left.iter().take(SHOWN) {
-        let blockers: Vec<_> = left.blockers.iter().map(ToString::to_string).collect();
-        text += &format!("\n{} ({}): {}", left.object, left.group, blockers.join("; "));
+    let mut codes = Vec::new();
+    codes.extend((status != Status::Failed).then_some(ErrorCode::Timeout));
+    codes.extend(refused(RefusedBy::Rights).then_some(ErrorCode::Unauthorized));
+    codes.extend(refused(RefusedBy::Webhook).then_some(ErrorCode::Webhook));
+    if codes.is_empty() {
+        codes.push(if deletes { ErrorCode::CleanupResources } else { ErrorCode::InternalProblem });
     }
-    if count > SHOWN {
-        text += &format!("\nand {} more", count - SHOWN);
+    codes
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::{GroupKind, ObjectKey};
+
+    use super::*;
+
+    #[test]
+    fn codes_say_whose_turn_it_is() {
+        let check = |status, by: Option<RefusedBy>, deletes, expected: &[ErrorCode]| {
+            let blocker = match by {
+                Some(by) => Blocker::Refused { message: "no".to_owned(), by },
+                None => Blocker::Unconfirmed,
+            };
+            let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");
+            let left = [Left { object, group: "g".to_owned(), blockers: vec![blocker] }];
+            assert_eq!(codes(status, &left, deletes), expected, "{status:?} {by:?}");
+        };
+        check(Status::TimedOut, None, true, &[ErrorCode::Timeout]);
+        check(Status::TimedOut, Some(RefusedBy::Webhook), true, &[ErrorCode::Timeout, ErrorCode::Webhook]);
+        check(Status::Failed, Some(RefusedBy::Rights), false, &[ErrorCode::Unauthorized]);
+        check(Status::Failed, Some(RefusedBy::Server), true, &[ErrorCode::CleanupResources]);
+        check(Status::Failed, Some(RefusedBy::Server), false, &[ErrorCode::InternalProblem]);
     }
-    text
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 
 use crate::{
-    Blocker, Event, FinalizersRemoved, Status,
+    Blocker, Event, FinalizersRemoved, RefusedBy, Status,
     node::{Context, GRACE, MAX_PAUSE, NodeResult, WINDOW, pause, until},
 };
 
@@ -63,7 +63,7 @@ enum State {
     /// The object carries a `deletionTimestamp`.
     Deleting,
     /// The API server refused the DELETE, for good or until the next try.
-    Refused { message: String, last: bool },
+    Refused { message: String, by: RefusedBy, last: bool },
     /// The API server has said that it is gone.
     Gone,
 }
@@ -362,7 +362,7 @@ impl<'a> Deletion<'a> {
             let pause = pause(object.attempts, error).min(MAX_TIMER);
             self.timers.insert(Due::Retry(key.clone(), object.uid.clone()), pause);
         }
-        self.set_state(&key, State::Refused { message, last });
+        self.set_state(&key, State::Refused { message, by: RefusedBy::of(error), last });
     }
 
     /// An object is found to carry a `deletionTimestamp`.
@@ -519,7 +519,7 @@ impl<'a> Deletion<'a> {
         for (key, object) in self.objects.into_iter().filter(|(_, object)| !object.instance) {
             let blocker = match object.state {
                 State::Gone => continue,
-                State::Refused { message, .. } => Some(Blocker::Refused { message }),
+                State::Refused { message, by, .. } => Some(Blocker::Refused { message, by }),
                 State::Queued => Some(Blocker::NotRequested),
                 State::Sent | State::Deleting => None,
             };

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Operation, Uncovered};
 use serde::{Deserialize, Serialize};
@@ -233,6 +234,33 @@ pub struct Left {
     pub blockers: Vec<Blocker>,
 }
 
+/// Who refuses a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusedBy {
+    /// The API server itself: its rules, or what it says of its state.
+    #[default]
+    Server,
+    /// Its authorization: a right is missing.
+    Rights,
+    /// An admission webhook, or its absence.
+    Webhook,
+}
+
+impl RefusedBy {
+    pub(crate) fn of(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Forbidden => Self::Rights,
+            ErrorKind::Webhook => Self::Webhook,
+            _ => Self::Server,
+        }
+    }
+
+    fn is_server(&self) -> bool {
+        *self == Self::Server
+    }
+}
+
 /// What keeps an object from being gone, or from being ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -256,6 +284,9 @@ pub enum Blocker {
     Refused {
         /// What it said.
         message: String,
+        /// Who refuses it.
+        #[serde(default, skip_serializing_if = "RefusedBy::is_server")]
+        by: RefusedBy,
     },
     /// Its group was never begun.
     NotStarted,
@@ -278,7 +309,7 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
-            Self::Refused { message } => write!(f, "refused: {message}"),
+            Self::Refused { message, .. } => write!(f, "refused: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("not requested yet"),
             Self::Unconfirmed => f.write_str("deletion requested, not confirmed"),

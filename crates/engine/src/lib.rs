@@ -22,7 +22,7 @@ mod write;
 
 pub use blockers::blockers_of;
 pub use dry_run::dry_run;
-pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, Sink, Status, Summary};
+pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
 pub use operation::{
     ApplyInput, DeleteInput, Inherited, MissingNamespaces, OperationError, Prepared, Subject, apply, delete, forget,
     load_record, prepare_apply, prepare_delete,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Blocker, EVENT_FORMAT, Event, Sink, Status, Summary,
+    Blocker, EVENT_FORMAT, Event, RefusedBy, Sink, Status, Summary,
     apply::run_apply,
     blockers,
     delete::run_delete,
@@ -139,7 +139,8 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
         (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work).await,
         (None, work) => {
             let message = format!("target {} is not known", node.cluster.as_deref().unwrap_or_default());
-            let refused = |object| (object, Some(Blocker::Refused { message: message.clone() }));
+            let refused =
+                |object| (object, Some(Blocker::Refused { message: message.clone(), by: RefusedBy::default() }));
             let mut result = NodeResult::new(Status::Failed);
             result.left.extend(objects(work).into_iter().map(refused));
             result

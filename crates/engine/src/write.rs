@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    ApplyResult, Blocker, Event, Status,
+    ApplyResult, Blocker, Event, RefusedBy, Status,
     node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, pause, until},
 };
 
@@ -76,7 +76,7 @@ pub(crate) async fn send(
                 }
                 Some((tried, Err(error))) => {
                     let message = error.message();
-                    left.insert(tried.write.object(), Some(Blocker::Refused { message: message.clone() }));
+                    left.insert(tried.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
                     let retried = passes(&error) && stop_at.is_none();
                     if tried.said != message {
                         let object = tried.write.object().clone();

@@ -169,7 +169,9 @@ fn not_started(left: &[&Left]) -> Vec<String> {
 
 fn how_to_go_on(summary: &Summary, operation: Operation) -> &'static str {
     let conflict = |left: &Left| {
-        left.blockers.iter().any(|b| matches!(b, Blocker::Refused { message } if message.contains("conflict with \"")))
+        left.blockers
+            .iter()
+            .any(|b| matches!(b, Blocker::Refused { message, .. } if message.contains("conflict with \"")))
     };
     match summary.status {
         Status::Failed if operation == Operation::Apply && summary.left.iter().any(conflict) => {

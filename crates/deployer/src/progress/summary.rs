@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use billhook_engine::{Blocker, Left, Status, Summary};
 
-use super::{NAMED, QUOTED};
+use super::QUOTED;
 
-/// How a run ended: what was done, or what is left and why.
-pub(super) fn message(summary: &Summary, deletes: bool) -> String {
+/// How a run ended: what was done, or what is left and why. At most so many objects are named.
+pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
     let how = match summary.status {
         Status::Done => return done(summary, deletes),
         Status::TimedOut => "time limit reached",
@@ -19,7 +19,7 @@ pub(super) fn message(summary: &Summary, deletes: bool) -> String {
     let what = if deletes { "left" } else { "not done" };
     let mut message = format!("{how}: {} {what}", count(summary.left.len(), "object"));
     if !blocked.is_empty() {
-        let _ = write!(message, ": {}", objects(blocked.iter(), |left| one(left)));
+        let _ = write!(message, ": {}", objects(blocked.iter(), most, |left| one(left)));
     }
     if !waiting.is_empty() {
         let _ = write!(message, "; {} in groups that were not started", waiting.len());
@@ -49,9 +49,9 @@ fn one(left: &Left) -> String {
 }
 
 /// The first few of many, and how many more there are.
-pub(super) fn objects<T>(all: impl ExactSizeIterator<Item = T>, text: impl Fn(T) -> String) -> String {
-    let more = all.len().saturating_sub(NAMED);
-    let first = all.take(NAMED).map(text).collect::<Vec<_>>().join("; ");
+pub(super) fn objects<T>(all: impl ExactSizeIterator<Item = T>, most: usize, text: impl Fn(T) -> String) -> String {
+    let more = all.len().saturating_sub(most);
+    let first = all.take(most).map(text).collect::<Vec<_>>().join("; ");
     if more == 0 { first } else { format!("{first}; and {more} more") }
 }
 

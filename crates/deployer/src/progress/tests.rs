@@ -1,7 +1,7 @@
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 
 use billhook_cluster::{Cluster, Options};
-use billhook_engine::{ApplyResult, Blocker, EVENT_FORMAT, Event, Left, Status, Summary};
+use billhook_engine::{ApplyResult, Blocker, EVENT_FORMAT, Event, Left, RefusedBy, Status, Summary};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Operation, Uncovered};
 use billhook_sandbox::{Sandbox, User};
@@ -186,7 +186,7 @@ fn the_end_says_what_was_done_or_what_is_left_and_why() {
                    1 in groups that were not started";
     check(Operation::Delete, over, "TimedOut", message);
     let failed = Summary {
-        left: vec![left("b", &[Blocker::Refused { message: "no".to_owned() }])],
+        left: vec![left("b", &[Blocker::Refused { message: "no".to_owned(), by: RefusedBy::Rights }])],
         record_error: Some("conflict".to_owned()),
         ..summary(Status::Failed)
     };
