@@ -91,19 +91,11 @@ pub(crate) fn values(helm: &HelmConfiguration) -> Value {
 
 /// The chart of an item with the credentials of its Context.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
-    let source = match &helm.chart {
-        ChartSource::Oci(reference) => Source::Oci(reference.clone()),
-        ChartSource::Archive(bytes) => Source::Archive(bytes.clone()),
-        ChartSource::RemoteArchive(url) => Source::RemoteArchive(url.clone()),
-        ChartSource::Repository { url, name, version } => {
-            Source::Repository { url: url.clone(), name: name.clone(), version: version.clone() }
-        }
-    };
-    let credentials = match source {
-        Source::Archive(_) => Credentials::default(),
+    let credentials = match helm.chart {
+        ChartSource::Archive(_) => Credentials::default(),
         _ => credentials(item).await?,
     };
-    Ok(Chart { source, credentials, plain_http: false })
+    Ok(Chart { source: Source::Configured(helm.chart.clone()), credentials, plain_http: false })
 }
 
 /// The credentials of an item's Context. The default Context need not exist.

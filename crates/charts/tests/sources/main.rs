@@ -9,6 +9,7 @@ use std::error::Error as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template};
+use billhook_policy::ChartSource;
 use serde_json::json;
 use servers::{HEADER, HELM, Registry, helm, pack, repository};
 
@@ -44,7 +45,7 @@ async fn check_error(chart: &Chart, words: &[&str]) {
 }
 
 fn oci(reference: String) -> Chart {
-    Source::Oci(reference).into()
+    ChartSource::Oci(reference).into()
 }
 
 fn ca(url: &str, pem: &str) -> RepositoryAuth {
@@ -120,7 +121,7 @@ async fn http_without_tls_has_to_be_asked_for() {
     check_error(&chart, &[&registry.host, "https"]).await;
     chart.plain_http = true;
     check(&chart, "1.2.3").await;
-    chart.source = Source::Oci("registry.example/charts/shop:1.2.3".to_owned());
+    chart.source = Source::Configured(ChartSource::Oci("registry.example/charts/shop:1.2.3".to_owned()));
     check_error(&chart, &["registry.example", "loopback"]).await;
 }
 
@@ -132,7 +133,7 @@ async fn a_chart_of_a_repository_is_found_by_name_and_version() {
     let (url, pem) = repository(folder.path()).await;
     let find = |name: &str, version: Option<&str>| {
         let source =
-            Source::Repository { url: url.clone(), name: name.to_owned(), version: version.map(str::to_owned) };
+            ChartSource::Repository { url: url.clone(), name: name.to_owned(), version: version.map(str::to_owned) };
         let mut chart = Chart::from(source);
         let auth = RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) };
         chart.credentials.repositories.push(auth);
@@ -165,7 +166,7 @@ async fn a_remote_archive_is_fetched() {
     std::fs::write(folder.path().join("broken.tgz"), "this is no archive").unwrap();
     let (url, pem) = repository(folder.path()).await;
     let find = |path: &str, auth: Option<RepositoryAuth>| {
-        let mut chart = Chart::from(Source::RemoteArchive(format!("{url}/{path}")));
+        let mut chart = Chart::from(ChartSource::RemoteArchive(format!("{url}/{path}")));
         chart.credentials.repositories.extend(auth);
         chart
     };
@@ -186,7 +187,7 @@ async fn a_remote_archive_is_fetched() {
 async fn an_archive_is_rendered_with_values_that_fit_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(pack(folder.path(), "1.2.3")).unwrap();
-    let chart = Chart::from(Source::Archive(bytes));
+    let chart = Chart::from(ChartSource::Archive(bytes));
     let render = async |values: serde_json::Value| {
         let release = Release { values: Some(&values), ..RELEASE };
         template(&chart, &release, None, &HELM).await
@@ -196,5 +197,6 @@ async fn an_archive_is_rendered_with_values_that_fit_its_schema() {
     let error = told(&render(json!({"color": 7})).await.unwrap_err());
     assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
     assert!(error.contains("at '/color': got number, want string"), "{error}");
-    check_error(&Source::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"]).await;
+    check_error(&ChartSource::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"])
+        .await;
 }
