@@ -24,6 +24,8 @@ const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
 const DEFAULT_CONTEXT: &str = "default";
 /// Where a Context holds the credentials of chart repositories.
 const REPOSITORY_CREDENTIALS: &str = "helmChartRepoCredentials";
+/// What helm says where values do not fit the chart's schema (`pkg/chart/common/util/values.go`).
+const SCHEMA: &str = "values don't meet the specifications of the schema";
 
 impl From<billhook_charts::Error> for ItemFailure {
     fn from(error: billhook_charts::Error) -> Self {
@@ -31,9 +33,12 @@ impl From<billhook_charts::Error> for ItemFailure {
         let cause = error.kind.to_string();
         let message = format!("failed to {error}: {cause}");
         match &error.kind {
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { stderr, .. }) if stderr.contains(SCHEMA) => {
+                Self::configuration("ChartFailed", message)
+            }
             ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) => {
-                // Whether helm's words mean a wrong chart or a registry that is away, only people can tell: it is tried
-                // again as long as the item has time.
+                // Whether helm's other words mean a wrong chart or a registry that is away, only people can tell: it is
+                // tried again as long as the item has time.
                 Self { passes: true, ..Self::new("ChartFailed", message, ErrorCode::ConfigurationProblem) }
             }
             ErrorKind::Source(_) | ErrorKind::Credentials(_) | ErrorKind::Yaml(_) | ErrorKind::Manifests(_) => {
@@ -55,7 +60,12 @@ pub(crate) async fn render(
     let capabilities = Capabilities::of(target.version().await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
-    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await?;
+    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
+    let rendered = rendered.map_err(|error| {
+        let failure = ItemFailure::from(error);
+        // Nothing but the item says what becomes of an archive: it would be the same again.
+        ItemFailure { passes: failure.passes && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
+    })?;
     let mut objects = Objects { namespace: Some(helm.namespace.clone()), ..Objects::default() };
     objects.manifests = rendered.manifests;
     let key = ObjectKey::new(wellknown::namespace(), None, helm.namespace.as_str());
