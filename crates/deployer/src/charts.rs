@@ -6,7 +6,7 @@ use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, Repositor
 use billhook_cluster::DeleteOptions;
 use billhook_objects::{Catalog, Manifest, ObjectKey, wellknown};
 use billhook_plan::{Listed, Query, Select};
-use billhook_policy::{ChartSource, HelmConfiguration, HelmOptions};
+use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -94,9 +94,20 @@ fn release(helm: &HelmConfiguration) -> billhook_charts::Release<'_> {
     }
 }
 
-/// What exports of a chart's values are read from: the values of the item, under the names that templates have for them.
-pub(crate) fn values(helm: &HelmConfiguration) -> Value {
-    json!({ "Values": helm.values, "Release": { "Name": helm.name, "Namespace": helm.namespace, "Service": "Helm" } })
+/// What exports of a chart's values are read from: what its templates see, with the chart's own values beneath those of
+/// the item.
+pub(crate) async fn values(
+    item: &Item,
+    helm: &HelmConfiguration,
+    target: &OpenTarget,
+    catalog: &Catalog,
+) -> Result<Value, ItemFailure> {
+    let capabilities = Capabilities::of(target.version().await?, catalog);
+    let chart = chart(item, helm).await?;
+    let (release, program) = (release(helm), &item.shared.options.helm);
+    let HelmDeployment { install, upgrade, .. } = &helm.deployment;
+    let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
+    Ok(billhook_charts::values(&chart, &release, Some(&capabilities), skip, program).await?)
 }
 
 /// The chart of an item with the credentials of its Context.

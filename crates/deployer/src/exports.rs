@@ -121,8 +121,8 @@ pub async fn export(
     Ok(merged(found.into_values()))
 }
 
-/// Reads the exports that have no `fromResource` from what a chart is rendered with: `{"Values": …}`, to which
-/// `Release` and `Chart` may be added as templates see them.
+/// Reads the exports that have no `fromResource` from what a chart is rendered with: `{"Values": …, "Release": …}`, as
+/// its templates see it.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! The deployment of an item: its objects, their readiness, its exports.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, Prepared};
@@ -78,26 +78,28 @@ async fn check_and_export(
     clusters: &Clusters,
     halt: &Halt,
 ) -> Result<Map<String, Value>, Stop> {
-    let (checks, exports) = (&configuration.readiness.custom, &configuration.exports);
-    let (deprecated, values) = match &configuration.helm {
-        Some(helm) => (helm.exports_from_manifests.as_slice(), charts::values(helm)),
-        None => (&[][..], Value::Null),
-    };
-    if checks.is_empty() && exports.is_empty() && deprecated.is_empty() {
+    let checks = &configuration.readiness.custom;
+    let deprecated = configuration.helm.as_ref().map(|helm| helm.exports_from_manifests.as_slice());
+    let exports = [deprecated.unwrap_or_default(), &configuration.exports].concat();
+    if checks.is_empty() && exports.is_empty() {
         return Ok(Map::new());
     }
     // Kinds that it lacks, those of other targets among them, are looked for where they are needed.
-    let catalogs = Catalogs::own(target.catalog(AGE).await?);
+    let catalog = target.catalog(AGE).await?;
+    let catalogs = Catalogs::own(Arc::clone(&catalog));
     let (deadline, stop) = (item.deadline, &halt.token);
     // What it waits for is said by the error at the latest.
     readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| tracing::info!("{reason}"))
         .boxed()
         .await?;
-    let mut exported = exports::from_values(deprecated, &values)?;
-    for exports in [deprecated, exports] {
-        let more = exports::export(clusters, exports, &catalogs, deadline, stop).boxed().await?;
-        exports::merge(&mut exported, more);
-    }
+    let mut exported = match &configuration.helm {
+        Some(helm) if exports.iter().any(|export| export.from_resource.is_none()) => {
+            exports::from_values(&exports, &charts::values(item, helm, target, &catalog).await?)?
+        }
+        _ => Map::new(),
+    };
+    let of_objects = exports::export(clusters, &exports, &catalogs, deadline, stop).boxed().await?;
+    exports::merge(&mut exported, of_objects);
     Ok(exported)
 }
 
