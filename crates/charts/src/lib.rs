@@ -14,6 +14,7 @@ mod home;
 mod hooks;
 mod program;
 mod release;
+mod stored;
 mod values;
 
 use std::{
@@ -35,6 +36,7 @@ pub use chart::{Chart, Source};
 pub use credentials::{Credentials, CredentialsError, RepositoryAuth, SecretReference};
 pub use program::ProgramError;
 pub use release::{DeployOptions, install_or_upgrade, manifest_of, uninstall};
+pub use stored::as_failed;
 pub use values::values;
 
 use home::Home;

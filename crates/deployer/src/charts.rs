@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, Source};
-use billhook_cluster::DeleteOptions;
-use billhook_objects::{Catalog, Manifest, ObjectKey, wellknown};
+use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
+use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Listed, Query, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions};
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -210,7 +211,7 @@ fn is_pending(error: &billhook_charts::Error) -> bool {
     error.kind.to_string().contains("another operation (install/upgrade/rollback) is in progress")
 }
 
-/// Deletes the revisions of a release that are marked as under way, and says whether there were any.
+/// Ends the revisions of a release that are marked as under way, and says whether there were any.
 async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     let status = "status in (pending-install,pending-upgrade,pending-rollback)";
     let query = Query {
@@ -224,12 +225,28 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     for listing in target.cluster.snapshot(&[query]).await {
         let Listed::Items { items, .. } = listing.found else { continue };
         for item in items {
-            let key = ObjectKey::new(secrets().kind, Some(&helm.namespace), item.name.as_str());
-            let options = DeleteOptions { uid: Some(item.uid), ..DeleteOptions::default() };
-            found |= target.cluster.delete(&secrets(), &key, &options).await.is_ok();
+            found |= end_revision(&target.cluster, &helm.namespace, &item.name, item.uid).await.is_ok();
         }
     }
     found
+}
+
+/// Lets a revision be a failed one: helm goes on from that, and knows what it has made. One that is not understood is
+/// deleted.
+async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) -> Result<(), ItemFailure> {
+    let key = ObjectKey::new(secrets().kind, Some(namespace), name);
+    let data = read_secret(cluster, namespace, name).await?;
+    let Some(failed) = data.get("release").and_then(|stored| billhook_charts::as_failed(stored)) else {
+        let options = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
+        cluster.delete(&secrets(), &key, &options).await?;
+        return Ok(());
+    };
+    let body = json!({
+        "metadata": { "uid": uid, "labels": { "status": "failed" } },
+        "data": { "release": ByteString(failed.into_bytes()) },
+    });
+    cluster.patch(&secrets(), &key, &Patch { subresource: None, kind: PatchKind::Merge, body: &body }).await?;
+    Ok(())
 }
 
 /// Deletes what an item deployed, as helm does.
