@@ -7,6 +7,7 @@ use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Listed, Query, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions};
+use futures::TryFutureExt as _;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -57,16 +58,18 @@ pub(crate) async fn render(
     helm: &HelmConfiguration,
     target: &OpenTarget,
     catalog: &Catalog,
-) -> Result<Objects, ItemFailure> {
+    halt: &Halt,
+) -> Result<Objects, Stop> {
     let capabilities = Capabilities::of(target.version().await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
-    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
-    let rendered = rendered.map_err(|error| {
+    let work = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm);
+    let work = work.map_err(|error| {
         let failure = ItemFailure::from(error);
         // Nothing but the item says what becomes of an archive: it would be the same again.
         ItemFailure { passes: failure.passes && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
-    })?;
+    });
+    let rendered = stoppable(item, halt, work).await?;
     let mut objects = Objects { namespace: Some(helm.namespace.clone()), ..Objects::default() };
     objects.manifests = rendered.manifests;
     let key = ObjectKey::new(wellknown::namespace(), None, helm.namespace.as_str());
@@ -102,13 +105,14 @@ pub(crate) async fn values(
     helm: &HelmConfiguration,
     target: &OpenTarget,
     catalog: &Catalog,
-) -> Result<Value, ItemFailure> {
+    halt: &Halt,
+) -> Result<Value, Stop> {
     let capabilities = Capabilities::of(target.version().await?, catalog);
     let chart = chart(item, helm).await?;
     let (release, program) = (release(helm), &item.shared.options.helm);
     let HelmDeployment { install, upgrade, .. } = &helm.deployment;
     let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
-    Ok(billhook_charts::values(&chart, &release, Some(&capabilities), skip, program).await?)
+    stoppable(item, halt, billhook_charts::values(&chart, &release, Some(&capabilities), skip, program)).await
 }
 
 /// The chart of an item with the credentials of its Context.
@@ -180,8 +184,9 @@ pub(crate) async fn install(
 ) -> Result<Vec<Manifest>, Stop> {
     let chart = chart(item, helm).await?;
     let program = &item.shared.options.helm;
+    let manifest = || billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program);
+    let known = stoppable(item, halt, manifest()).await?;
     // helm decides by itself whether it installs or upgrades; the options of both are the same but for an item's own.
-    let known = billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await?;
     let options = if known.is_some() { &helm.deployment.upgrade } else { &helm.deployment.install };
     let options = DeployOptions {
         wait: options.wait,
@@ -202,8 +207,7 @@ pub(crate) async fn install(
         }
     };
     stoppable(item, halt, work).await?;
-    let objects = billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await?;
-    Ok(objects.unwrap_or_default())
+    Ok(stoppable(item, halt, manifest()).await?.unwrap_or_default())
 }
 
 /// Whether helm refuses to work because an earlier run has not ended (`pkg/action` in helm: `errPending`).
@@ -280,11 +284,11 @@ fn limit(item: &Item, options: &HelmOptions) -> Option<Duration> {
 }
 
 /// Runs helm until it ends, is stopped, or the item's time is over.
-async fn stoppable(
+async fn stoppable<T, E: Into<ItemFailure>>(
     item: &Item,
     halt: &Halt,
-    work: impl Future<Output = Result<(), billhook_charts::Error>>,
-) -> Result<(), Stop> {
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Stop> {
     let over = async {
         match item.deadline {
             Some(deadline) => tokio::time::sleep_until(deadline).await,

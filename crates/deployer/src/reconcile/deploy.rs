@@ -94,7 +94,7 @@ async fn check_and_export(
         .await?;
     let mut exported = match &configuration.helm {
         Some(helm) if exports.iter().any(|export| export.from_resource.is_none()) => {
-            exports::from_values(&exports, &charts::values(item, helm, target, &catalog).await?)?
+            exports::from_values(&exports, &charts::values(item, helm, target, &catalog, halt).await?)?
         }
         _ => Map::new(),
     };
@@ -112,10 +112,10 @@ async fn deploy_objects(
     halt: &Halt,
 ) -> Result<(), Stop> {
     let planned = item.measure("prepare");
-    let prepared = match prepare(item, configuration, target, clusters, AGE).await {
+    let prepared = match prepare(item, configuration, target, clusters, AGE, halt).await {
         // The list of kinds may be older than the kind.
         Err(Unprepared::Operation(OperationError::Input(_))) => {
-            prepare(item, configuration, target, clusters, Duration::ZERO).await?
+            prepare(item, configuration, target, clusters, Duration::ZERO, halt).await?
         }
         prepared => prepared?,
     };
@@ -134,22 +134,22 @@ async fn deploy_objects(
 
 /// Why a plan could not be made.
 enum Unprepared {
-    Item(ItemFailure),
+    Stop(Stop),
     Operation(OperationError),
 }
 
-impl From<Unprepared> for ItemFailure {
+impl From<Unprepared> for Stop {
     fn from(error: Unprepared) -> Self {
         match error {
-            Unprepared::Item(failure) => failure,
+            Unprepared::Stop(stop) => stop,
             Unprepared::Operation(error) => error.into(),
         }
     }
 }
 
-impl From<ItemFailure> for Unprepared {
-    fn from(failure: ItemFailure) -> Self {
-        Self::Item(failure)
+impl From<Stop> for Unprepared {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
     }
 }
 
@@ -165,10 +165,11 @@ async fn prepare(
     target: &OpenTarget,
     clusters: &Clusters,
     age: Duration,
+    halt: &Halt,
 ) -> Result<Prepared, Unprepared> {
     let catalog = target.catalog(age).await.map_err(OperationError::from)?;
     let objects = match &configuration.helm {
-        Some(helm) => charts::render(item, helm, target, &catalog).await?,
+        Some(helm) => charts::render(item, helm, target, &catalog, halt).await?,
         None => of_configuration(item, configuration)?,
     };
     let provider_status = item.status.provider_status.as_ref();
