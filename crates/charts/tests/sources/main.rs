@@ -8,7 +8,7 @@ mod servers;
 use std::error::Error as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template};
+use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template, values};
 use billhook_policy::ChartSource;
 use serde_json::json;
 use servers::{HEADER, HELM, Registry, helm, pack, repository};
@@ -35,6 +35,13 @@ async fn version(chart: &Chart) -> Result<String, String> {
 
 async fn check(chart: &Chart, expected: &str) {
     assert_eq!(version(chart).await.as_deref(), Ok(expected), "{chart:?}");
+}
+
+/// Checks that what templates see is read, from a chart that is fetched.
+async fn check_values(chart: &Chart) {
+    let found = values(chart, &RELEASE, None, false, &HELM).await.map_err(|error| told(&error)).unwrap();
+    assert_eq!(found["Values"], json!({"color": "red"}), "{chart:?}");
+    assert_eq!((&found["Release"]["Name"], &found["Release"]["Namespace"]), (&json!("shop"), &json!("store")));
 }
 
 /// Checks that the error holds all words, in any case of letters.
@@ -67,6 +74,7 @@ async fn a_chart_of_a_registry_is_found_by_tag_and_by_digest() {
         chart
     };
     check(&find("shop:1.2.3"), old).await;
+    check_values(&find(&format!("shop@{digest}"))).await;
     check(&find("shop:1.3.0_build.7"), new).await;
     check(&find(&format!("shop@{digest}")), old).await;
     check(&find(&format!("shop:1.3.0@{digest}")), old).await;
@@ -140,6 +148,7 @@ async fn a_chart_of_a_repository_is_found_by_name_and_version() {
         chart
     };
     check(&find("shop", Some("1.2.3")), "1.2.3").await;
+    check_values(&find("shop", Some("1.2.3"))).await;
     check(&find("shop", Some("^1.0.0")), "1.3.0").await;
     check(&find("shop", None), "2.0.0").await;
     check_error(&find("flop", None), &["chart flop of", &url, "not found"]).await;
@@ -173,6 +182,7 @@ async fn a_remote_archive_is_fetched() {
     let only_ca = || Some(ca(&url, &pem));
     let all = || Some(RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) });
     check(&find("shop-1.2.3.tgz", all()), "1.2.3").await;
+    check_values(&find("shop-1.2.3.tgz", all())).await;
     check(&find("moved/shop-1.2.3.tgz", all()), "1.2.3").await;
     check(&find("open/shop-1.2.3.tgz", only_ca()), "1.2.3").await;
     check_error(&find("open/shop-1.2.3.tgz", None), &[&url, "certificate"]).await;
@@ -194,6 +204,9 @@ async fn an_archive_is_rendered_with_values_that_fit_its_schema() {
     };
     let rendered = render(json!({"color": "blue"})).await.unwrap();
     assert_eq!(rendered.manifests[0].value()["data"]["color"], "blue");
+    let skipped = Release { values: Some(&json!({"color": 7})), ..RELEASE };
+    let found = values(&chart, &skipped, None, true, &HELM).await.unwrap();
+    assert_eq!(found["Values"], json!({"color": 7}));
     let error = told(&render(json!({"color": 7})).await.unwrap_err());
     assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
     assert!(error.contains("at '/color': got number, want string"), "{error}");
