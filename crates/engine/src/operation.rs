@@ -265,9 +265,7 @@ pub async fn delete(
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Prepared, OperationError> {
     let catalog = catalog(clusters, input.catalog);
-    let record = async {
-        if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await }
-    };
+    let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
     let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
@@ -402,7 +400,11 @@ async fn look(clusters: &Clusters, request: &DeleteRequest<'_>) -> Result<Snapsh
 }
 
 /// The catalogs of the release's own cluster and of those targets that the groups name.
-async fn catalogs(clusters: &Clusters, own: Arc<Catalog>, groups: &[DeletionGroup]) -> Result<Catalogs, OperationError> {
+async fn catalogs(
+    clusters: &Clusters,
+    own: Arc<Catalog>,
+    groups: &[DeletionGroup],
+) -> Result<Catalogs, OperationError> {
     let named: BTreeSet<&String> = groups.iter().filter_map(|group| group.target.as_ref()).collect();
     let mut catalogs = BTreeMap::from([(None, own)]);
     for (name, cluster) in clusters.targets.iter().filter(|(name, _)| named.contains(name)) {
