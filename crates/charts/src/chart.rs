@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fmt, io, path::Path};
 
+use billhook_policy::ChartSource;
 use serde_json::json;
 
 use crate::{
@@ -22,38 +23,24 @@ pub enum Source {
         /// The version or range of versions; the newest where there is none.
         version: Option<String>,
     },
-    /// A chart in a registry: `HOST/REPOSITORY:TAG`, `HOST/REPOSITORY@sha256:DIGEST` or both, when the digest decides.
-    /// Without either it is the newest version. helm only finds tags that are versions.
-    Oci(String),
-    /// The bytes of a packed chart (`.tgz`).
-    Archive(Vec<u8>),
-    /// The address of a packed chart.
-    RemoteArchive(String),
-    /// A chart in a repository.
-    Repository {
-        /// The address of the repository, above its `index.yaml`.
-        url: String,
-        /// The name of the chart in it.
-        name: String,
-        /// The version or range of versions; the newest where there is none.
-        version: Option<String>,
-    },
+    /// What a configuration names. Of the tags in a registry, helm only finds those that are versions; a reference with
+    /// a digest means that digest, and one with neither the newest version.
+    Configured(ChartSource),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reference { reference, .. } => f.write_str(reference),
-            Self::Oci(reference) => f.write_str(reference),
-            Self::Archive(_) => f.write_str("in an archive"),
-            Self::RemoteArchive(url) => f.write_str(&without_user(url)),
-            Self::Repository { url, name, version } => {
-                write!(
-                    f,
-                    "{name}{} of {}",
-                    version.as_ref().map(|v| format!(" {v}")).unwrap_or_default(),
-                    without_user(url)
-                )
+        let configured = match self {
+            Self::Reference { reference, .. } => return f.write_str(reference),
+            Self::Configured(configured) => configured,
+        };
+        match configured {
+            ChartSource::Oci(reference) => f.write_str(reference),
+            ChartSource::Archive(_) => f.write_str("in an archive"),
+            ChartSource::RemoteArchive(url) => f.write_str(&without_user(url)),
+            ChartSource::Repository { url, name, version } => {
+                let version = version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+                write!(f, "{name}{version} of {}", without_user(url))
             }
         }
     }
@@ -72,13 +59,19 @@ pub struct Chart {
     pub source: Source,
     /// Credentials; those that fit the source are used, and but for [`Source::Reference`] no others.
     pub credentials: Credentials,
-    /// Talks HTTP to a registry ([`Source::Oci`]), which has to be on a loopback address.
+    /// Talks HTTP to a registry ([`ChartSource::Oci`]), which has to be on a loopback address.
     pub plain_http: bool,
 }
 
 impl From<Source> for Chart {
     fn from(source: Source) -> Self {
         Self { source, credentials: Credentials::default(), plain_http: false }
+    }
+}
+
+impl From<ChartSource> for Chart {
+    fn from(source: ChartSource) -> Self {
+        Source::Configured(source).into()
     }
 }
 
@@ -111,15 +104,21 @@ impl Chart {
         let helm = Program::helm(helm);
         let helm = if matches!(self.source, Source::Reference { .. }) { helm } else { home.isolate(helm) };
         let mut told = Told { helm, chart: OsString::new(), flags: Vec::new() };
-        match &self.source {
+        let configured = match &self.source {
             Source::Reference { reference, version } => {
                 told.chart = reference.into();
                 told.version(version.as_deref());
+                return Ok(told);
             }
-            Source::Oci(reference) => self.tell_reference(&Reference::parse(reference)?, home, &mut told)?,
-            Source::Archive(bytes) => told.chart = home.write("chart.tgz", bytes).map_err(ErrorKind::Folder)?.into(),
-            Source::RemoteArchive(url) => self.tell_archive(url, home, &mut told)?,
-            Source::Repository { url, name, version } => {
+            Source::Configured(configured) => configured,
+        };
+        match configured {
+            ChartSource::Oci(reference) => self.tell_reference(&Reference::parse(reference)?, home, &mut told)?,
+            ChartSource::Archive(bytes) => {
+                told.chart = home.write("chart.tgz", bytes).map_err(ErrorKind::Folder)?.into();
+            }
+            ChartSource::RemoteArchive(url) => self.tell_archive(url, home, &mut told)?,
+            ChartSource::Repository { url, name, version } => {
                 // helm looks for a file of that path first.
                 if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
                     let problem = "the name of a chart in a repository is a single word";

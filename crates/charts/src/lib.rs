@@ -14,6 +14,8 @@ mod home;
 mod hooks;
 mod program;
 mod release;
+mod stored;
+mod values;
 
 use std::{
     collections::BTreeSet,
@@ -34,6 +36,8 @@ pub use chart::{Chart, Source};
 pub use credentials::{Credentials, CredentialsError, RepositoryAuth, SecretReference};
 pub use program::ProgramError;
 pub use release::{DeployOptions, install_or_upgrade, manifest_of, uninstall};
+pub use stored::as_failed;
+pub use values::values;
 
 use home::Home;
 use program::Program;
@@ -94,6 +98,12 @@ impl Capabilities {
             }
         }
         Self { kube_version: kube_version.into(), api_versions: versions.into_iter().collect() }
+    }
+
+    /// The flags of helm for them.
+    fn arguments(&self) -> impl Iterator<Item = OsString> {
+        let versions = self.api_versions.iter().flat_map(|version| ["--api-versions", version]);
+        ["--kube-version", &self.kube_version].into_iter().chain(versions).map(Into::into)
     }
 }
 
@@ -171,10 +181,7 @@ pub async fn template(
         let mut arguments: Vec<OsString> = ["template", "--include-crds"].map(Into::into).into();
         arguments.extend(told.flags);
         arguments.extend(release.arguments(&home)?);
-        if let Some(capabilities) = capabilities {
-            arguments.extend(["--kube-version", &capabilities.kube_version].map(Into::into));
-            arguments.extend(capabilities.api_versions.iter().flat_map(|v| ["--api-versions", v].map(Into::into)));
-        }
+        arguments.extend(capabilities.into_iter().flat_map(Capabilities::arguments));
         // Neither name may be taken for a flag.
         arguments.extend(["--".into(), release.name.into(), told.chart]);
         let output = told.helm.run(&arguments).await.map_err(ErrorKind::Program)?;

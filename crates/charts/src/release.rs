@@ -30,7 +30,8 @@ pub struct DeployOptions {
 ///
 /// `kubeconfig` is the text of one; it lies in a private file while helm runs. A run that is killed, as it is when the
 /// future is dropped, leaves the release *pending*: helm then refuses the next one until the Secret of that revision
-/// (labels `owner: helm`, `name` and `status: pending-install` or `pending-upgrade`) is gone.
+/// (labels `owner: helm`, `name` and `status: pending-install` or `pending-upgrade`) is gone, or
+/// marked [`crate::as_failed`].
 ///
 /// # Errors
 ///

@@ -14,6 +14,7 @@ use billhook_charts::{
     Capabilities, Chart, Error, ErrorKind, ProgramError, Release, RepositoryAuth, Source, kustomize, template,
 };
 use billhook_objects::ObjectKey;
+use billhook_policy::ChartSource;
 
 /// The program to test with; `None`, with a sentence, where there is none. In CI that is a failure.
 fn program(variable: &str, name: &str) -> Option<PathBuf> {
@@ -219,16 +220,16 @@ async fn no_password_is_on_a_command_line_or_readable_for_others_or_left_behind(
          echo \"arguments: $*\" >&3\necho \"input: $(cat)\" >&3\n\
          echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}'\n",
     );
-    let mut chart = Chart::from(Source::Archive(Vec::new()));
+    let mut chart = Chart::from(ChartSource::Archive(Vec::new()));
     chart.credentials.repositories.push(RepositoryAuth::basic("https://a.example", "me", "sesame"));
     let config = r#"{"auths": {"https://b.example/v1/": {"username": "me", "password": "sesame"}}}"#;
     chart.credentials.add_docker_config(config).unwrap();
     for source in [
-        Source::RemoteArchive("https://a.example/x.tgz".to_owned()),
-        Source::Repository { url: "https://a.example".to_owned(), name: "x".to_owned(), version: None },
-        Source::Oci("b.example/x:1.0.0".to_owned()),
+        ChartSource::RemoteArchive("https://a.example/x.tgz".to_owned()),
+        ChartSource::Repository { url: "https://a.example".to_owned(), name: "x".to_owned(), version: None },
+        ChartSource::Oci("b.example/x:1.0.0".to_owned()),
     ] {
-        chart.source = source;
+        chart.source = Source::Configured(source);
         template(&chart, &RELEASE, None, &helm).await.unwrap();
     }
     let out = std::fs::read_to_string(folder.path().join("out")).unwrap();

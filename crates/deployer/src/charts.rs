@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, Source};
-use billhook_cluster::DeleteOptions;
-use billhook_objects::{Catalog, Manifest, ObjectKey, wellknown};
-use billhook_plan::{Listed, Query, Select};
-use billhook_policy::{ChartSource, HelmConfiguration, HelmOptions};
+use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
+use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
+use billhook_plan::{Directives, Listed, Query, Select};
+use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -20,10 +21,14 @@ use crate::{
 
 /// The label that Landscaper's helm deployer puts on objects.
 const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
+/// What happens while helm is at work, in a message.
+const RAN: &str = "helm ran";
 /// The Context of items that name none.
 const DEFAULT_CONTEXT: &str = "default";
 /// Where a Context holds the credentials of chart repositories.
 const REPOSITORY_CREDENTIALS: &str = "helmChartRepoCredentials";
+/// What helm says where values do not fit the chart's schema (`pkg/chart/common/util/values.go`).
+const SCHEMA: &str = "values don't meet the specifications of the schema";
 
 impl From<billhook_charts::Error> for ItemFailure {
     fn from(error: billhook_charts::Error) -> Self {
@@ -31,9 +36,12 @@ impl From<billhook_charts::Error> for ItemFailure {
         let cause = error.kind.to_string();
         let message = format!("failed to {error}: {cause}");
         match &error.kind {
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { stderr, .. }) if stderr.contains(SCHEMA) => {
+                Self::configuration("ChartFailed", message)
+            }
             ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) => {
-                // Whether helm's words mean a wrong chart or a registry that is away, only people can tell: it is tried
-                // again as long as the item has time.
+                // Whether helm's other words mean a wrong chart or a registry that is away, only people can tell: it is
+                // tried again as long as the item has time.
                 Self { passes: true, ..Self::new("ChartFailed", message, ErrorCode::ConfigurationProblem) }
             }
             ErrorKind::Source(_) | ErrorKind::Credentials(_) | ErrorKind::Yaml(_) | ErrorKind::Manifests(_) => {
@@ -44,8 +52,8 @@ impl From<billhook_charts::Error> for ItemFailure {
     }
 }
 
-/// The objects of a chart that is only rendered; the release's namespace is one of them where it is to be created, as it
-/// is in Landscaper.
+/// The objects of a chart that is only rendered; the release's namespace is one of them where it is to be created, and
+/// stays when they go, as it does in Landscaper.
 pub(crate) async fn render(
     item: &Item,
     helm: &HelmConfiguration,
@@ -55,12 +63,21 @@ pub(crate) async fn render(
     let capabilities = Capabilities::of(target.version().await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
-    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await?;
+    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
+    let rendered = rendered.map_err(|error| {
+        let failure = ItemFailure::from(error);
+        // Nothing but the item says what becomes of an archive: it would be the same again.
+        ItemFailure { passes: failure.passes && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
+    })?;
     let mut objects = Objects { namespace: Some(helm.namespace.clone()), ..Objects::default() };
     objects.manifests = rendered.manifests;
     let key = ObjectKey::new(wellknown::namespace(), None, helm.namespace.as_str());
     let brings = objects.manifests.iter().any(|manifest| manifest.key == key);
     if helm.create_namespace && !brings && helm.namespace != "default" {
+        // Others may have put their own into it.
+        objects
+            .directives
+            .insert(objects.manifests.len(), Directives { policy: ManifestPolicy::Keep, ..Directives::default() });
         objects.manifests.push(namespace(&helm.namespace)?);
     }
     labelled(&mut objects.manifests, LABEL, &item.name);
@@ -84,26 +101,31 @@ fn release(helm: &HelmConfiguration) -> billhook_charts::Release<'_> {
     }
 }
 
-/// What exports of a chart's values are read from: the values of the item, under the names that templates have for them.
-pub(crate) fn values(helm: &HelmConfiguration) -> Value {
-    json!({ "Values": helm.values, "Release": { "Name": helm.name, "Namespace": helm.namespace, "Service": "Helm" } })
+/// What exports of a chart's values are read from: what its templates see, with the chart's own values beneath those of
+/// the item.
+pub(crate) async fn values(
+    item: &Item,
+    helm: &HelmConfiguration,
+    target: &OpenTarget,
+    catalog: &Catalog,
+    halt: &Halt,
+) -> Result<Value, Stop> {
+    let capabilities = Capabilities::of(target.version().await?, catalog);
+    let chart = chart(item, helm).await?;
+    let (release, program) = (release(helm), &item.shared.options.helm);
+    let HelmDeployment { install, upgrade, .. } = &helm.deployment;
+    let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
+    let work = billhook_charts::values(&chart, &release, Some(&capabilities), skip, program);
+    Ok(halt.stoppable(item.deadline, RAN, work).await??)
 }
 
 /// The chart of an item with the credentials of its Context.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
-    let source = match &helm.chart {
-        ChartSource::Oci(reference) => Source::Oci(reference.clone()),
-        ChartSource::Archive(bytes) => Source::Archive(bytes.clone()),
-        ChartSource::RemoteArchive(url) => Source::RemoteArchive(url.clone()),
-        ChartSource::Repository { url, name, version } => {
-            Source::Repository { url: url.clone(), name: name.clone(), version: version.clone() }
-        }
-    };
-    let credentials = match source {
-        Source::Archive(_) => Credentials::default(),
+    let credentials = match helm.chart {
+        ChartSource::Archive(_) => Credentials::default(),
         _ => credentials(item).await?,
     };
-    Ok(Chart { source, credentials, plain_http: false })
+    Ok(Chart { source: Source::Configured(helm.chart.clone()), credentials, plain_http: false })
 }
 
 /// The credentials of an item's Context. The default Context need not exist.
@@ -166,8 +188,9 @@ pub(crate) async fn install(
 ) -> Result<Vec<Manifest>, Stop> {
     let chart = chart(item, helm).await?;
     let program = &item.shared.options.helm;
+    let manifest = || billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program);
+    let known = halt.stoppable(item.deadline, RAN, manifest()).await??;
     // helm decides by itself whether it installs or upgrades; the options of both are the same but for an item's own.
-    let known = billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await?;
     let options = if known.is_some() { &helm.deployment.upgrade } else { &helm.deployment.install };
     let options = DeployOptions {
         wait: options.wait,
@@ -187,9 +210,8 @@ pub(crate) async fn install(
             done => done,
         }
     };
-    stoppable(item, halt, work).await?;
-    let objects = billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await?;
-    Ok(objects.unwrap_or_default())
+    halt.stoppable(item.deadline, RAN, work).await??;
+    Ok(halt.stoppable(item.deadline, RAN, manifest()).await??.unwrap_or_default())
 }
 
 /// Whether helm refuses to work because an earlier run has not ended (`pkg/action` in helm: `errPending`).
@@ -197,7 +219,7 @@ fn is_pending(error: &billhook_charts::Error) -> bool {
     error.kind.to_string().contains("another operation (install/upgrade/rollback) is in progress")
 }
 
-/// Deletes the revisions of a release that are marked as under way, and says whether there were any.
+/// Ends the revisions of a release that are marked as under way, and says whether there were any.
 async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     let status = "status in (pending-install,pending-upgrade,pending-rollback)";
     let query = Query {
@@ -211,12 +233,28 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     for listing in target.cluster.snapshot(&[query]).await {
         let Listed::Items { items, .. } = listing.found else { continue };
         for item in items {
-            let key = ObjectKey::new(secrets().kind, Some(&helm.namespace), item.name.as_str());
-            let options = DeleteOptions { uid: Some(item.uid), ..DeleteOptions::default() };
-            found |= target.cluster.delete(&secrets(), &key, &options).await.is_ok();
+            found |= end_revision(&target.cluster, &helm.namespace, &item.name, item.uid).await.is_ok();
         }
     }
     found
+}
+
+/// Lets a revision be a failed one: helm goes on from that, and knows what it has made. One that is not understood is
+/// deleted.
+async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) -> Result<(), ItemFailure> {
+    let key = ObjectKey::new(secrets().kind, Some(namespace), name);
+    let data = read_secret(cluster, namespace, name).await?;
+    let Some(failed) = data.get("release").and_then(|stored| billhook_charts::as_failed(stored)) else {
+        let options = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
+        cluster.delete(&secrets(), &key, &options).await?;
+        return Ok(());
+    };
+    let body = json!({
+        "metadata": { "uid": uid, "labels": { "status": "failed" } },
+        "data": { "release": ByteString(failed.into_bytes()) },
+    });
+    cluster.patch(&secrets(), &key, &Patch { subresource: None, kind: PatchKind::Merge, body: &body }).await?;
+    Ok(())
 }
 
 /// Deletes what an item deployed, as helm does.
@@ -236,7 +274,7 @@ pub(crate) async fn uninstall(
         &target.kubeconfig,
         program,
     );
-    stoppable(item, halt, work).await
+    Ok(halt.stoppable(item.deadline, RAN, work).await??)
 }
 
 /// How long helm may take: what the item says of it, and never longer than the item has.
@@ -246,28 +284,6 @@ fn limit(item: &Item, options: &HelmOptions) -> Option<Duration> {
     match (own, left) {
         (Some(own), Some(left)) => Some(own.min(left)),
         (own, left) => own.or(left),
-    }
-}
-
-/// Runs helm until it ends, is stopped, or the item's time is over.
-async fn stoppable(
-    item: &Item,
-    halt: &Halt,
-    work: impl Future<Output = Result<(), billhook_charts::Error>>,
-) -> Result<(), Stop> {
-    let over = async {
-        match item.deadline {
-            Some(deadline) => tokio::time::sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        done = work => Ok(done?),
-        () = halt.token.cancelled() => Err(Stop::Halted),
-        () = over => {
-            let failure = ItemFailure::new("TimedOut", "helm did not end within the item's time limit", ErrorCode::Timeout);
-            Err(Stop::Failed(failure))
-        }
     }
 }
 

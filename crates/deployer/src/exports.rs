@@ -78,8 +78,8 @@ fn joined(missing: &[Missing]) -> String {
 /// Reads the exports that have a `fromResource`; the others are passed over (see [`from_values`]).
 ///
 /// Each waits until its object has the value; they wait side by side, and the result is merged in the order of
-/// `exports`. A path that finds one value exports it, one that finds several exports a list. The data of a Secret are
-/// exported as they are stored, in base64. `catalogs` may be incomplete: kinds that they lack are looked for in the
+/// `exports`. Of several values that a path finds, the first one is exported. The data of a Secret are exported as they
+/// are stored, in base64. `catalogs` may be incomplete: kinds that they lack are looked for in the
 /// target.
 ///
 /// # Errors
@@ -121,8 +121,8 @@ pub async fn export(
     Ok(merged(found.into_values()))
 }
 
-/// Reads the exports that have no `fromResource` from what a chart is rendered with: `{"Values": …}`, to which
-/// `Release` and `Chart` may be added as templates see them.
+/// Reads the exports that have no `fromResource` from what a chart is rendered with: `{"Values": …, "Release": …}`, as
+/// its templates see it.
 ///
 /// # Errors
 ///
@@ -147,13 +147,9 @@ fn merged(values: impl IntoIterator<Item = Map<String, Value>>) -> Map<String, V
     all
 }
 
-/// The value that a path finds, or the list of them.
+/// The first value that a path finds, as with Landscaper (`jsonpath.GetValue`).
 fn value_at(path: &JsonPath, root: &Value) -> Option<Value> {
-    match path.find(root).as_slice() {
-        [] => None,
-        [value] => Some((*value).clone()),
-        values => Some(values.iter().map(|value| (*value).clone()).collect()),
-    }
+    path.find(root).into_iter().next().cloned()
 }
 
 /// An export that waits for its value.

@@ -177,16 +177,20 @@ impl Targets {
     }
 }
 
-/// The data of a Secret of the home cluster, as text.
+/// The data of a Secret, as text.
 ///
 /// # Errors
 ///
 /// When it is not there or cannot be read.
-pub async fn read_secret(home: &Cluster, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, ItemFailure> {
+pub async fn read_secret(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<BTreeMap<String, String>, ItemFailure> {
     let resource = secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(namespace), name);
     let missing = || ItemFailure::configuration("ReadSecret", format!("there is no Secret {namespace}/{name}"));
-    let secret = home.get(&resource, &key).await?.ok_or_else(missing)?;
+    let secret = cluster.get(&resource, &key).await?.ok_or_else(missing)?;
     let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret)
         .map_err(|error| ItemFailure::configuration("ReadSecret", format!("Secret {namespace}/{name}: {error}")))?;
     let text = |data: k8s_openapi::ByteString| String::from_utf8_lossy(&data.0).into_owned();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use billhook_charts::{Chart, DeployOptions, Release, Source, install_or_upgrade, manifest_of, uninstall};
+use billhook_charts::{Chart, DeployOptions, Release, install_or_upgrade, manifest_of, uninstall};
+use billhook_policy::ChartSource;
 use billhook_testkit::control_plane::{ControlPlane, Options};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ async fn a_release_is_installed_upgraded_read_and_uninstalled() {
     let control_plane = ControlPlane::start(&Options::default()).unwrap();
     let kubeconfig = control_plane.kubeconfig();
     let folder = tempfile::tempdir().unwrap();
-    let chart = Chart::from(Source::Archive(std::fs::read(pack(folder.path(), "1.2.3")).unwrap()));
+    let chart = Chart::from(ChartSource::Archive(std::fs::read(pack(folder.path(), "1.2.3")).unwrap()));
     let timeout = Some(Duration::from_secs(60));
     let deploy = async |color: serde_json::Value, options: DeployOptions| {
         let values = json!({ "color": color });

@@ -8,7 +8,8 @@ mod servers;
 use std::error::Error as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template};
+use billhook_charts::{Chart, Error, Release, RepositoryAuth, Source, template, values};
+use billhook_policy::ChartSource;
 use serde_json::json;
 use servers::{HEADER, HELM, Registry, helm, pack, repository};
 
@@ -36,6 +37,13 @@ async fn check(chart: &Chart, expected: &str) {
     assert_eq!(version(chart).await.as_deref(), Ok(expected), "{chart:?}");
 }
 
+/// Checks that what templates see is read, from a chart that is fetched.
+async fn check_values(chart: &Chart) {
+    let found = values(chart, &RELEASE, None, false, &HELM).await.map_err(|error| told(&error)).unwrap();
+    assert_eq!(found["Values"], json!({"color": "red"}), "{chart:?}");
+    assert_eq!((&found["Release"]["Name"], &found["Release"]["Namespace"]), (&json!("shop"), &json!("store")));
+}
+
 /// Checks that the error holds all words, in any case of letters.
 async fn check_error(chart: &Chart, words: &[&str]) {
     let error = version(chart).await.unwrap_err();
@@ -44,7 +52,7 @@ async fn check_error(chart: &Chart, words: &[&str]) {
 }
 
 fn oci(reference: String) -> Chart {
-    Source::Oci(reference).into()
+    ChartSource::Oci(reference).into()
 }
 
 fn ca(url: &str, pem: &str) -> RepositoryAuth {
@@ -66,6 +74,7 @@ async fn a_chart_of_a_registry_is_found_by_tag_and_by_digest() {
         chart
     };
     check(&find("shop:1.2.3"), old).await;
+    check_values(&find(&format!("shop@{digest}"))).await;
     check(&find("shop:1.3.0_build.7"), new).await;
     check(&find(&format!("shop@{digest}")), old).await;
     check(&find(&format!("shop:1.3.0@{digest}")), old).await;
@@ -120,7 +129,7 @@ async fn http_without_tls_has_to_be_asked_for() {
     check_error(&chart, &[&registry.host, "https"]).await;
     chart.plain_http = true;
     check(&chart, "1.2.3").await;
-    chart.source = Source::Oci("registry.example/charts/shop:1.2.3".to_owned());
+    chart.source = Source::Configured(ChartSource::Oci("registry.example/charts/shop:1.2.3".to_owned()));
     check_error(&chart, &["registry.example", "loopback"]).await;
 }
 
@@ -132,13 +141,14 @@ async fn a_chart_of_a_repository_is_found_by_name_and_version() {
     let (url, pem) = repository(folder.path()).await;
     let find = |name: &str, version: Option<&str>| {
         let source =
-            Source::Repository { url: url.clone(), name: name.to_owned(), version: version.map(str::to_owned) };
+            ChartSource::Repository { url: url.clone(), name: name.to_owned(), version: version.map(str::to_owned) };
         let mut chart = Chart::from(source);
         let auth = RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) };
         chart.credentials.repositories.push(auth);
         chart
     };
     check(&find("shop", Some("1.2.3")), "1.2.3").await;
+    check_values(&find("shop", Some("1.2.3"))).await;
     check(&find("shop", Some("^1.0.0")), "1.3.0").await;
     check(&find("shop", None), "2.0.0").await;
     check_error(&find("flop", None), &["chart flop of", &url, "not found"]).await;
@@ -165,13 +175,14 @@ async fn a_remote_archive_is_fetched() {
     std::fs::write(folder.path().join("broken.tgz"), "this is no archive").unwrap();
     let (url, pem) = repository(folder.path()).await;
     let find = |path: &str, auth: Option<RepositoryAuth>| {
-        let mut chart = Chart::from(Source::RemoteArchive(format!("{url}/{path}")));
+        let mut chart = Chart::from(ChartSource::RemoteArchive(format!("{url}/{path}")));
         chart.credentials.repositories.extend(auth);
         chart
     };
     let only_ca = || Some(ca(&url, &pem));
     let all = || Some(RepositoryAuth { auth_header: Some(HEADER.to_owned()), ..ca(&url, &pem) });
     check(&find("shop-1.2.3.tgz", all()), "1.2.3").await;
+    check_values(&find("shop-1.2.3.tgz", all())).await;
     check(&find("moved/shop-1.2.3.tgz", all()), "1.2.3").await;
     check(&find("open/shop-1.2.3.tgz", only_ca()), "1.2.3").await;
     check_error(&find("open/shop-1.2.3.tgz", None), &[&url, "certificate"]).await;
@@ -186,15 +197,19 @@ async fn a_remote_archive_is_fetched() {
 async fn an_archive_is_rendered_with_values_that_fit_its_schema() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(pack(folder.path(), "1.2.3")).unwrap();
-    let chart = Chart::from(Source::Archive(bytes));
+    let chart = Chart::from(ChartSource::Archive(bytes));
     let render = async |values: serde_json::Value| {
         let release = Release { values: Some(&values), ..RELEASE };
         template(&chart, &release, None, &HELM).await
     };
     let rendered = render(json!({"color": "blue"})).await.unwrap();
     assert_eq!(rendered.manifests[0].value()["data"]["color"], "blue");
+    let skipped = Release { values: Some(&json!({"color": 7})), ..RELEASE };
+    let found = values(&chart, &skipped, None, true, &HELM).await.unwrap();
+    assert_eq!(found["Values"], json!({"color": 7}));
     let error = told(&render(json!({"color": 7})).await.unwrap_err());
     assert!(error.contains("values don't meet the specifications of the schema"), "{error}");
     assert!(error.contains("at '/color': got number, want string"), "{error}");
-    check_error(&Source::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"]).await;
+    check_error(&ChartSource::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"])
+        .await;
 }

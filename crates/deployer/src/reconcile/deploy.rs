@@ -1,6 +1,6 @@
 //! The deployment of an item: its objects, their readiness, its exports.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, Prepared};
@@ -79,35 +79,36 @@ async fn check_and_export(
     clusters: &Clusters,
     halt: &Halt,
 ) -> Result<Map<String, Value>, Stop> {
-    let (checks, exports) = (&configuration.readiness.custom, &configuration.exports);
-    let (deprecated, values) = match &configuration.helm {
-        Some(helm) => (helm.exports_from_manifests.as_slice(), charts::values(helm)),
-        None => (&[][..], Value::Null),
-    };
-    if checks.is_empty() && exports.is_empty() && deprecated.is_empty() {
+    let checks = &configuration.readiness.custom;
+    let deprecated = configuration.helm.as_ref().map(|helm| helm.exports_from_manifests.as_slice());
+    let exports = [deprecated.unwrap_or_default(), &configuration.exports].concat();
+    if checks.is_empty() && exports.is_empty() {
         return Ok(Map::new());
     }
     // Kinds that it lacks, those of other targets among them, are looked for where they are needed.
-    let catalogs = Catalogs::own(target.catalog(AGE).await?);
+    let catalog = target.catalog(AGE).await?;
+    let catalogs = Catalogs::own(Arc::clone(&catalog));
     let (deadline, stop) = (item.deadline, &halt.token);
+    let mut exported = match &configuration.helm {
+        Some(helm) if exports.iter().any(|export| export.from_resource.is_none()) => {
+            exports::from_values(&exports, &charts::values(item, helm, target, &catalog, halt).await?)?
+        }
+        _ => Map::new(),
+    };
     let (progress, receiver) = watch::channel(Progress::awaiting("WaitingForReadiness", "custom readiness checks run"));
     let work = async {
         let report = |reason| progress.send_replace(Progress::awaiting("WaitingForReadiness", reason));
         readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| drop(report(reason))).await?;
         progress.send_replace(Progress::awaiting("Exporting", "values are exported as soon as they are there"));
-        let mut exported = exports::from_values(deprecated, &values)?;
-        for exports in [deprecated, exports] {
-            let more = exports::export(clusters, exports, &catalogs, deadline, stop).await?;
-            exports::merge(&mut exported, more);
-        }
-        Ok::<_, ItemFailure>(exported)
+        Ok::<_, ItemFailure>(exports::export(clusters, &exports, &catalogs, deadline, stop).await?)
     };
-    let exported = item.report_while(receiver, work.boxed()).await;
-    match exported {
+    match item.report_while(receiver, work.boxed()).await {
+        Ok(of_objects) => exports::merge(&mut exported, of_objects),
         // They end with an error when they are stopped, as with any other.
-        Err(_) if stop.is_cancelled() => Err(Stop::Halted),
-        exported => Ok(exported?),
+        Err(_) if stop.is_cancelled() => return Err(Stop::Halted),
+        Err(failure) => return Err(failure.into()),
     }
+    Ok(exported)
 }
 
 /// The objects of the manifest deployer and of charts that are only rendered.

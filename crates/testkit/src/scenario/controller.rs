@@ -12,6 +12,7 @@ use billhook_deployer::{
     api::{GROUP, KUBERNETES_CLUSTER, VERSION},
 };
 use billhook_objects::{GroupKind, ObjectKey, wellknown};
+use billhook_sandbox::Served;
 use jiff::{SignedDuration, Timestamp};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use super::{
     Admin, Deployer,
     items::Deed,
     lab::{Plane, connect},
-    stage::Stage,
+    stage::{Stage, helm},
 };
 use crate::control_plane::User;
 
@@ -76,10 +77,15 @@ impl Stage<'_> {
         }
     }
 
-    /// Makes the kinds and the Targets that DeployItems need.
-    pub(super) async fn prepare_items(&self) -> Result<()> {
+    /// Makes the kinds and the Targets that DeployItems need; where helm needs the cluster, too, until the result is
+    /// dropped.
+    pub(super) async fn prepare_items(&self) -> Result<Option<Served>> {
         define(&self.admin).await?;
-        let own = std::fs::read_to_string(self.folder().join("admin.kubeconfig"))?;
+        let (served, kubeconfig) = match self.scenario.helm {
+            true => (self.serve("target.kubeconfig").await?, "target.kubeconfig"),
+            false => (None, "admin.kubeconfig"),
+        };
+        let own = std::fs::read_to_string(self.folder().join(kubeconfig))?;
         for namespace in self.item_namespaces() {
             self.admin.create(&target("target", &namespace, &own).to_string()).await?;
         }
@@ -91,7 +97,7 @@ impl Stage<'_> {
             let second = std::fs::read_to_string(self.folder().join("second.kubeconfig"))?;
             self.admin.create(&target("second", &self.scenario.slug, &second).to_string()).await?;
         }
-        Ok(())
+        Ok(served)
     }
 
     /// Where the items of the scenario lie.
@@ -128,7 +134,7 @@ impl Stage<'_> {
                 Plane::Sandbox(..) => self.clock().await?,
                 Plane::Real(_) => Arc::new(Timestamp::now),
             },
-            helm: "helm".into(),
+            helm: if self.scenario.helm { helm()?.into() } else { "helm".into() },
             metrics: Metrics::default(),
             leader_election: None,
         })

@@ -6,7 +6,7 @@
 use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use billhook_deployer::api::{GROUP, OPERATION};
+use billhook_deployer::api::{DELETE_WITHOUT_UNINSTALL, GROUP, OPERATION};
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_sandbox::actors;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -219,6 +219,8 @@ pub(super) enum Until {
     Job(String),
     /// No operation is asked for any more.
     NoOperation,
+    /// It is not there any more.
+    Gone,
 }
 
 impl Until {
@@ -234,8 +236,13 @@ impl Until {
             Self::Reconciled(before) => !asked && is_observed(item) && status(item, "lastReconcileTime") != before,
             Self::Job(job) => status(item, "jobIDFinished") == job,
             Self::NoOperation => !asked,
+            Self::Gone => false,
         }
     }
+}
+
+fn is_deleting(item: Option<&DynamicObject>) -> bool {
+    item.is_some_and(|item| item.metadata.deletion_timestamp.is_some())
 }
 
 fn is_observed(item: &DynamicObject) -> bool {
@@ -412,6 +419,7 @@ impl Stage<'_> {
                 let until = match (key.as_str(), value.as_str()) {
                     (OPERATION, "interrupt") => Until::NoOperation,
                     (OPERATION, _) => Until::next(before),
+                    (DELETE_WITHOUT_UNINSTALL, _) if is_deleting(before) => Until::Gone,
                     _ => Until::Now,
                 };
                 (until, written)

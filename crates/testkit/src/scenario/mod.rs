@@ -16,6 +16,7 @@ mod faults;
 mod items;
 mod lab;
 mod observe;
+mod pack;
 mod play;
 mod release;
 mod stage;
@@ -48,7 +49,7 @@ pub struct Scenario {
     /// Set from the file's name: what `$S` stands for.
     #[serde(skip)]
     pub slug: String,
-    /// Whether calls need the `helm` program.
+    /// Whether calls and DeployItems need the `helm` program.
     #[serde(default)]
     pub helm: bool,
     /// Whether calls need the `kubectl` program.
@@ -79,7 +80,8 @@ pub struct Scenario {
     /// Objects that are there on the second cluster.
     #[serde(default)]
     pub given_on_second: String,
-    /// Files that commands may name.
+    /// Files that commands may name. `$PACKED(FOLDER)` in one stands for the chart in a folder of them, packed and in
+    /// base64, as a DeployItem holds it.
     #[serde(default)]
     pub files: BTreeMap<String, File>,
     /// Stand-ins for operators, which act all the time.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use billhook::World;
 use billhook_objects::{ApiVersion, GroupKind, ObjectKey};
-use billhook_sandbox::{Sandbox, actors};
+use billhook_sandbox::{Sandbox, Served, actors};
 use kube::{ResourceExt as _, api::DynamicObject};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
@@ -22,6 +22,7 @@ use super::{
     console,
     controller::Controllers,
     lab::{Plane, connect},
+    pack,
 };
 use crate::control_plane::{Binaries, User};
 
@@ -37,6 +38,8 @@ pub(super) struct Stage<'a> {
     /// Holds the scenario's files and kubeconfigs.
     directory: tempfile::TempDir,
     acting: JoinSet<()>,
+    /// The sandbox as helm reaches it, where DeployItems need that.
+    served: Option<Served>,
     /// When it was set.
     pub(super) begun: Instant,
 }
@@ -81,9 +84,9 @@ impl<'a> Stage<'a> {
         }
         write_files(scenario, directory.path())?;
         let (controllers, acting) = (Controllers::default(), JoinSet::new());
-        let mut stage = Self { scenario, planes, admin, second, controllers, directory, acting, begun };
+        let mut stage = Self { scenario, planes, admin, second, controllers, directory, acting, served: None, begun };
         if scenario.deploys_items() {
-            stage.prepare_items().await.context("make what DeployItems need")?;
+            stage.served = stage.prepare_items().await.context("make what DeployItems need")?;
         }
         stage.admin.create(&scenario.given).await.context("create what is given")?;
         for script in &scenario.controllers {
@@ -122,15 +125,20 @@ impl<'a> Stage<'a> {
     /// Plays a console session with the real kubectl, over TCP.
     pub(super) async fn console(&self, transcript: &str) -> Result<()> {
         let folder = self.directory.path();
-        let (_served, path) = match &self.planes[0] {
-            Plane::Real(_) => (None, folder.join("admin.kubeconfig")),
-            Plane::Sandbox(sandbox, _) => {
-                let (served, path) = (sandbox.serve().await?, folder.join("console.kubeconfig"));
-                std::fs::write(&path, kubeconfig(&served.kubeconfig(), None, &self.scenario.slug)?)?;
-                (Some(served), path)
-            }
-        };
+        let (path, _served) = (folder.join("console.kubeconfig"), self.serve("console.kubeconfig").await?);
         console::play(transcript, &path, Path::new(&kubectl()?), folder).await
+    }
+
+    /// Writes a kubeconfig that programs of others can use, too: until the result is dropped.
+    pub(super) async fn serve(&self, name: &str) -> Result<Option<Served>> {
+        let path = self.folder().join(name);
+        let Plane::Sandbox(sandbox, _) = &self.planes[0] else {
+            std::fs::copy(self.folder().join("admin.kubeconfig"), path)?;
+            return Ok(None);
+        };
+        let served = sandbox.serve().await?;
+        std::fs::write(path, kubeconfig(&served.kubeconfig(), None, &self.scenario.slug)?)?;
+        Ok(Some(served))
     }
 
     /// What can be disturbed.
@@ -261,6 +269,13 @@ fn write_files(scenario: &Scenario, directory: &Path) -> Result<()> {
         copy(&super::fixtures().join(source), &directory.join(name))
             .with_context(|| format!("copy the fixture {source}"))?;
     }
+    for (name, text) in &scenario.files {
+        let text = text.text();
+        let filled = pack::fill(&text, directory).with_context(|| format!("write {name}"))?;
+        if filled != text {
+            std::fs::write(directory.join(name), filled)?;
+        }
+    }
     Ok(())
 }
 
@@ -278,7 +293,7 @@ fn kubectl() -> Result<String> {
 }
 
 /// The `helm` program, the same way.
-fn helm() -> Result<String> {
+pub(super) fn helm() -> Result<String> {
     program("BILLHOOK_HELM", || Binaries::helm(progress))
 }
 
