@@ -43,9 +43,10 @@ pub enum Change {
     KindGone,
     /// The server does not answer; said once an outage. The watch goes on trying.
     Away(String),
-    /// The server answers again, and nothing was missed.
+    /// The server answers again, or watching is permitted again, and nothing was missed.
     Back,
-    /// Watching is not permitted: lists or single reads take its place, every 200 ms to 2 s.
+    /// Watching is not permitted: lists or single reads take its place, every 200 ms to 2 s. Said once, until it is
+    /// permitted again, which is tried every 30 s at the latest.
     PollOnly(String),
 }
 
@@ -77,8 +78,8 @@ impl Cluster {
 
     /// Watches whole objects, decoded into `T`: first all that a list shows, then what changes.
     ///
-    /// The items of a list carry no `kind` and `apiVersion` of their own. Outages are waited out silently; the stream
-    /// ends when the kind is gone.
+    /// The items of a list carry no `kind` and `apiVersion` of their own. Outages and missing rights are waited out with a
+    /// warning in the log; the stream ends when the kind is gone.
     pub fn watch_objects<T>(&self, query: &Query) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -91,7 +92,15 @@ impl Cluster {
                 Raw::Gone { namespace, name, .. } => {
                     Some(ObjectChange::Gone(ObjectKey { kind: kind.clone(), namespace, name }))
                 }
-                Raw::KindGone | Raw::Away(_) | Raw::Back | Raw::PollOnly(_) => None,
+                Raw::Away(problem) | Raw::PollOnly(problem) => {
+                    tracing::warn!(%kind, "not watched for now: {problem}");
+                    None
+                }
+                Raw::Back => {
+                    tracing::info!(%kind, "watched again");
+                    None
+                }
+                Raw::KindGone => None,
             })
         }))
     }
