@@ -4,7 +4,7 @@ mod judge;
 mod lines;
 mod watcher;
 
-use billhook_objects::{ObjectKey, Uid};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Observed, Query};
 use futures::{Stream, StreamExt as _, stream};
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use self::watcher::{Raw, Watcher};
 use crate::{
     cluster::Cluster,
+    transport::unreadable,
     wire::{Full, Meta},
 };
 
@@ -79,7 +80,8 @@ impl Cluster {
     /// Watches whole objects, decoded into `T`: first all that a list shows, then what changes.
     ///
     /// The items of a list carry no `kind` and `apiVersion` of their own. Outages and missing rights are waited out with a
-    /// warning in the log; the stream ends when the kind is gone.
+    /// warning in the log; the stream ends when the kind is gone. An object that cannot be decoded is left out, with a
+    /// warning, too: it must not hide all others.
     pub fn watch_objects<T>(&self, query: &Query) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -88,7 +90,7 @@ impl Cluster {
         let watcher = Watcher::<Full<T>>::new(self.clone(), query.clone(), Known::default());
         Box::pin(stream_of(watcher).filter_map(move |raw| {
             std::future::ready(match raw {
-                Raw::Present(full) => Some(ObjectChange::Present(full.value)),
+                Raw::Present(full) => decoded(&kind, full).map(ObjectChange::Present),
                 Raw::Gone { namespace, name, .. } => {
                     Some(ObjectChange::Gone(ObjectKey { kind: kind.clone(), namespace, name }))
                 }
@@ -104,6 +106,16 @@ impl Cluster {
             })
         }))
     }
+}
+
+/// What the caller needs of an object. What does not decode is named by its place only: it may hold secrets.
+fn decoded<T>(kind: &GroupKind, Full { meta, value }: Full<T>) -> Option<T> {
+    let problem = match value {
+        Ok(value) => return Some(value),
+        Err(problem) => unreadable(format!("read {}", meta.key(kind)), &problem),
+    };
+    tracing::warn!("left out: failed to {problem}");
+    None
 }
 
 fn stream_of<S: crate::wire::Shape>(watcher: Watcher<S>) -> impl Stream<Item = Raw<S>> + Send + Unpin {

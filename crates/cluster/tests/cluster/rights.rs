@@ -130,3 +130,29 @@ async fn a_kind_that_cannot_be_watched_is_seldom_tried() {
     let watches = log.lines().iter().filter(|line| line.contains("watch=true")).count();
     assert!((5..9).contains(&watches), "{watches}");
 }
+
+#[derive(Debug, serde::Deserialize, PartialEq)]
+struct Counted {
+    count: u8,
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_hides_no_other() {
+    let counted = |name: &str, version: u64, count: Value| {
+        let mut object = object(name, name, version);
+        object["count"] = count;
+        object
+    };
+    let list = page(9, vec![counted("bad", 5, json!("secret")), counted("x", 6, json!(1))]);
+    let (cluster, ends, log) = watching(move |req, _| (!req.is_watch()).then(|| ok(list.clone())));
+    let mut watch = cluster.watch_objects::<Counted>(&query(None, Select::All));
+    assert_eq!(watch.next().await, Some(ObjectChange::Present(Counted { count: 1 })));
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &counted("worse", 10, json!(-1)));
+        send(&ends, "MODIFIED", &counted("bad", 11, json!(2)));
+    };
+    let (_, mended) = tokio::join!(driver, watch.next());
+    assert_eq!(mended, Some(ObjectChange::Present(Counted { count: 2 })));
+    assert_eq!(log.lines().len(), 2, "one list, one watch: {:?}", log.lines());
+}
