@@ -52,7 +52,7 @@ pub(crate) async fn render(
     target: &OpenTarget,
     catalog: &Catalog,
 ) -> Result<Objects, ItemFailure> {
-    let capabilities = Capabilities::of(target.version().await?, catalog);
+    let capabilities = Capabilities::of(target.version(crate::target::RENDER_AGE).await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
     let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await?;

@@ -39,8 +39,41 @@ pub struct OpenTarget {
     /// The kubeconfig, for programs that want one.
     pub kubeconfig: String,
     _counted: CountedCluster,
-    catalog: tokio::sync::Mutex<Option<(Instant, Arc<Catalog>)>>,
-    version: tokio::sync::OnceCell<String>,
+    catalog: Asked<Arc<Catalog>>,
+    version: Asked<String>,
+}
+
+/// How old that may be what a chart is rendered for: what a chart leaves out, because a kind was not there yet, nobody
+/// misses.
+pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
+
+/// How long a failure counts: a cluster that is away is asked by one item, and the others need not wait as long once more.
+const FAILURE_AGE: Duration = Duration::from_secs(2);
+
+/// The last answer of a cluster to some question, and when that was asked, or had failed.
+struct Asked<T>(tokio::sync::Mutex<Option<(Instant, Result<T, Error>)>>);
+
+impl<T: Clone> Asked<T> {
+    fn new() -> Self {
+        Self(tokio::sync::Mutex::default())
+    }
+
+    /// The last answer, if it was not older than `age` when the caller came; else a new one. Of all who wait one asks.
+    async fn get(&self, age: Duration, ask: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let came = Instant::now();
+        let mut last = self.0.lock().await;
+        if let Some((at, answer)) = last.as_ref() {
+            let age = if answer.is_ok() { age } else { FAILURE_AGE };
+            if came < *at || came.duration_since(*at) < age {
+                return answer.clone();
+            }
+        }
+        let asked = Instant::now();
+        let answer = ask.await;
+        let at = if answer.is_ok() { asked } else { Instant::now() };
+        *last = Some((at, answer.clone()));
+        answer
+    }
 }
 
 impl OpenTarget {
@@ -48,26 +81,18 @@ impl OpenTarget {
     ///
     /// # Errors
     ///
-    /// When discovery fails.
+    /// When discovery fails, or has failed a moment ago.
     pub async fn catalog(&self, age: Duration) -> Result<Arc<Catalog>, Error> {
-        let mut known = self.catalog.lock().await;
-        if let Some((at, catalog)) = known.as_ref()
-            && at.elapsed() < age
-        {
-            return Ok(Arc::clone(catalog));
-        }
-        let catalog = Arc::new(self.cluster.catalog().await?);
-        *known = Some((Instant::now(), Arc::clone(&catalog)));
-        Ok(catalog)
+        self.catalog.get(age, async { Ok(Arc::new(self.cluster.catalog().await?)) }).await
     }
 
-    /// The version of the cluster, as it was when it was first asked for.
+    /// The version of the cluster, asked for again where what is known is older than `age`.
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
-    pub async fn version(&self) -> Result<&str, Error> {
-        Ok(self.version.get_or_try_init(|| self.cluster.version()).await?)
+    /// When the server does not answer, or has not answered a moment ago.
+    pub async fn version(&self, age: Duration) -> Result<String, Error> {
+        self.version.get(age, self.cluster.version()).await
     }
 }
 
@@ -97,10 +122,8 @@ impl Targets {
     /// When there is no such Target, it is no Kubernetes cluster, its configuration is wrong or asks for more than a
     /// kubeconfig may ask for here, or its Secret cannot be read.
     pub async fn open(&self, namespace: &str, name: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
-        let known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&(namespace.to_owned(), name.to_owned())).cloned()
-        };
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let target = match known {
             Some(target) => target,
             // It may be younger than the last event of the watch.
@@ -120,8 +143,8 @@ impl Targets {
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
             kubeconfig: text,
-            catalog: tokio::sync::Mutex::default(),
-            version: tokio::sync::OnceCell::new(),
+            catalog: Asked::new(),
+            version: Asked::new(),
         });
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, Arc::clone(&open));
         Ok(open)
@@ -243,3 +266,6 @@ pub fn targets() -> Resource {
 pub fn secrets() -> Resource {
     Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
 }
+
+#[cfg(test)]
+mod tests;
