@@ -29,7 +29,9 @@ pub struct Targets {
     fence: Fence,
     metrics: Metrics,
     known: Mutex<HashMap<(String, String), Target>>,
-    open: Mutex<HashMap<Digest, Arc<OpenTarget>>>,
+    /// The connection of each Target with the digest of its kubeconfig. One that no Target has any more ends with the last
+    /// item that works with it.
+    open: Mutex<HashMap<(String, String), (Digest, Arc<OpenTarget>)>>,
 }
 
 /// A cluster that items deploy to.
@@ -113,6 +115,7 @@ impl Targets {
     pub fn remove(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 
     /// The cluster of a Target.
@@ -131,8 +134,8 @@ impl Targets {
         };
         let text = self.kubeconfig(namespace, name, target).await?;
         let digest = Digest::of(&Value::from(text.as_str()));
-        if let Some(open) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
-            return Ok(Arc::clone(open));
+        if let Some(open) = self.shared(&key, &digest) {
+            return Ok(open);
         }
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
         let config = config(&text).await.map_err(wrong)?;
@@ -146,8 +149,20 @@ impl Targets {
             catalog: Asked::new(),
             version: Asked::new(),
         });
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, Arc::clone(&open));
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (digest, Arc::clone(&open)));
         Ok(open)
+    }
+
+    /// The connection that some Target has with this kubeconfig; from now on it is this Target's, too.
+    fn shared(&self, key: &(String, String), digest: &Digest) -> Option<Arc<OpenTarget>> {
+        let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(of, open): &(Digest, Arc<OpenTarget>)| (of == digest).then(|| Arc::clone(open));
+        if let Some(open) = all.get(key).and_then(same) {
+            return Some(open);
+        }
+        let open = all.values().find_map(same)?;
+        all.insert(key.clone(), (digest.clone(), Arc::clone(&open)));
+        Some(open)
     }
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Target, ItemFailure> {

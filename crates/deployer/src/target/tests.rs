@@ -117,3 +117,24 @@ async fn the_version_is_asked_for_again_when_it_is_old() {
     tokio::time::advance(RENDER_AGE).await;
     assert_ne!(open.version(RENDER_AGE).await.unwrap(), first);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_no_target_has_any_more_is_dropped() {
+    let targets = Slow::default().targets();
+    targets.insert(with_token("a", "1"));
+    targets.insert(with_token("b", "1"));
+    let open = targets.open("ns", "a").await.unwrap();
+    assert!(Arc::ptr_eq(&open, &targets.open("ns", "b").await.unwrap()), "one kubeconfig, one connection");
+    let held = Arc::downgrade(&open);
+    drop(open);
+    targets.insert(with_token("a", "2"));
+    let other = Arc::downgrade(&targets.open("ns", "a").await.unwrap());
+    assert!(held.upgrade().is_some(), "the other Target still has it");
+    targets.insert(with_token("b", "2"));
+    targets.open("ns", "b").await.unwrap();
+    assert!(held.upgrade().is_none());
+    targets.remove("ns", "a");
+    assert!(other.upgrade().is_some());
+    targets.remove("ns", "b");
+    assert!(other.upgrade().is_none());
+}
