@@ -170,7 +170,7 @@ impl Targets {
         let missing = || {
             let problem =
                 format!("target {name}: there is no Target {namespace}/{name}: create it, or name another one");
-            ItemFailure::configuration("NoTargetFound", problem)
+            to_come("NoTargetFound", problem)
         };
         let found = self.home.get(&resource, &key).await?.ok_or_else(missing)?;
         serde_json::from_value(found)
@@ -213,15 +213,20 @@ impl Targets {
     }
 }
 
+/// Something is missing that may come yet: what is applied together is not made at once.
+fn to_come(reason: &'static str, problem: String) -> ItemFailure {
+    ItemFailure { passes: true, ..ItemFailure::configuration(reason, problem) }
+}
+
 /// The data of a Secret of the home cluster, as text.
 ///
 /// # Errors
 ///
-/// When it is not there or cannot be read.
+/// When it is not there, which may pass, or cannot be read.
 pub async fn read_secret(home: &Cluster, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, ItemFailure> {
     let resource = secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(namespace), name);
-    let missing = || ItemFailure::configuration("ReadSecret", format!("there is no Secret {namespace}/{name}"));
+    let missing = || to_come("ReadSecret", format!("there is no Secret {namespace}/{name}"));
     let secret = home.get(&resource, &key).await?.ok_or_else(missing)?;
     let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret)
         .map_err(|error| ItemFailure::configuration("ReadSecret", format!("Secret {namespace}/{name}: {error}")))?;

@@ -138,3 +138,17 @@ async fn a_connection_that_no_target_has_any_more_is_dropped() {
     targets.remove("ns", "b");
     assert!(other.upgrade().is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_may_still_come() {
+    let targets = Slow::default().targets();
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert_eq!((failure.reason, failure.passes), ("NoTargetFound", true));
+    let mut target = target("a", Value::Null);
+    target.spec.config = None;
+    target.spec.secret_ref = Some(serde_json::from_value(json!({ "name": "later" })).unwrap());
+    targets.insert(target);
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert_eq!((failure.reason, failure.passes), ("ReadSecret", true));
+    assert!(failure.message.contains("ns/later"), "{failure}");
+}
