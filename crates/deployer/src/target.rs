@@ -203,9 +203,10 @@ impl Targets {
         };
         match config.get("kubeconfig") {
             Some(Value::String(text)) => Ok(text.clone()),
+            Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
             // A key that holds the kubeconfig itself means the same.
             None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
-            Some(_) => Err(wrong("its kubeconfig must be a text".to_owned())),
+            Some(_) => Err(wrong("its kubeconfig must be a text or an object".to_owned())),
             None => Err(wrong(
                 "its configuration has no kubeconfig, the one kind of access that this deployer knows".to_owned(),
             )),

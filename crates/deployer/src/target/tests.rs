@@ -140,6 +140,16 @@ async fn a_connection_that_no_target_has_any_more_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubeconfig_may_be_an_object() {
+    let targets = Slow::default().targets();
+    targets.insert(target("a", json!({ "kubeconfig": kubeconfig("1") })));
+    assert!(targets.open("ns", "a").await.unwrap().kubeconfig.contains("http://a.example"));
+    targets.insert(target("a", json!({ "kubeconfig": 1 })));
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert!(!failure.passes && failure.message.contains("must be a text or an object"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_missing_may_still_come() {
     let targets = Slow::default().targets();
     let failure = targets.open("ns", "a").await.err().unwrap();
