@@ -16,7 +16,8 @@ use super::{
     ReleaseInfo, Stored, Token,
     format::{self, Head, LIMIT, Place, Unreadable},
     secret::{
-        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets, unpacked,
+        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets,
+        unpacked,
     },
 };
 use crate::{
@@ -162,7 +163,8 @@ impl InventoryStore {
         let what = format!("write the record of release {release}");
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
         let index = format::write_index(&inventory.entries).map_err(|source| unpacked(&what, source))?;
-        let new_manifests = manifests.map(format::write_manifests).transpose().map_err(|source| unpacked(&what, source))?;
+        let new_manifests =
+            manifests.map(format::write_manifests).transpose().map_err(|source| unpacked(&what, source))?;
         let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
 
         // What stays in the head, and what goes into parts of its own.
