@@ -22,16 +22,21 @@ use crate::{
 /// Makes a cluster of a configuration: a test hands out a cluster of its own.
 pub type Connect = Arc<dyn Fn(kube::Config, Options) -> Result<Cluster, Error> + Send + Sync>;
 
+/// The namespace and name of a Target.
+type Key = (String, String);
+/// With the digest of the kubeconfig that it was made with.
+type Connection = (Digest, Arc<OpenTarget>);
+
 /// The Targets of the home cluster, and the connections to their clusters. Items with the same kubeconfig share one.
 pub struct Targets {
     home: Cluster,
     connect: Connect,
     fence: Fence,
     metrics: Metrics,
-    known: Mutex<HashMap<(String, String), Target>>,
+    known: Mutex<HashMap<Key, Target>>,
     /// The connection of each Target with the digest of its kubeconfig. One that no Target has any more ends with the last
     /// item that works with it.
-    open: Mutex<HashMap<(String, String), (Digest, Arc<OpenTarget>)>>,
+    open: Mutex<HashMap<Key, Connection>>,
 }
 
 /// A cluster that items deploy to.
@@ -154,9 +159,9 @@ impl Targets {
     }
 
     /// The connection that some Target has with this kubeconfig; from now on it is this Target's, too.
-    fn shared(&self, key: &(String, String), digest: &Digest) -> Option<Arc<OpenTarget>> {
+    fn shared(&self, key: &Key, digest: &Digest) -> Option<Arc<OpenTarget>> {
         let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |(of, open): &(Digest, Arc<OpenTarget>)| (of == digest).then(|| Arc::clone(open));
+        let same = |(of, open): &Connection| (of == digest).then(|| Arc::clone(open));
         if let Some(open) = all.get(key).and_then(same) {
             return Some(open);
         }
