@@ -31,6 +31,16 @@ pub(crate) enum Asked {
     Removed,
 }
 
+/// How long it is remembered what came of a DELETE. A watch needs it when the event comes, which is at once; where it is
+/// forgotten, the watch asks the server.
+const ASKED_KEPT: Duration = Duration::from_secs(60);
+
+/// What came of the DELETEs that were sent from here of late, and when that was noted.
+struct Asks {
+    all: HashMap<Uid, (Instant, Asked)>,
+    swept: Instant,
+}
+
 /// How a [`Cluster`] sends its requests.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -102,8 +112,7 @@ pub(crate) struct Inner {
     /// When a request last found the server away.
     pub(crate) outage: Mutex<Option<Instant>>,
     jitter: AtomicU64,
-    /// What came of the DELETEs that were sent from here.
-    asked: Mutex<HashMap<Uid, Asked>>,
+    asked: Mutex<Asks>,
     /// In which versions kinds were served when a 404 made it doubtful.
     pub(crate) served: tokio::sync::Mutex<Answers>,
 }
@@ -143,7 +152,7 @@ impl Cluster {
             reached: AtomicBool::new(false),
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
-            asked: Mutex::default(),
+            asked: Mutex::new(Asks { all: HashMap::new(), swept: Instant::now() }),
             served: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner), fence: None }
@@ -223,15 +232,20 @@ impl Cluster {
 
     /// Notes what is known of a DELETE of this UID; none where it came to nothing.
     pub(crate) fn note_asked(&self, uid: &Uid, asked: Option<Asked>) {
-        let mut all = self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, mut asks) = (Instant::now(), self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        if now.duration_since(asks.swept) >= ASKED_KEPT {
+            asks.all.retain(|_, (at, _)| now.duration_since(*at) < ASKED_KEPT);
+            asks.all.shrink_to_fit();
+            asks.swept = now;
+        }
         match asked {
-            Some(asked) => all.insert(uid.clone(), asked),
-            None => all.remove(uid),
+            Some(asked) => asks.all.insert(uid.clone(), (now, asked)),
+            None => asks.all.remove(uid),
         };
     }
 
     pub(crate) fn asked(&self, uid: &Uid) -> Option<Asked> {
-        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).get(uid).copied()
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).all.get(uid).map(|(_, asked)| *asked)
     }
 
     pub(crate) fn note_outage(&self) {
@@ -282,5 +296,26 @@ impl RequestCounts {
             ("patch", self.patch),
             ("delete", self.delete),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_of_a_delete_is_forgotten_after_its_use() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
+        });
+        let cluster = Cluster::from_client(kube::Client::new(service, "default"), Options::default());
+        for number in 0..1000 {
+            cluster.note_asked(&Uid::new(number.to_string()), Some(Asked::Removed));
+        }
+        assert_eq!(cluster.asked(&Uid::new("7")), Some(Asked::Removed));
+        tokio::time::advance(ASKED_KEPT).await;
+        cluster.note_asked(&Uid::new("new"), Some(Asked::Sent));
+        assert_eq!(cluster.asked(&Uid::new("new")), Some(Asked::Sent));
+        assert_eq!(cluster.inner.asked.lock().unwrap().all.len(), 1);
     }
 }

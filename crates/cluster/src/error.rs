@@ -1,16 +1,17 @@
 //! What can go wrong with a request, told apart by what the API server says.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use billhook_plan::Resource;
 use serde::Deserialize;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+/// Shared, so that all who waited for one request can be told of its failure.
+type Source = Arc<dyn std::error::Error + Send + Sync>;
 
 /// A request that failed: what was being done, and of which kind the failure is.
 ///
 /// Its text fits behind "failed to"; the source is not in it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Error {
     /// What was being done, such as `delete ConfigMap/a/b`.
@@ -97,8 +98,8 @@ impl Error {
         self
     }
 
-    pub(crate) fn with_source(mut self, source: impl Into<Source>) -> Self {
-        self.source = Some(source.into());
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into().into());
         self
     }
 

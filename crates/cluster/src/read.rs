@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     cluster::Cluster,
     error::Error,
+    transport::unreadable,
     wire::{Full, Meta},
 };
 
@@ -18,7 +19,7 @@ impl Cluster {
     /// When the server does not say.
     pub async fn get(&self, resource: &Resource, key: &ObjectKey) -> Result<Option<Value>, Error> {
         let full = self.fetch_one::<Full<Value>>(resource, key.namespace.as_deref(), &key.name, true).await?;
-        Ok(full.map(|full| full.value))
+        full.map(|full| full.value.map_err(|error| unreadable(format!("read {key}"), &error))).transpose()
     }
 
     /// Reads an object's metadata; none where it, or its kind, is not there.

@@ -157,7 +157,7 @@ impl Reply {
 }
 
 /// An answer that is not what the API says; serde's own words would quote it.
-pub(crate) fn unreadable(what: &str, error: &serde_json::Error) -> Error {
+pub(crate) fn unreadable(what: impl Into<String>, error: &serde_json::Error) -> Error {
     let place = format!("the answer cannot be read (line {}, column {})", error.line(), error.column());
     Error::new(what, ErrorKind::Other).because(place)
 }

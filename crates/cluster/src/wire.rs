@@ -63,11 +63,12 @@ impl Shape for Meta {
     }
 }
 
-/// A whole object, decoded into what the caller needs of it.
+/// A whole object, decoded into what the caller needs of it. Where that fails its metadata still says which one it is,
+/// and the other objects of a list are read.
 #[derive(Debug)]
 pub(crate) struct Full<T> {
-    meta: Observed,
-    pub(crate) value: T,
+    pub(crate) meta: Observed,
+    pub(crate) value: Result<T, serde_json::Error>,
 }
 
 impl<T: DeserializeOwned + Send + 'static> Shape for Full<T> {
@@ -84,8 +85,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Full<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let Meta(meta) = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        let value = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        Ok(Self { meta, value })
+        Ok(Self { meta, value: serde_json::from_str(raw.get()) })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     error::ItemFailure,
     item::Item,
     reconcile::{Halt, Objects, Stop, labelled},
-    target::{OpenTarget, read_secret, secrets},
+    target::{OpenTarget, RENDER_AGE, read_secret, secrets, to_come},
 };
 
 /// The label that Landscaper's helm deployer puts on objects.
@@ -60,7 +60,7 @@ pub(crate) async fn render(
     target: &OpenTarget,
     catalog: &Catalog,
 ) -> Result<Objects, ItemFailure> {
-    let capabilities = Capabilities::of(target.version().await?, catalog);
+    let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
     let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
@@ -110,7 +110,7 @@ pub(crate) async fn values(
     catalog: &Catalog,
     halt: &Halt,
 ) -> Result<Value, Stop> {
-    let capabilities = Capabilities::of(target.version().await?, catalog);
+    let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
     let chart = chart(item, helm).await?;
     let (release, program) = (release(helm), &item.shared.options.helm);
     let HelmDeployment { install, upgrade, .. } = &helm.deployment;
@@ -143,7 +143,7 @@ async fn credentials(item: &Item) -> Result<Credentials, ItemFailure> {
     let context: Context = match home.get(&resource, &key).await? {
         Some(found) => serde_json::from_value(found).map_err(|error| wrong(format!("Context {name}: {error}")))?,
         None if item.object.spec.context.is_none() => return Ok(Credentials::default()),
-        None => return Err(wrong(format!("there is no Context {}/{name}", item.namespace))),
+        None => return Err(to_come("ReadContext", format!("there is no Context {}/{name}", item.namespace))),
     };
     let mut credentials = Credentials::default();
     for secret in &context.spec.registry_pull_secrets {

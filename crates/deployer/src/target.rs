@@ -22,14 +22,21 @@ use crate::{
 /// Makes a cluster of a configuration: a test hands out a cluster of its own.
 pub type Connect = Arc<dyn Fn(kube::Config, Options) -> Result<Cluster, Error> + Send + Sync>;
 
+/// The namespace and name of a Target.
+type Key = (String, String);
+/// With the digest of the kubeconfig that it was made with.
+type Connection = (Digest, Arc<OpenTarget>);
+
 /// The Targets of the home cluster, and the connections to their clusters. Items with the same kubeconfig share one.
 pub struct Targets {
     home: Cluster,
     connect: Connect,
     fence: Fence,
     metrics: Metrics,
-    known: Mutex<HashMap<(String, String), Target>>,
-    open: Mutex<HashMap<Digest, Arc<OpenTarget>>>,
+    known: Mutex<HashMap<Key, Target>>,
+    /// The connection of each Target with the digest of its kubeconfig. One that no Target has any more ends with the last
+    /// item that works with it.
+    open: Mutex<HashMap<Key, Connection>>,
 }
 
 /// A cluster that items deploy to.
@@ -39,8 +46,41 @@ pub struct OpenTarget {
     /// The kubeconfig, for programs that want one.
     pub kubeconfig: String,
     _counted: CountedCluster,
-    catalog: tokio::sync::Mutex<Option<(Instant, Arc<Catalog>)>>,
-    version: tokio::sync::OnceCell<String>,
+    catalog: Asked<Arc<Catalog>>,
+    version: Asked<String>,
+}
+
+/// How old that may be what a chart is rendered for: what a chart leaves out, because a kind was not there yet, nobody
+/// misses.
+pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
+
+/// How long a failure counts: a cluster that is away is asked by one item, and the others need not wait as long once more.
+const FAILURE_AGE: Duration = Duration::from_secs(2);
+
+/// The last answer of a cluster to some question, and when that was asked, or had failed.
+struct Asked<T>(tokio::sync::Mutex<Option<(Instant, Result<T, Error>)>>);
+
+impl<T: Clone> Asked<T> {
+    fn new() -> Self {
+        Self(tokio::sync::Mutex::default())
+    }
+
+    /// The last answer, if it was not older than `age` when the caller came; else a new one. Of all who wait one asks.
+    async fn get(&self, age: Duration, ask: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let came = Instant::now();
+        let mut last = self.0.lock().await;
+        if let Some((at, answer)) = last.as_ref() {
+            let age = if answer.is_ok() { age } else { FAILURE_AGE };
+            if came < *at || came.duration_since(*at) < age {
+                return answer.clone();
+            }
+        }
+        let asked = Instant::now();
+        let answer = ask.await;
+        let at = if answer.is_ok() { asked } else { Instant::now() };
+        *last = Some((at, answer.clone()));
+        answer
+    }
 }
 
 impl OpenTarget {
@@ -48,26 +88,18 @@ impl OpenTarget {
     ///
     /// # Errors
     ///
-    /// When discovery fails.
+    /// When discovery fails, or has failed a moment ago.
     pub async fn catalog(&self, age: Duration) -> Result<Arc<Catalog>, Error> {
-        let mut known = self.catalog.lock().await;
-        if let Some((at, catalog)) = known.as_ref()
-            && at.elapsed() < age
-        {
-            return Ok(Arc::clone(catalog));
-        }
-        let catalog = Arc::new(self.cluster.catalog().await?);
-        *known = Some((Instant::now(), Arc::clone(&catalog)));
-        Ok(catalog)
+        self.catalog.get(age, async { Ok(Arc::new(self.cluster.catalog().await?)) }).await
     }
 
-    /// The version of the cluster, as it was when it was first asked for.
+    /// The version of the cluster, asked for again where what is known is older than `age`.
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
-    pub async fn version(&self) -> Result<&str, Error> {
-        Ok(self.version.get_or_try_init(|| self.cluster.version()).await?)
+    /// When the server does not answer, or has not answered a moment ago.
+    pub async fn version(&self, age: Duration) -> Result<String, Error> {
+        self.version.get(age, self.cluster.version()).await
     }
 }
 
@@ -90,6 +122,7 @@ impl Targets {
     pub fn remove(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 
     /// The cluster of a Target.
@@ -99,10 +132,8 @@ impl Targets {
     /// When there is no such Target, it is no Kubernetes cluster, its configuration is wrong or asks for more than a
     /// kubeconfig may ask for here, or its Secret cannot be read.
     pub async fn open(&self, namespace: &str, name: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
-        let known = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&(namespace.to_owned(), name.to_owned())).cloned()
-        };
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let target = match known {
             Some(target) => target,
             // It may be younger than the last event of the watch.
@@ -110,8 +141,8 @@ impl Targets {
         };
         let text = self.kubeconfig(namespace, name, target).await?;
         let digest = Digest::of(&Value::from(text.as_str()));
-        if let Some(open) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
-            return Ok(Arc::clone(open));
+        if let Some(open) = self.shared(&key, &digest) {
+            return Ok(open);
         }
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
         let config = config(&text).await.map_err(wrong)?;
@@ -122,11 +153,23 @@ impl Targets {
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
             kubeconfig: text,
-            catalog: tokio::sync::Mutex::default(),
-            version: tokio::sync::OnceCell::new(),
+            catalog: Asked::new(),
+            version: Asked::new(),
         });
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, Arc::clone(&open));
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (digest, Arc::clone(&open)));
         Ok(open)
+    }
+
+    /// The connection that some Target has with this kubeconfig; from now on it is this Target's, too.
+    fn shared(&self, key: &Key, digest: &Digest) -> Option<Arc<OpenTarget>> {
+        let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(of, open): &Connection| (of == digest).then(|| Arc::clone(open));
+        if let Some(open) = all.get(key).and_then(same) {
+            return Some(open);
+        }
+        let open = all.values().find_map(same)?;
+        all.insert(key.clone(), (digest.clone(), Arc::clone(&open)));
+        Some(open)
     }
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Target, ItemFailure> {
@@ -134,7 +177,7 @@ impl Targets {
         let missing = || {
             let problem =
                 format!("target {name}: there is no Target {namespace}/{name}: create it, or name another one");
-            ItemFailure::configuration("NoTargetFound", problem)
+            to_come("NoTargetFound", problem)
         };
         let found = self.home.get(&resource, &key).await?.ok_or_else(missing)?;
         serde_json::from_value(found)
@@ -167,9 +210,10 @@ impl Targets {
         };
         match config.get("kubeconfig") {
             Some(Value::String(text)) => Ok(text.clone()),
+            Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
             // A key that holds the kubeconfig itself means the same.
             None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
-            Some(_) => Err(wrong("its kubeconfig must be a text".to_owned())),
+            Some(_) => Err(wrong("its kubeconfig must be a text or an object".to_owned())),
             None => Err(wrong(
                 "its configuration has no kubeconfig, the one kind of access that this deployer knows".to_owned(),
             )),
@@ -177,11 +221,16 @@ impl Targets {
     }
 }
 
+/// Something is missing that may come yet: what is applied together is not made at once.
+pub(crate) fn to_come(reason: &'static str, problem: String) -> ItemFailure {
+    ItemFailure { passes: true, ..ItemFailure::configuration(reason, problem) }
+}
+
 /// The data of a Secret, as text.
 ///
 /// # Errors
 ///
-/// When it is not there or cannot be read.
+/// When it is not there, which may pass, or cannot be read.
 pub async fn read_secret(
     cluster: &Cluster,
     namespace: &str,
@@ -189,7 +238,7 @@ pub async fn read_secret(
 ) -> Result<BTreeMap<String, String>, ItemFailure> {
     let resource = secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(namespace), name);
-    let missing = || ItemFailure::configuration("ReadSecret", format!("there is no Secret {namespace}/{name}"));
+    let missing = || to_come("ReadSecret", format!("there is no Secret {namespace}/{name}"));
     let secret = cluster.get(&resource, &key).await?.ok_or_else(missing)?;
     let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret)
         .map_err(|error| ItemFailure::configuration("ReadSecret", format!("Secret {namespace}/{name}: {error}")))?;
@@ -249,3 +298,6 @@ pub fn targets() -> Resource {
 pub fn secrets() -> Resource {
     Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
 }
+
+#[cfg(test)]
+mod tests;

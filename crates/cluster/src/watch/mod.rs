@@ -4,7 +4,7 @@ mod judge;
 mod lines;
 mod watcher;
 
-use billhook_objects::{ObjectKey, Uid};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Observed, Query};
 use futures::{Stream, StreamExt as _, stream};
 use serde::de::DeserializeOwned;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use self::watcher::{Raw, Watcher};
 use crate::{
     cluster::Cluster,
+    transport::unreadable,
     wire::{Full, Meta},
 };
 
@@ -43,9 +44,10 @@ pub enum Change {
     KindGone,
     /// The server does not answer; said once an outage. The watch goes on trying.
     Away(String),
-    /// The server answers again, and nothing was missed.
+    /// The server answers again, or watching is permitted again, and nothing was missed.
     Back,
-    /// Watching is not permitted: lists or single reads take its place, every 200 ms to 2 s.
+    /// Watching is not permitted: lists or single reads take its place, every 200 ms to 2 s. Said once, until it is
+    /// permitted again, which is tried every 30 s at the latest.
     PollOnly(String),
 }
 
@@ -77,8 +79,9 @@ impl Cluster {
 
     /// Watches whole objects, decoded into `T`: first all that a list shows, then what changes.
     ///
-    /// The items of a list carry no `kind` and `apiVersion` of their own. Outages are waited out silently; the stream
-    /// ends when the kind is gone.
+    /// The items of a list carry no `kind` and `apiVersion` of their own. Outages and missing rights are waited out with a
+    /// warning in the log; the stream ends when the kind is gone. An object that cannot be decoded is left out, with a
+    /// warning, too: it must not hide all others.
     pub fn watch_objects<T>(&self, query: &Query) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
     where
         T: DeserializeOwned + Send + 'static,
@@ -87,14 +90,32 @@ impl Cluster {
         let watcher = Watcher::<Full<T>>::new(self.clone(), query.clone(), Known::default());
         Box::pin(stream_of(watcher).filter_map(move |raw| {
             std::future::ready(match raw {
-                Raw::Present(full) => Some(ObjectChange::Present(full.value)),
+                Raw::Present(full) => decoded(&kind, full).map(ObjectChange::Present),
                 Raw::Gone { namespace, name, .. } => {
                     Some(ObjectChange::Gone(ObjectKey { kind: kind.clone(), namespace, name }))
                 }
-                Raw::KindGone | Raw::Away(_) | Raw::Back | Raw::PollOnly(_) => None,
+                Raw::Away(problem) | Raw::PollOnly(problem) => {
+                    tracing::warn!(%kind, "not watched for now: {problem}");
+                    None
+                }
+                Raw::Back => {
+                    tracing::info!(%kind, "watched again");
+                    None
+                }
+                Raw::KindGone => None,
             })
         }))
     }
+}
+
+/// What the caller needs of an object. What does not decode is named by its place only: it may hold secrets.
+fn decoded<T>(kind: &GroupKind, Full { meta, value }: Full<T>) -> Option<T> {
+    let problem = match value {
+        Ok(value) => return Some(value),
+        Err(problem) => unreadable(format!("read {}", meta.key(kind)), &problem),
+    };
+    tracing::warn!("left out: failed to {problem}");
+    None
 }
 
 fn stream_of<S: crate::wire::Shape>(watcher: Watcher<S>) -> impl Stream<Item = Raw<S>> + Send + Unpin {

@@ -11,12 +11,13 @@ use billhook_objects::Uid;
 use billhook_plan::{Query, Select};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Known, judge::Judge, lines::Lines};
 use crate::{
     cluster::Cluster,
     error::{Error, ErrorKind, Status},
+    fetch::Found,
     gone::Missing,
     path,
     transport::{Call, Failure, Verb},
@@ -37,6 +38,9 @@ const CONFIRM: Duration = Duration::from_millis(200);
 const LAG: u32 = 5;
 const POLL_MIN: Duration = Duration::from_millis(200);
 const POLL_MAX: Duration = Duration::from_secs(2);
+/// The first and the longest pause before that is tried again which is not permitted: somebody may grant it.
+const REFUSED_MIN: Duration = Duration::from_secs(1);
+const REFUSED_MAX: Duration = Duration::from_secs(30);
 
 /// What is seen, before it is translated for the caller.
 pub(super) enum Raw<S> {
@@ -50,6 +54,13 @@ pub(super) enum Raw<S> {
 
 /// A namespace and a name. Boxed strings: there may be ten thousand.
 pub(super) type Key = (Option<Box<str>>, Box<str>);
+
+/// A list or watch that is not permitted.
+struct Refused {
+    /// When it is tried again.
+    again: Instant,
+    pause: Duration,
+}
 
 /// Which object, and in which version; the version is not known of what the caller knew.
 struct Version {
@@ -75,6 +86,8 @@ pub(super) struct Watcher<S> {
     queue: VecDeque<Raw<S>>,
     mode: Mode,
     away: bool,
+    /// There until a watch is opened that was not permitted before.
+    refused: Option<Refused>,
     /// How often in a row it was to no avail.
     attempts: u32,
     /// How often in a row a 404 was said of the kind.
@@ -127,6 +140,7 @@ impl<S: Shape> Watcher<S> {
             former: HashSet::new(),
             queue: VecDeque::new(),
             away: false,
+            refused: None,
             attempts: 0,
             not_served: 0,
             judge: Judge::new(),
@@ -221,6 +235,8 @@ impl<S: Shape> Watcher<S> {
         let call = Call::new(Verb::Watch, what, path::with(&url, &parameters)).accept(S::ITEM);
         match self.cluster.open(&call).await {
             Ok(body) => {
+                // Who was told that lists take the place of the watch is told that they do so no longer.
+                self.away |= self.refused.take().is_some();
                 self.came_back();
                 let lines = Lines::new(body);
                 self.mode = Mode::Stream { lines, since: Instant::now(), bookmarks: false, spoke: false };
@@ -317,8 +333,20 @@ impl<S: Shape> Watcher<S> {
     }
 
     fn poll_only(&mut self, message: String, reads: bool) {
-        self.queue.push_back(Raw::PollOnly(message));
-        self.mode = Mode::Poll { pause: POLL_MIN, reads };
+        let pause = if self.refused.is_none() {
+            self.queue.push_back(Raw::PollOnly(message));
+            POLL_MIN
+        } else {
+            POLL_MAX
+        };
+        self.put_off();
+        self.mode = Mode::Poll { pause, reads };
+    }
+
+    /// What is not permitted is tried again after a pause, longer each time.
+    fn put_off(&mut self) {
+        let pause = self.refused.as_ref().map_or(REFUSED_MIN, |refused| (refused.pause * 2).min(REFUSED_MAX));
+        self.refused = Some(Refused { again: Instant::now() + pause, pause });
     }
 
     fn kind_gone(&mut self) {
@@ -367,22 +395,36 @@ impl<S: Shape> Watcher<S> {
         }
     }
 
-    /// Lists, or reads what is known one by one where listing is not permitted either.
+    /// Lists, or reads what is known one by one where listing is not permitted either. Now and then the list, and with
+    /// it the watch, is tried again.
     async fn poll(&mut self) {
-        let Mode::Poll { pause, reads: mut only_reads } = self.mode else { return };
-        sleep(pause).await;
+        let Mode::Poll { pause, reads } = self.mode else { return };
+        let named = matches!(self.query.select, Select::Names(_));
+        match &self.refused {
+            // Who wants to know what is there learns little from single reads of what was there.
+            Some(refused) if reads && !named && !S::TELLS_GONE => sleep_until(refused.again).await,
+            _ => sleep(pause).await,
+        }
+        let due = self.refused.as_ref().is_none_or(|refused| refused.again <= Instant::now());
+        let singly = reads && !named && !due;
+        let found = if singly { self.read_known().await } else { self.cluster.fetch::<S>(&self.query, false).await };
         let before = self.queue.len();
-        let found = if only_reads && !matches!(self.query.select, Select::Names(_)) {
-            reads(&self.cluster, &self.query, &self.known).await
-        } else {
-            self.cluster.fetch::<S>(&self.query, false).await.map(|found| found.items)
-        };
+        let mut reads = reads;
         match found {
-            Ok(items) => {
+            Ok(found) => {
                 self.came_back();
-                self.compare(items);
+                self.compare(found.items);
+                reads = found.resource_version.is_none();
+                if due && let Some(version) = found.resource_version {
+                    self.resource_version = version;
+                    self.mode = Mode::Connect;
+                    return;
+                }
             }
-            Err(error) if error.kind == ErrorKind::Forbidden && !only_reads => only_reads = true,
+            Err(error) if error.kind == ErrorKind::Forbidden && !singly && !named => {
+                reads = true;
+                self.put_off();
+            }
             Err(error) if error.kind == ErrorKind::NotServed => {
                 if self.not_served > 0 {
                     return self.unserved(error).await;
@@ -392,14 +434,15 @@ impl<S: Shape> Watcher<S> {
             Err(error) => self.went_away(&error),
         }
         let pause = if self.queue.len() > before { POLL_MIN } else { pause.mul_f64(1.5).min(POLL_MAX) };
-        self.mode = Mode::Poll { pause, reads: only_reads };
+        self.mode = Mode::Poll { pause, reads };
     }
-}
 
-/// Reads what is known one by one.
-async fn reads<S: Shape>(cluster: &Cluster, query: &Query, known: &HashMap<Key, Version>) -> Result<Vec<S>, Error> {
-    let reads = known
-        .keys()
-        .map(|(namespace, name)| cluster.fetch_one::<S>(&query.resource, namespace.as_deref(), name, false));
-    Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect())
+    /// Reads what is known one by one.
+    async fn read_known(&mut self) -> Result<Found<S>, Error> {
+        let reads = self.known.keys().map(|(namespace, name)| {
+            self.cluster.fetch_one::<S>(&self.query.resource, namespace.as_deref(), name, false)
+        });
+        let items = futures::future::try_join_all(reads).await?.into_iter().flatten().collect();
+        Ok(Found { resource_version: None, items })
+    }
 }

@@ -8,6 +8,7 @@ mod inventory;
 mod leases;
 mod reads;
 mod requests;
+mod rights;
 mod strategies;
 mod verdicts;
 mod watches;

@@ -33,7 +33,7 @@ pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-clust
 pub struct TargetSpec {
     /// The type of the target.
     pub r#type: String,
-    /// Its configuration: for a Kubernetes cluster `kubeconfig`, as text.
+    /// Its configuration: for a Kubernetes cluster `kubeconfig`, as text or as an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub config: Option<Value>,

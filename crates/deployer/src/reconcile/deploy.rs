@@ -22,7 +22,7 @@ use crate::{
     managed,
     progress::{Progress, Report},
     readiness,
-    target::{OpenTarget, secrets},
+    target::{OpenTarget, RENDER_AGE, secrets},
 };
 
 /// The label that Landscaper's manifest deployer puts on objects.
@@ -177,6 +177,8 @@ async fn prepare(
     clusters: &Clusters,
     age: Duration,
 ) -> Result<Prepared, Unprepared> {
+    // A chart leaves out what it believes the cluster not to serve, and nobody would notice.
+    let age = if configuration.helm.is_some() { age.min(RENDER_AGE) } else { age };
     let catalog = target.catalog(age).await.map_err(OperationError::from)?;
     let objects = match &configuration.helm {
         Some(helm) => charts::render(item, helm, target, &catalog).await?,

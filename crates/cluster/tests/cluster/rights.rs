@@ -1,0 +1,158 @@
+//! Watches whose rights are missing, and come.
+
+use std::time::Duration;
+
+use billhook_cluster::{Known, ObjectChange};
+use billhook_plan::Select;
+use futures::{Stream, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    fake::{Answer, object, ok, page, query, status},
+    watches::{known, next, opened, send, watching},
+};
+
+fn forbidden() -> Answer {
+    status(403, "Forbidden", "User \"a\" cannot do that")
+}
+
+/// What is seen next within two minutes.
+async fn seen(watch: &mut (impl Stream<Item = ObjectChange> + Unpin)) -> String {
+    match timeout(Duration::from_secs(120), watch.next()).await {
+        Ok(Some(ObjectChange::Present(object))) => object["metadata"]["name"].as_str().unwrap().to_owned(),
+        Ok(Some(ObjectChange::Gone(key))) => format!("gone {}", key.name),
+        Ok(None) => "end".into(),
+        Err(_) => "silence".into(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_listed_at_first_is_seen_when_the_right_comes() {
+    let start = Instant::now();
+    let (cluster, ends, log) = watching(move |req, _| {
+        if start.elapsed() < Duration::from_secs(50) {
+            return Some(forbidden());
+        }
+        (!req.is_watch()).then(|| ok(page(20, vec![object("x", "1", 12)])))
+    });
+    let mut watch = cluster.watch_objects::<Value>(&query(None, Select::All));
+    assert_eq!(seen(&mut watch).await, "x");
+    assert!(start.elapsed() < Duration::from_secs(80), "{:?}", start.elapsed());
+    assert!(log.lines().len() < 10, "it is not hammered: {:?}", log.lines());
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &object("y", "2", 21));
+    };
+    assert_eq!(tokio::join!(driver, seen(&mut watch)).1, "y");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_objects_are_not_read_one_by_one_where_the_list_is_no_longer_permitted() {
+    let start = Instant::now();
+    let (cluster, ends, log) = watching(move |req, opened| {
+        let old = start.elapsed() > Duration::from_secs(60);
+        match opened {
+            0 => (!req.is_watch()).then(|| ok(page(9, vec![object("x", "1", 5)]))),
+            _ if !old => Some(forbidden()),
+            _ => (!req.is_watch()).then(|| ok(page(30, vec![object("y", "2", 30)]))),
+        }
+    });
+    let mut watch = cluster.watch_objects::<Value>(&query(None, Select::All));
+    assert_eq!(seen(&mut watch).await, "x");
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ERROR", &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}));
+    };
+    let (_, first) = tokio::join!(driver, seen(&mut watch));
+    let mut both = [first, seen(&mut watch).await];
+    both.sort();
+    assert_eq!(both, ["gone x", "y"]);
+    assert!(log.lines().iter().all(|line| !line.contains("configmaps/x")), "{:?}", log.lines());
+    assert!(log.lines().len() < 14, "{:?}", log.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_take_the_place_of_a_watch_only_until_the_right_comes() {
+    let start = Instant::now();
+    let (cluster, ends, log) = watching(move |req, _| {
+        if req.is_watch() {
+            return (start.elapsed() < Duration::from_secs(20)).then(forbidden);
+        }
+        Some(ok(page(20, vec![object("x", "1", 12)])))
+    });
+    let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[]));
+    assert_eq!(next(&mut watch).await, "poll only");
+    assert_eq!(next(&mut watch).await, "x 1");
+    assert_eq!(next(&mut watch).await, "silence", "it is said once");
+    assert_eq!(next(&mut watch).await, "back");
+    assert_eq!(ends.lock().unwrap().len(), 1);
+    assert!(log.lines().last().unwrap().contains("resourceVersion=20"), "it goes on from the last list");
+    send(&ends, "DELETED", &object("x", "1", 21));
+    assert_eq!(next(&mut watch).await, "gone x 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_waited_for_is_read_singly_until_it_may_be_listed_again() {
+    let start = Instant::now();
+    let labelled = |name: &str, uid: &str| {
+        let mut object = object(name, uid, 12);
+        object["metadata"]["labels"] = json!({"a": "b"});
+        object
+    };
+    let (cluster, ends, _) = watching(move |req, _| {
+        if req.path.ends_with("/x") {
+            return Some(ok(labelled("x", "1")));
+        }
+        if start.elapsed() < Duration::from_secs(10) {
+            return Some(forbidden());
+        }
+        (!req.is_watch()).then(|| ok(page(20, vec![labelled("x", "1"), labelled("y", "2")])))
+    });
+    let known = Known { resource_version: None, ..known("", &[("x", "1")]) };
+    let mut watch = cluster.watch(&query(Some("a"), Select::Labels("a=b".into())), known);
+    assert_eq!(next(&mut watch).await, "poll only");
+    assert_eq!(next(&mut watch).await, "x 1");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(next(&mut watch).await, "y 2");
+    assert_eq!(next(&mut watch).await, "back");
+    assert_eq!(ends.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_cannot_be_watched_is_seldom_tried() {
+    let (cluster, _, log) = watching(|req, _| {
+        let refused = || status(405, "MethodNotAllowed", "the server does not allow this method");
+        Some(if req.is_watch() { refused() } else { ok(page(20, Vec::new())) })
+    });
+    let mut watch = cluster.watch_objects::<Value>(&query(None, Select::All));
+    assert_eq!(seen(&mut watch).await, "silence");
+    let watches = log.lines().iter().filter(|line| line.contains("watch=true")).count();
+    assert!((5..9).contains(&watches), "{watches}");
+}
+
+#[derive(Debug, serde::Deserialize, PartialEq)]
+struct Counted {
+    count: u8,
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_hides_no_other() {
+    let counted = |name: &str, version: u64, count: Value| {
+        let mut object = object(name, name, version);
+        object["count"] = count;
+        object
+    };
+    let list = page(9, vec![counted("bad", 5, json!("secret")), counted("x", 6, json!(1))]);
+    let (cluster, ends, log) = watching(move |req, _| (!req.is_watch()).then(|| ok(list.clone())));
+    let mut watch = cluster.watch_objects::<Counted>(&query(None, Select::All));
+    assert_eq!(watch.next().await, Some(ObjectChange::Present(Counted { count: 1 })));
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &counted("worse", 10, json!(-1)));
+        send(&ends, "MODIFIED", &counted("bad", 11, json!(2)));
+    };
+    let (_, mended) = tokio::join!(driver, watch.next());
+    assert_eq!(mended, Some(ObjectChange::Present(Counted { count: 2 })));
+    assert_eq!(log.lines().len(), 2, "one list, one watch: {:?}", log.lines());
+}

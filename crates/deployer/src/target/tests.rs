@@ -1,0 +1,164 @@
+use std::{
+    io,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use axum::http::{Request, Response};
+use futures::future::join_all;
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+
+/// A cluster that answers each request after a second, as long as it is there.
+#[derive(Clone, Default)]
+struct Slow {
+    away: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    fn cluster(&self) -> Cluster {
+        let slow = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let slow = slow.clone();
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let number = slow.asked.fetch_add(1, Ordering::Relaxed);
+                if slow.away.load(Ordering::Relaxed) {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+                }
+                let answer = match request.uri().path() {
+                    "/version" => json!({ "gitVersion": format!("v1.{number}") }),
+                    "/api" | "/apis" => json!({ "kind": "APIGroupDiscoveryList", "items": [] }),
+                    _ => json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": { "name": "x" } }),
+                };
+                let code = if answer["code"] == 404 { 404 } else { 200 };
+                Ok(Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap())
+            }
+        });
+        Cluster::from_client(kube::Client::new(service, "default"), Options::default())
+    }
+
+    fn targets(&self) -> Targets {
+        let slow = self.clone();
+        let connect: Connect = Arc::new(move |_, _| Ok(slow.cluster()));
+        Targets::new(self.cluster(), connect, Fence::open(), Metrics::new())
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn kubeconfig(token: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "clusters": [{ "name": "a", "cluster": { "server": "http://a.example" } }],
+        "users": [{ "name": "a", "user": { "token": token } }],
+    })
+}
+
+/// A Target with this configuration.
+fn target(name: &str, config: Value) -> Target {
+    let spec = json!({ "type": KUBERNETES_CLUSTER, "config": config });
+    let value = json!({ "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target",
+        "metadata": { "name": name, "namespace": "ns" }, "spec": spec });
+    serde_json::from_value(value).unwrap()
+}
+
+fn with_token(name: &str, token: &str) -> Target {
+    target(name, json!({ "kubeconfig": kubeconfig(token).to_string() }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_at_the_same_time_shares_an_answer() {
+    let slow = Slow::default();
+    let targets = slow.targets();
+    targets.insert(with_token("a", "1"));
+    let open = targets.open("ns", "a").await.unwrap();
+    let found = join_all((0..50).map(|_| open.catalog(Duration::from_secs(600)))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert_eq!(slow.asked(), 2, "/api and /apis");
+    let begun = Instant::now();
+    let found = join_all((0..50).map(|_| open.catalog(Duration::ZERO))).await;
+    assert!(found.iter().all(Result::is_ok));
+    assert!(begun.elapsed() < Duration::from_secs(3), "who asks for news does not wait for each other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_to_all_who_wait_and_soon_forgotten() {
+    let slow = Slow::default();
+    slow.away.store(true, Ordering::Relaxed);
+    let targets = slow.targets();
+    targets.insert(with_token("a", "1"));
+    let open = targets.open("ns", "a").await.unwrap();
+    let begun = Instant::now();
+    let kinds = join_all((0..200).map(|_| open.catalog(Duration::ZERO)));
+    let versions = join_all((0..200).map(|_| open.version(Duration::ZERO)));
+    let (kinds, versions) = tokio::join!(kinds, versions);
+    assert!(kinds.iter().all(Result::is_err) && versions.iter().all(Result::is_err));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    slow.away.store(false, Ordering::Relaxed);
+    open.version(Duration::ZERO).await.unwrap_err();
+    tokio::time::advance(FAILURE_AGE).await;
+    open.version(Duration::ZERO).await.unwrap();
+    open.catalog(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_is_asked_for_again_when_it_is_old() {
+    let targets = Slow::default().targets();
+    targets.insert(with_token("a", "1"));
+    let open = targets.open("ns", "a").await.unwrap();
+    let first = open.version(RENDER_AGE).await.unwrap();
+    assert_eq!(open.version(RENDER_AGE).await.unwrap(), first);
+    tokio::time::advance(RENDER_AGE).await;
+    assert_ne!(open.version(RENDER_AGE).await.unwrap(), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_no_target_has_any_more_is_dropped() {
+    let targets = Slow::default().targets();
+    targets.insert(with_token("a", "1"));
+    targets.insert(with_token("b", "1"));
+    let open = targets.open("ns", "a").await.unwrap();
+    assert!(Arc::ptr_eq(&open, &targets.open("ns", "b").await.unwrap()), "one kubeconfig, one connection");
+    let held = Arc::downgrade(&open);
+    drop(open);
+    targets.insert(with_token("a", "2"));
+    let other = Arc::downgrade(&targets.open("ns", "a").await.unwrap());
+    assert!(held.upgrade().is_some(), "the other Target still has it");
+    targets.insert(with_token("b", "2"));
+    targets.open("ns", "b").await.unwrap();
+    assert!(held.upgrade().is_none());
+    targets.remove("ns", "a");
+    assert!(other.upgrade().is_some());
+    targets.remove("ns", "b");
+    assert!(other.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubeconfig_may_be_an_object() {
+    let targets = Slow::default().targets();
+    targets.insert(target("a", json!({ "kubeconfig": kubeconfig("1") })));
+    assert!(targets.open("ns", "a").await.unwrap().kubeconfig.contains("http://a.example"));
+    targets.insert(target("a", json!({ "kubeconfig": 1 })));
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert!(!failure.passes && failure.message.contains("must be a text or an object"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_may_still_come() {
+    let targets = Slow::default().targets();
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert_eq!((failure.reason, failure.passes), ("NoTargetFound", true));
+    let mut target = target("a", Value::Null);
+    target.spec.config = None;
+    target.spec.secret_ref = Some(serde_json::from_value(json!({ "name": "later" })).unwrap());
+    targets.insert(target);
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert_eq!((failure.reason, failure.passes), ("ReadSecret", true));
+    assert!(failure.message.contains("ns/later"), "{failure}");
+}
