@@ -9,15 +9,30 @@ use billhook_plan::{Directives, Listed, Query, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
     api::{self, Context, ErrorCode},
     error::ItemFailure,
     item::Item,
+    managed::HELM_RELEASE,
     reconcile::{Halt, Objects, Stop, labelled},
     target::{OpenTarget, RENDER_AGE, read_secret, secrets, to_come},
 };
+
+/// How many helm programs run at once: each takes some 60 MiB (helm 4.3), and the controller has a limit.
+pub(crate) struct Helms {
+    /// Those that render or read, and soon end.
+    renders: Semaphore,
+    /// Those that deploy or delete a release, and may wait for it.
+    releases: Semaphore,
+}
+
+impl Default for Helms {
+    fn default() -> Self {
+        Self { renders: Semaphore::new(4), releases: Semaphore::new(8) }
+    }
+}
 
 /// The label that Landscaper's helm deployer puts on objects.
 const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
@@ -63,6 +78,7 @@ pub(crate) async fn render(
     let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
     let chart = chart(item, helm).await?;
     let release = release(helm);
+    let _one = item.shared.helms.renders.acquire().await;
     let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
     let rendered = rendered.map_err(|error| {
         let failure = ItemFailure::from(error);
@@ -115,7 +131,10 @@ pub(crate) async fn values(
     let (release, program) = (release(helm), &item.shared.options.helm);
     let HelmDeployment { install, upgrade, .. } = &helm.deployment;
     let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
-    let work = billhook_charts::values(&chart, &release, Some(&capabilities), skip, program);
+    let work = async {
+        let _one = item.shared.helms.renders.acquire().await;
+        billhook_charts::values(&chart, &release, Some(&capabilities), skip, program).await
+    };
     Ok(halt.stoppable(item.deadline, RAN, work).await??)
 }
 
@@ -188,7 +207,10 @@ pub(crate) async fn install(
 ) -> Result<Vec<Manifest>, Stop> {
     let chart = chart(item, helm).await?;
     let program = &item.shared.options.helm;
-    let manifest = || billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program);
+    let manifest = async || {
+        let _one = item.shared.helms.renders.acquire().await;
+        billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await
+    };
     let known = halt.stoppable(item.deadline, RAN, manifest()).await??;
     // helm decides by itself whether it installs or upgrades; the options of both are the same but for an item's own.
     let options = if known.is_some() { &helm.deployment.upgrade } else { &helm.deployment.install };
@@ -204,6 +226,7 @@ pub(crate) async fn install(
     let release = release(helm);
     let run = || billhook_charts::install_or_upgrade(&chart, &release, &options, &target.kubeconfig, program);
     let work = async {
+        let _one = item.shared.helms.releases.acquire().await;
         match run().await {
             // A helm that was killed with its controller has left its mark, and nobody else takes it away.
             Err(error) if is_pending(&error) && unlock(target, helm).await => run().await,
@@ -266,14 +289,11 @@ pub(crate) async fn uninstall(
 ) -> Result<(), Stop> {
     let options = &helm.deployment.uninstall;
     let program = &item.shared.options.helm;
-    let work = billhook_charts::uninstall(
-        &helm.name,
-        &helm.namespace,
-        options.wait,
-        limit(item, options),
-        &target.kubeconfig,
-        program,
-    );
+    let work = async {
+        let _one = item.shared.helms.releases.acquire().await;
+        let (limit, kubeconfig) = (limit(item, options), &target.kubeconfig);
+        billhook_charts::uninstall(&helm.name, &helm.namespace, options.wait, limit, kubeconfig, program).await
+    };
     Ok(halt.stoppable(item.deadline, RAN, work).await??)
 }
 
@@ -304,5 +324,6 @@ pub(crate) fn provider_status(helm: &HelmConfiguration, objects: &[Manifest], ca
         "apiVersion": "helm.deployer.landscaper.gardener.cloud/v1alpha1",
         "kind": "ProviderStatus",
         "managedResources": objects.iter().map(resource).collect::<Vec<_>>(),
+        HELM_RELEASE: helm.name,
     })
 }

@@ -28,6 +28,7 @@ use tokio_util::{
 
 use crate::{
     api::{DeployItem, DeployerInformation, Phase, Target},
+    charts::Helms,
     events::Recorder,
     item::deploy_items,
     metrics::Metrics,
@@ -95,6 +96,7 @@ pub(crate) struct Shared {
     pub options: ControllerOptions,
     pub metrics: Metrics,
     pub events: Recorder,
+    pub helms: Helms,
 }
 
 impl Shared {
@@ -183,7 +185,8 @@ impl Controller {
         let now = Arc::clone(&options.now);
         let (events, writer) = Recorder::new(home.clone(), options.identity.as_str(), now, metrics.events_dropped());
         let targets = Targets::new(home.clone(), Arc::clone(&options.connect), fence, metrics.clone());
-        let mut loop_ = Loop::new(Arc::new(Shared { home, targets, options, metrics, events }));
+        let mut loop_ =
+            Loop::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::default() }));
         tokio::select! {
             () = loop_.run() => {}
             // It only ends when nobody records Events any more.

@@ -16,6 +16,16 @@ const LARGEST: usize = 512 * 1024;
 /// The field of a provider status that names the record: who wrote the status labels what it deploys.
 const RECORD: &str = "record";
 
+/// The field of a provider status that names the release that helm has deployed.
+pub(crate) const HELM_RELEASE: &str = "helmRelease";
+
+/// Whether helm has deployed an item; none where its provider status does not say so, as Landscaper's does not.
+pub(crate) fn is_by_helm(provider_status: Option<&Value>) -> Option<bool> {
+    let status = provider_status?;
+    let has = |field| status.get(field).is_some();
+    (has(RECORD) || has(HELM_RELEASE)).then(|| has(HELM_RELEASE))
+}
+
 /// A managed resource. The manifest deployer's `v1alpha1` has the reference alone, at this level.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

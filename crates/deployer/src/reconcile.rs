@@ -38,6 +38,8 @@ mod deploy;
 
 pub(crate) use deploy::{Objects, labelled};
 
+/// The reason of a failure because the time of an item is over.
+const TIMED_OUT: &str = "TimedOut";
 /// How long an item may take where it does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -100,7 +102,7 @@ impl Halt {
             () = self.token.cancelled() => Err(Stop::Halted),
             () = over => {
                 let message = format!("the time limit of the item was reached while {what}");
-                Err(Stop::Failed(ItemFailure::new("TimedOut", message, ErrorCode::Timeout)))
+                Err(Stop::Failed(ItemFailure::new(TIMED_OUT, message, ErrorCode::Timeout)))
             }
         }
     }
@@ -158,6 +160,13 @@ async fn end(item: &mut Item, deletion: bool, mut failure: ItemFailure, interrup
     let over = item.deadline.is_some_and(|deadline| deadline <= Instant::now());
     // To forget the objects is the last way out: it is tried until it goes.
     let again = failure.passes && !interrupted && (!over || trigger::is_to_forget(&item.object));
+    if failure.reason == TIMED_OUT
+        && !failure.told
+        && let Some(last) = &item.status.last_error
+    {
+        // It was tried before, and what went wrong then says more.
+        failure.message = format!("{}; last of all: {}", failure.message, last.message);
+    }
     if failure.passes && over && !failure.codes.contains(&ErrorCode::Timeout) {
         failure.codes.insert(0, ErrorCode::Timeout);
     }
@@ -369,7 +378,7 @@ fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
     let reason = match summary.status {
         Status::Done => return Ok(summary),
         Status::Interrupted => return Err(Stop::Halted),
-        Status::TimedOut | Status::NotStarted => "TimedOut",
+        Status::TimedOut | Status::NotStarted => TIMED_OUT,
         Status::Failed => "Refused",
     };
     let message = progress::message(&summary, deletes, SHOWN);

@@ -9,7 +9,10 @@ use billhook_policy::{Propagation, ProviderConfiguration};
 use futures::FutureExt as _;
 
 use super::{Halt, Stop};
-use crate::{error::ItemFailure, events::Severity, item::Item, managed, target::OpenTarget, trigger::is_to_forget};
+use crate::{
+    error::ItemFailure, events::Severity, item::Item, managed, progress::Report, target::OpenTarget,
+    trigger::is_to_forget,
+};
 
 /// How old the list of kinds may be: items that are deleted together share one.
 const AGE: Duration = Duration::from_secs(5);
@@ -24,8 +27,12 @@ pub(super) async fn delete(
     }
     let configuration = configuration?;
     let target = halt.stoppable(item.deadline, "its Target was read", item.target()).await??;
-    if let Some(helm) = configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
-        let ran = item.measure("run");
+    // How it was deployed counts, whatever the configuration says by now.
+    let by_helm = managed::is_by_helm(item.status.provider_status.as_ref());
+    if let Some(helm) = configuration.helm.as_ref().filter(|helm| by_helm.unwrap_or(helm.helm_deployment)) {
+        let (ran, now) = (item.measure("run"), item.now());
+        let message = format!("helm deletes release {} in namespace {}", helm.name, helm.namespace);
+        item.update(|status| status.report(&Report { running: true, reason: "Deleting", message }, now)).await?;
         crate::charts::uninstall(item, helm, &target, halt).await?;
         ran();
         return Ok(item.let_go().await?);

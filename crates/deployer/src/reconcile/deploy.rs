@@ -42,9 +42,17 @@ pub(crate) struct Objects {
 pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration, halt: &Halt) -> Result<(), Stop> {
     let target = halt.stoppable(item.deadline, "its Target was read", item.target()).await??;
     let clusters = item.clusters(&target, configuration.targets_of_deployment()).await?;
-    match configuration.helm.as_ref().filter(|helm| helm.helm_deployment) {
+    let helm = configuration.helm.as_ref().filter(|helm| helm.helm_deployment);
+    if managed::is_by_helm(item.status.provider_status.as_ref()).is_some_and(|by_helm| by_helm != helm.is_some()) {
+        let problem = "helmDeployment cannot be changed once the item is deployed: change it back, or delete the item, \
+                       with delete-without-uninstall if its objects are to stay, and create it anew";
+        return Err(ItemFailure::configuration("HelmDeploymentChanged", problem).into());
+    }
+    match helm {
         Some(helm) => {
-            let ran = item.measure("run");
+            let (ran, now) = (item.measure("run"), item.now());
+            let message = format!("helm deploys release {} in namespace {}", helm.name, helm.namespace);
+            item.update(|status| status.report(&Report { running: true, reason: "Applying", message }, now)).await?;
             let objects = charts::install(item, helm, &target, halt).await?;
             ran();
             let catalog = target.catalog(AGE).await?;
