@@ -9,7 +9,7 @@ fn a_newcomer_sees_what_the_walk_says() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(top.join("docs/walk-deployitems.md")).unwrap();
     let plane = ControlPlane::start(&Options::default()).unwrap();
-    let helm = Binaries::helm(|line| println!("{line}")).unwrap();
+    let helm = Binaries::helm(|_| ()).unwrap();
     let path = format!("{}:{}", helm.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
     let run = Command::new("bash")
         .args(["-euo", "pipefail", "-c", &blocks(&text)])
@@ -21,8 +21,7 @@ fn a_newcomer_sees_what_the_walk_says() {
         .output()
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    println!("{out}\n{err}");
-    assert!(run.status.success(), "{}", run.status);
+    assert!(run.status.success(), "{}\n{out}\n{err}", run.status);
     // What somebody who reads the screen must find on it, in this order.
     let mut rest = &*out;
     for line in [
