@@ -497,13 +497,9 @@ pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<O
 ///
 /// # Errors
 ///
-/// When the record can be neither read nor removed.
+/// When the record cannot be removed.
 pub async fn forget(records: &Cluster, release: &ReleaseName) -> Result<(), Error> {
-    let inventory = records.inventory();
-    match inventory.load(release).await? {
-        Some(stored) => inventory.remove(release, stored.token).await,
-        None => Ok(()),
-    }
+    records.inventory().forget(release).await
 }
 
 async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {

@@ -1,5 +1,5 @@
-//! The controller as a process of its own, against a real control plane: killed at random moments, and frozen while
-//! another replica takes over.
+//! The controller as a process of its own, against a real control plane: killed at random moments, frozen while another
+//! replica takes over, and beside another shard.
 //!
 //! This program is the controller, too: it starts itself again. What is random follows `BILLHOOK_SEED`.
 
@@ -9,6 +9,8 @@ mod controller;
 mod frozen;
 #[path = "processes/killed.rs"]
 mod killed;
+#[path = "processes/shards.rs"]
+mod shards;
 #[path = "processes/world.rs"]
 mod world;
 
@@ -23,6 +25,7 @@ fn main() {
     let trials = vec![
         Trial::test("killed_at_random_moments_it_comes_to_the_same_end", || block_on(killed::test())),
         Trial::test("a_frozen_leader_does_nothing_once_another_leads", || block_on(frozen::test())),
+        Trial::test("shards_share_the_items", || block_on(shards::test())),
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }

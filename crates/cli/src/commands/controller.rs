@@ -116,5 +116,7 @@ pub(crate) async fn run(
 /// The name of the host, which in a pod is the pod's.
 fn host(session: &Session) -> String {
     let name = session.env.get("HOSTNAME").cloned().filter(|name| !name.is_empty());
-    format!("{}_{}", name.unwrap_or_else(|| "billhook".to_owned()), std::process::id())
+    // Shells do not hand their HOSTNAME on, and two machines must not call themselves the same.
+    let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    format!("{name}_{}", std::process::id())
 }

@@ -419,6 +419,20 @@ impl InventoryStore {
         Err(changed(&what))
     }
 
+    /// Removes a record whatever it holds, also one that cannot be read. Its parts are the garbage collector's.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be deleted. A record that is not there is as good as removed.
+    pub async fn forget(&self, release: &ReleaseName) -> Result<(), Error> {
+        let url = path::object(&secrets(), Some(release.namespace()), &format::head_name(release));
+        let call = Call::new(Verb::Delete, format!("remove the record of release {release}"), url);
+        match self.cluster.send(&call).await {
+            Err(error) if !error.object_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Lists the releases of a namespace, or of all, by one metadata-only list.
     ///
     /// # Errors

@@ -282,6 +282,15 @@ async fn export(item: &Item, values: Map<String, Value>) -> Result<ObjectReferen
     });
     let resource = secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(&item.namespace), reference.name.as_str());
+    if item.status.export_ref.is_none() {
+        // With our owner reference the Secret goes when the item does: it must not be somebody else's.
+        let found = item.shared.home.get(&resource, &key).await?;
+        let owner = found.as_ref().map(|found| found.pointer("/metadata/ownerReferences/0/uid"));
+        if owner.is_some_and(|owner| owner.and_then(Value::as_str) != item.object.metadata.uid.as_deref()) {
+            let problem = format!("{key} exists and is not of this item: the exported values would replace it; remove it");
+            return Err(ItemFailure::configuration("ExportNotWritten", problem));
+        }
+    }
     let options = ApplyOptions { force_conflicts: true, dry_run: false };
     item.shared.home.apply(&resource, &key, &secret.to_string(), &options).await?;
     Ok(reference)

@@ -80,6 +80,12 @@ impl Stage<'_> {
     /// Makes the kinds and the Targets that DeployItems need; where helm needs the cluster, too, until the result is
     /// dropped.
     pub(super) async fn prepare_items(&self) -> Result<Option<Served>> {
+        for file in std::fs::read_dir(self.folder().join("crds")).into_iter().flatten() {
+            let file = file?;
+            if file.file_name().to_string_lossy().starts_with(GROUP) {
+                self.admin.create(&std::fs::read_to_string(file.path())?).await?;
+            }
+        }
         define(&self.admin).await?;
         let (served, kubeconfig) = match self.scenario.helm {
             true => (self.serve("target.kubeconfig").await?, "target.kubeconfig"),
@@ -122,6 +128,7 @@ impl Stage<'_> {
         let mode = match self.scenario.deployer {
             Deployer::Standalone => Mode::Standalone,
             Deployer::Landscaper => Mode::Landscaper,
+            Deployer::Auto => Mode::Auto,
         };
         let (planes, own) = (self.planes.clone(), client.to_owned());
         Ok(ControllerOptions {

@@ -62,7 +62,8 @@ pub struct Scenario {
     /// do not count. Only for exclusive scenarios.
     #[serde(default)]
     pub leaves_nothing: bool,
-    /// Folders and files of the fixtures that are copied beside the scenario's files, under these names.
+    /// Folders and files of the fixtures that are copied beside the scenario's files, under these names. The CRDs of
+    /// DeployItems in a folder `crds` are there in place of our own.
     #[serde(default)]
     pub fixtures: BTreeMap<String, String>,
     /// Whether a second cluster is needed; its kubeconfig is the file `second.kubeconfig`.
@@ -100,6 +101,8 @@ pub enum Deployer {
     Standalone,
     /// Landscaper, by jobs. The steps stand in for it.
     Landscaper,
+    /// Landscaper for the items of its Executions, the others themselves.
+    Auto,
 }
 
 /// A file that commands may name.
