@@ -287,7 +287,8 @@ async fn export(item: &Item, values: Map<String, Value>) -> Result<ObjectReferen
         let found = item.shared.home.get(&resource, &key).await?;
         let owner = found.as_ref().map(|found| found.pointer("/metadata/ownerReferences/0/uid"));
         if owner.is_some_and(|owner| owner.and_then(Value::as_str) != item.object.metadata.uid.as_deref()) {
-            let problem = format!("{key} exists and is not of this item: the exported values would replace it; remove it");
+            let problem =
+                format!("{key} exists and is not of this item: the exported values would replace it; remove it");
             return Err(ItemFailure::configuration("ExportNotWritten", problem));
         }
     }
