@@ -144,17 +144,21 @@ impl Controller {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
         self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);
-        let mut first = true;
+        let mut blind = false;
         while !stop.is_cancelled() {
-            if !std::mem::take(&mut first) {
-                // The watches ended, or the Lease was lost. Where the kinds themselves are gone, that is said by ending.
+            if blind {
                 tokio::select! {
-                    () = tokio::time::sleep(FIRST_PAUSE) => self.check_kinds().await?,
+                    () = tokio::time::sleep(FIRST_PAUSE) => {}
                     () = stop.cancelled() => break,
+                }
+                match self.check_kinds().await {
+                    // A server that does not answer is waited for where it is watched.
+                    Ok(()) | Err(ControllerError::Cluster(_)) => {}
+                    Err(gone) => return Err(gone),
                 }
             }
             let Some(lease) = &self.options.leader_election else {
-                self.lead(Fence::open(), std::future::pending(), &stop).await;
+                blind = self.lead(Fence::open(), std::future::pending(), &stop).await;
                 continue;
             };
             let mut leadership = tokio::select! {
@@ -164,7 +168,7 @@ impl Controller {
             tracing::info!(lease = %lease.name, identity = %lease.identity, "leading");
             self.options.metrics.set_leader(true);
             let fence = leadership.fence();
-            self.lead(fence, leadership.lost(), &stop).await;
+            blind = self.lead(fence, leadership.lost(), &stop).await;
             self.options.metrics.set_leader(false);
             tracing::info!(lease = %lease.name, identity = %lease.identity, "no longer leading");
             leadership.release().await;
@@ -177,8 +181,8 @@ impl Controller {
         catalog.get(&deploy_items().kind).map(drop).ok_or(ControllerError::NoKind)
     }
 
-    /// Works as long as this replica leads and both kinds can be watched.
-    async fn lead(&self, fence: Fence, lost: impl Future<Output = ()>, stop: &CancellationToken) {
+    /// Works as long as this replica leads and both kinds are served. Whether it ended because one is not.
+    async fn lead(&self, fence: Fence, lost: impl Future<Output = ()>, stop: &CancellationToken) -> bool {
         let home = self.home.fenced(fence.clone());
         let (options, metrics) = (self.options.clone(), self.options.metrics.clone());
         let _counted = metrics.count_requests(home.clone());
@@ -187,18 +191,19 @@ impl Controller {
         let targets = Targets::new(home.clone(), Arc::clone(&options.connect), fence, metrics.clone());
         let mut loop_ =
             Loop::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::default() }));
-        tokio::select! {
-            () = loop_.run() => {}
+        let blind = tokio::select! {
+            () = loop_.run() => true,
             // It only ends when nobody records Events any more.
-            () = writer.run() => {}
-            () = lost => {}
-            () = stop.cancelled() => {}
-        }
+            () = writer.run() => false,
+            () = lost => false,
+            () = stop.cancelled() => false,
+        };
         // Aborted tasks leave what they have requested to the record.
         loop_.tasks.shutdown().await;
         for state in loop_.items.values() {
             loop_.shared.metrics.phase_changed(phase(state), None);
         }
+        blind
     }
 }
 
@@ -356,9 +361,10 @@ impl Loop {
                 }
             }
             Seen::Target(target) => {
-                let key = key_of(&target.metadata);
-                if self.shared.targets.insert(*target) {
-                    self.begin_anew(&key);
+                let (key, spec) = (key_of(&target.metadata), target.spec.clone());
+                let before = self.shared.targets.insert(*target);
+                if before.as_ref() != Some(&spec) {
+                    self.begin_anew(&key, before.is_some());
                 }
             }
             Seen::TargetGone(key) => self.shared.targets.remove(&key.0, &key.1),
@@ -366,16 +372,24 @@ impl Loop {
         }
     }
 
-    /// Stops the work on items whose Target has become another one: it begins anew at once.
-    fn begin_anew(&mut self, (namespace, target): &Key) {
+    /// Lets the work begin anew on items whose Target has come, or has become another one: those that wait for another try
+    /// do not wait any longer, and what is done with the old one is stopped.
+    fn begin_anew(&mut self, (namespace, target): &Key, changed: bool) {
         let on_it = |object: &DeployItem| object.spec.target.as_ref().is_some_and(|named| named.name == *target);
-        for ((of, _), state) in &mut self.items {
-            if of == namespace && state.object.as_deref().is_some_and(on_it) {
-                state.attempts = 0;
-                if let Some(running) = &state.running {
-                    running.halt.token.cancel();
-                }
+        let mut waiting = Vec::new();
+        for (key, state) in &mut self.items {
+            if key.0 != *namespace || !state.object.as_deref().is_some_and(on_it) {
+                continue;
             }
+            match &state.running {
+                Some(running) if changed => running.halt.token.cancel(),
+                None if state.attempts > 0 => waiting.push(key.clone()),
+                _ => {}
+            }
+        }
+        for key in waiting {
+            self.later(&key, None);
+            self.consider(&key, None);
         }
     }
 

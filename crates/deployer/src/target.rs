@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    api::{KUBERNETES_CLUSTER, Target},
+    api::{KUBERNETES_CLUSTER, Target, TargetSpec},
     error::ItemFailure,
     metrics::{CountedCluster, Metrics},
 };
@@ -109,13 +109,12 @@ impl Targets {
         Self { home, connect, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
 
-    /// Takes note of a Target, and says whether it was another one before.
-    pub fn insert(&self, target: Target) -> bool {
+    /// Takes note of a Target, and says what it was before.
+    pub fn insert(&self, target: Target) -> Option<TargetSpec> {
         let key =
             (target.metadata.namespace.clone().unwrap_or_default(), target.metadata.name.clone().unwrap_or_default());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let spec = target.spec.clone();
-        known.insert(key, target).is_some_and(|before| before.spec != spec)
+        let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, target);
+        before.map(|before| before.spec)
     }
 
     /// Forgets a Target.
