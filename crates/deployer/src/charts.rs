@@ -75,9 +75,7 @@ pub(crate) async fn render(
     target: &OpenTarget,
     catalog: &Catalog,
 ) -> Result<Objects, ItemFailure> {
-    let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
-    let chart = chart(item, helm).await?;
-    let release = release(helm);
+    let (capabilities, chart, release) = input(item, helm, target, catalog).await?;
     let _one = item.shared.helms.renders.acquire().await;
     let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
     let rendered = rendered.map_err(|error| {
@@ -117,6 +115,17 @@ fn release(helm: &HelmConfiguration) -> billhook_charts::Release<'_> {
     }
 }
 
+/// What helm renders a chart of: the target's capabilities, the chart, and the release.
+async fn input<'h>(
+    item: &Item,
+    helm: &'h HelmConfiguration,
+    target: &OpenTarget,
+    catalog: &Catalog,
+) -> Result<(Capabilities, Chart, billhook_charts::Release<'h>), ItemFailure> {
+    let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
+    Ok((capabilities, chart(item, helm).await?, release(helm)))
+}
+
 /// What exports of a chart's values are read from: what its templates see, with the chart's own values beneath those of
 /// the item.
 pub(crate) async fn values(
@@ -126,9 +135,8 @@ pub(crate) async fn values(
     catalog: &Catalog,
     halt: &Halt,
 ) -> Result<Value, Stop> {
-    let capabilities = Capabilities::of(target.version(RENDER_AGE).await?, catalog);
-    let chart = chart(item, helm).await?;
-    let (release, program) = (release(helm), &item.shared.options.helm);
+    let (capabilities, chart, release) = input(item, helm, target, catalog).await?;
+    let program = &item.shared.options.helm;
     let HelmDeployment { install, upgrade, .. } = &helm.deployment;
     let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
     let work = async {

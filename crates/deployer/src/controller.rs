@@ -140,7 +140,7 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// When the home cluster serves no DeployItems, or the rights to see them are missing.
+    /// When the home cluster serves no DeployItems, or does not answer at the start. Missing rights are waited for.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
         self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crate::{
     controller::Shared,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
+    progress::Report,
     status::status_patch,
     trigger::Trigger,
 };
@@ -57,13 +58,18 @@ impl Item {
         self.object.status.as_ref().is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
     }
 
+    /// What is being done with the item.
+    pub(crate) fn operation(&self) -> Operation {
+        match self.status.phase {
+            Some(Phase::Deleting) => Operation::Delete,
+            _ => Operation::Apply,
+        }
+    }
+
     /// Measures how long a part of the work takes: `prepare` until there is a plan, `run` until it is carried out (by the
     /// engine or by helm), `check` for custom readiness and exports.
     pub(crate) fn measure(&self, part: &'static str) -> impl FnOnce() + use<> {
-        let operation = match self.status.phase {
-            Some(Phase::Deleting) => Operation::Delete,
-            _ => Operation::Apply,
-        };
+        let operation = self.operation();
         let (metrics, begun) = (self.shared.metrics.clone(), Instant::now());
         move || metrics.took(operation, part, begun.elapsed())
     }
@@ -99,6 +105,12 @@ impl Item {
         Ok(())
     }
 
+    /// Says in the status how far the work is.
+    pub(crate) async fn report(&mut self, report: Report) -> Result<(), ItemFailure> {
+        let now = self.now();
+        self.update(|status| status.report(&report, now)).await
+    }
+
     /// Removes the operation annotation: what it asks for is done, or about to be.
     pub(crate) async fn forget_operation(&mut self) -> Result<(), ItemFailure> {
         self.take_up(false, true).await
@@ -118,17 +130,20 @@ impl Item {
             return Ok(());
         }
         // Neither a finalizer nor an operation that somebody else has just set must be overwritten.
-        let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
-        metadata.insert("resourceVersion".to_owned(), json!(version));
+        metadata.insert("resourceVersion".to_owned(), json!(self.newest()));
         self.patch(None, json!({ "metadata": metadata })).await
     }
 
     /// Removes our finalizer: the item may go.
     pub(crate) async fn let_go(&mut self) -> Result<(), ItemFailure> {
         let rest: Vec<&String> = self.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
-        let version = self.version.as_ref().or(self.object.metadata.resource_version.as_ref());
-        let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": version } });
+        let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": self.newest() } });
         self.patch(None, patch).await
+    }
+
+    /// The newest version that is known of the object.
+    fn newest(&self) -> Option<&String> {
+        self.version.as_ref().or(self.object.metadata.resource_version.as_ref())
     }
 
     /// Patches the item; one that is gone meanwhile is no error.

@@ -16,10 +16,9 @@ use billhook_policy::{
     Diagnostic, Diagnostics, ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout,
 };
 use futures::FutureExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
@@ -28,6 +27,7 @@ use crate::{
     events::Severity,
     item::Item,
     progress::{self, Pace, Progress, Report, Reports},
+    readiness::watched::until,
     schedule::Schedule,
     target::OpenTarget,
     trigger::{self, Cause, Due, Trigger},
@@ -91,16 +91,10 @@ impl Halt {
         what: &str,
         work: impl Future<Output = T>,
     ) -> Result<T, Stop> {
-        let over = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             done = work => Ok(done),
             () = self.token.cancelled() => Err(Stop::Halted),
-            () = over => {
+            () = until(deadline) => {
                 let message = format!("the time limit of the item was reached while {what}");
                 Err(Stop::Failed(ItemFailure::new(TIMED_OUT, message, ErrorCode::Timeout)))
             }
@@ -355,19 +349,17 @@ impl Item {
         };
         let outcome = self.report_while(receiver, run(options)).await;
         ran();
-        judge(outcome?, self.status.phase == Some(Phase::Deleting))
+        judge(outcome?, self.operation() == Operation::Delete)
     }
 
     /// Does something, and says in the status how far it is.
     async fn report_while<T>(&mut self, progress: watch::Receiver<Progress>, work: impl Future<Output = T>) -> T {
         let reports = Reports::new(progress, Pace::default());
         let item = tokio::sync::Mutex::new(self);
-        let write = |report: Report| async {
-            let report = report;
-            let mut item = item.lock().await;
-            let now = item.now();
+        let item = &item;
+        let write = |report: Report| async move {
             // The status is for people: if it cannot be written now, it will be next time.
-            let _written = item.update(|status| status.report(&report, now)).await;
+            let _written = item.lock().await.report(report).await;
         };
         progress::while_running(work, reports, write).await
     }

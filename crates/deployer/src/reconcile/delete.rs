@@ -30,9 +30,9 @@ pub(super) async fn delete(
     // How it was deployed counts, whatever the configuration says by now.
     let by_helm = managed::is_by_helm(item.status.provider_status.as_ref());
     if let Some(helm) = configuration.helm.as_ref().filter(|helm| by_helm.unwrap_or(helm.helm_deployment)) {
-        let (ran, now) = (item.measure("run"), item.now());
+        let ran = item.measure("run");
         let message = format!("helm deletes release {} in namespace {}", helm.name, helm.namespace);
-        item.update(|status| status.report(&Report { running: true, reason: "Deleting", message }, now)).await?;
+        item.report(Report { running: true, reason: "Deleting", message }).await?;
         crate::charts::uninstall(item, helm, &target, halt).await?;
         ran();
         return Ok(item.let_go().await?);

@@ -50,9 +50,9 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     }
     match helm {
         Some(helm) => {
-            let (ran, now) = (item.measure("run"), item.now());
+            let ran = item.measure("run");
             let message = format!("helm deploys release {} in namespace {}", helm.name, helm.namespace);
-            item.update(|status| status.report(&Report { running: true, reason: "Applying", message }, now)).await?;
+            item.report(Report { running: true, reason: "Applying", message }).await?;
             let objects = charts::install(item, helm, &target, halt).await?;
             ran();
             let catalog = target.catalog(AGE).await?;
