@@ -1,36 +1,93 @@
-//! `cargo xtask test`: passes all tests on a machine that has nothing but Rust and Go.
+//! `cargo xtask test`: runs the tests on a machine that has nothing but Rust and Go.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use billhook_testkit::control_plane::Binaries;
 
 use crate::{cargo, progress, run_to_end};
 
-/// Build what the tests need, then run them all
+/// The packages whose tests run kubectl, helm, a registry or a control plane.
+const NEED_PROGRAMS: [&str; 4] = ["billhook", "billhook-charts", "billhook-deployer", "billhook-testkit"];
+
+/// Build what the tests need, then run them
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Passed on to `cargo test`
+    /// Arguments for `cargo test`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    // Tests build on demand, too, but nobody would see the progress of minutes of building.
-    let binaries = Binaries::locate_or_build(progress)?;
+    // clap consumes a leading `--` as the end of its own options.
+    let no_options = std::env::args_os().nth(2).is_some_and(|first| first == "--");
+    let options = if no_options { 0 } else { args.args.iter().position(|arg| arg == "--").unwrap_or(args.args.len()) };
+    let (options, for_tests) = args.args.split_at(options);
+    let packages = packages(options);
+    let test = || {
+        let mut command = cargo();
+        command.args(["test", "--locked"]).args(options);
+        if packages.is_empty() {
+            command.arg("--workspace");
+        }
+        command
+    };
+    let mut tests = test();
+    if packages.is_empty() || packages.iter().any(|package| NEED_PROGRAMS.contains(&package.as_str())) {
+        // Neither cargo nor go keeps two cores busy all the time.
+        let programs = std::thread::spawn(programs);
+        let mut compile = test();
+        compile.arg("--no-run");
+        let code = run_to_end(compile)?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+        let (kubectl, helm) = programs.join().map_err(|_| anyhow!("building the programs panicked"))??;
+        tests.env("BILLHOOK_KUBECTL", kubectl).env("BILLHOOK_HELM", helm);
+    }
+    if !for_tests.is_empty() {
+        tests.args(no_options.then_some("--")).args(for_tests);
+    }
+    run_to_end(tests)
+}
+
+/// Returns the packages that options of `cargo test` select.
+fn packages(args: &[OsString]) -> Vec<String> {
+    let mut args = args.iter().map(|arg| arg.to_string_lossy());
+    let mut packages = Vec::new();
+    while let Some(arg) = args.next() {
+        let inline = arg.strip_prefix("--package=").or_else(|| arg.strip_prefix("-p").filter(|name| !name.is_empty()));
+        match inline {
+            Some(name) => packages.push(name.to_owned()),
+            None if arg == "-p" || arg == "--package" => packages.extend(args.next().map(Into::into)),
+            None => {}
+        }
+    }
+    packages
+}
+
+/// Finds or builds the programs that tests run. Returns the paths of kubectl and helm.
+fn programs() -> Result<(PathBuf, PathBuf)> {
+    let kubectl = Binaries::locate_or_build(progress)?.kubectl().to_owned();
     let helm = Binaries::helm(progress)?;
     Binaries::registry(progress)?;
-    let mut command = cargo();
-    command.args(["test", "--locked"]).env("BILLHOOK_KUBECTL", binaries.kubectl()).env("BILLHOOK_HELM", helm);
-    let selects = |arg: &OsString| ["-p", "--package"].iter().any(|flag| arg == flag);
-    if !args.args.iter().any(selects) {
-        command.arg("--workspace");
+    Ok((kubectl, helm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_read_from_the_arguments_of_cargo_test() {
+        let check = |args: &[&str], expected: &[&str]| {
+            let args: Vec<OsString> = args.iter().map(Into::into).collect();
+            assert_eq!(packages(&args), expected, "{args:?}");
+        };
+        check(&[], &[]);
+        check(&["-p", "billhook-plan"], &["billhook-plan"]);
+        check(&["-pbillhook", "--package=billhook-plan", "--package", "x"], &["billhook", "billhook-plan", "x"]);
     }
-    // A `--` that comes first is not among the arguments: it is taken for the end of our own options.
-    if !args.args.is_empty() && std::env::args_os().nth(2).is_some_and(|first| first == "--") {
-        command.arg("--");
-    }
-    command.args(args.args);
-    run_to_end(command)
 }
