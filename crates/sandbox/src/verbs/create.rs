@@ -109,8 +109,7 @@ fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<Strin
         dry_run: writer.dry_run,
     };
     admission::admit(state, &review)?;
-    let mut causes = writer.version().schema.validate(&object);
-    causes.extend(validate(kind, &object, None));
+    let causes = validate(kind, &writer.version().schema, &object, None);
     if !causes.is_empty() {
         return Err(ApiError::invalid(&kind.qualified(), &name, causes));
     }

@@ -147,11 +147,7 @@ pub(super) fn replace(
         dry_run: writer.dry_run,
     };
     admission::admit(state, &review)?;
-    let mut causes = writer.version().schema.validate(&new);
-    let rules = validate(kind, &new, Some(&old));
-    // The API server checks the metadata of an update twice: once for all kinds, once for this one.
-    causes.extend(rules.iter().filter(|cause| cause.field.starts_with("metadata.")).cloned());
-    causes.extend(rules);
+    let causes = validate(kind, &writer.version().schema, &new, Some(&old));
     if !causes.is_empty() {
         return Err(ApiError::invalid(&kind.qualified(), &name, causes));
     }

@@ -66,7 +66,7 @@ fn new_objects_are_as_kubernetes_has_them() {
             }
         }
         assert_eq!(plain(&found), plain(&pair["out"]), "{} {}", pair["in"]["kind"], pair["in"]["metadata"]["name"]);
-        let wrong = validate(&kind_of(&pair["in"]), &created(&pair["in"]), None);
+        let wrong = rules(&kind_of(&pair["in"]), &created(&pair["in"]), None);
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
@@ -80,7 +80,7 @@ fn objects_written_back_stay_the_same() {
         let mut new = old.clone();
         prepare_update(&kind_of(&old), &mut new, &old);
         assert_eq!(new, old);
-        let wrong = validate(&kind_of(&old), &new, Some(&old));
+        let wrong = rules(&kind_of(&old), &new, Some(&old));
         assert!(wrong.is_empty(), "{} {wrong:?}", old["kind"]);
     }
 }
@@ -91,7 +91,7 @@ fn causes(wrong: &[Cause]) -> Vec<String> {
 
 fn check_create(object: Value, expected: &[&str]) {
     let object = created(&object);
-    let wrong = causes(&validate(&kind_of(&object), &object, None));
+    let wrong = causes(&rules(&kind_of(&object), &object, None));
     let same = wrong.len() == expected.len() && wrong.iter().zip(expected).all(|(a, b)| a.starts_with(b));
     assert!(same, "{object}\n{wrong:#?}");
 }
@@ -234,6 +234,23 @@ fn new_objects_are_refused_as_kubernetes_does_it() {
     );
 }
 
+#[test]
+fn required_fields_are_reported_once() {
+    let check = |api_version: &str, kind: &str, spec: Value, expected: &[&str]| {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+        let (kind, object) = (kind_of(&object), created(&object));
+        let causes = validate(&kind, &kind.versions[0].schema, &object, None);
+        assert_eq!(causes.iter().map(|cause| &*cause.field).collect::<Vec<_>>(), expected, "{object}");
+    };
+    let (labels, containers) = ("spec.template.metadata.labels", "spec.template.spec.containers");
+    check("apps/v1", "Deployment", json!({}), &["spec.selector", labels, containers]);
+    check("apps/v1", "DaemonSet", json!({}), &[labels, containers]);
+    check("v1", "Pod", json!({}), &["spec.containers"]);
+    check("v1", "Pod", json!({"containers": [{}]}), &["spec.containers[0].name", "spec.containers[0].image"]);
+    let mounts = json!({"containers": [{"name": "a", "image": "a", "volumeMounts": [{"name": "a"}]}]});
+    check("v1", "Pod", mounts, &["spec.containers[0].volumeMounts[0].mountPath"]);
+}
+
 /// Changes the object of this kind and name among the pairs.
 fn check_update(kind: &str, name: &str, change: &Value, expected: &[&str]) {
     let pairs: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("pairs");
@@ -245,7 +262,7 @@ fn check_update(kind: &str, name: &str, change: &Value, expected: &[&str]) {
 fn check_change(old: &Value, change: &Value, expected: &[&str]) {
     let mut new = crate::patch::merge_patch(old, change).expect("a merge patch");
     prepare_update(&kind_of(old), &mut new, old);
-    let wrong = causes(&validate(&kind_of(old), &new, Some(old)));
+    let wrong = causes(&rules(&kind_of(old), &new, Some(old)));
     let same = wrong.len() == expected.len() && wrong.iter().zip(expected).all(|(a, b)| a.starts_with(b));
     assert!(same, "{change}\n{wrong:#?}");
 }
@@ -355,7 +372,7 @@ fn objects_of_the_wrong_shape_do_no_harm() {
             let old = object.clone();
             prepare_create(kind, &mut object);
             prepare_update(kind, &mut object, &old);
-            validate(kind, &object, Some(&old));
+            rules(kind, &object, Some(&old));
         }
     }
 }
