@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{Kind, ResourceId, Version},
+    kinds::{Kind, ResourceId, Subresource},
     state::State,
     status::ApiError,
 };
@@ -273,67 +273,6 @@ fn group_list(state: &State) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// What can be done with objects of a kind, in the API server's order.
-fn verbs(kind: &Kind) -> Vec<&'static str> {
-    if kind.review {
-        return vec!["create"];
-    }
-    if kind.crd.is_some() {
-        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-    }
-    let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    all.into_iter().filter(|verb| *verb != "deletecollection" || !kind.is("", "namespaces")).collect()
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Subresource {
-    name: &'static str,
-    verbs: &'static [&'static str],
-    /// The kind that it takes or gives, where that is not the resource's own; its group and version where those are
-    /// others, too.
-    kind: Option<(&'static str, &'static str, &'static str)>,
-}
-
-const WHOLE: &[&str] = &["get", "patch", "update"];
-const SCALE: Subresource = Subresource { name: "scale", verbs: WHOLE, kind: Some(("autoscaling", "v1", "Scale")) };
-
-/// What Kubernetes has beside `status` and `scale`: all but `finalize` is announced, as programs look for it, and
-/// answered with 501.
-#[rustfmt::skip]
-const OTHERS: &[(&str, Subresource)] = {
-    const CALL: &[&str] = &["create", "get"];
-    const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
-    &[
-        ("namespaces", Subresource { name: "finalize", verbs: &["update"], kind: None }),
-        ("nodes", Subresource { name: "proxy", verbs: PROXY, kind: Some(("", "", "NodeProxyOptions")) }),
-        ("pods", Subresource { name: "attach", verbs: CALL, kind: Some(("", "", "PodAttachOptions")) }),
-        ("pods", Subresource { name: "binding", verbs: &["create"], kind: Some(("", "", "Binding")) }),
-        ("pods", Subresource { name: "ephemeralcontainers", verbs: WHOLE, kind: None }),
-        ("pods", Subresource { name: "eviction", verbs: &["create"], kind: Some(("policy", "v1", "Eviction")) }),
-        ("pods", Subresource { name: "exec", verbs: CALL, kind: Some(("", "", "PodExecOptions")) }),
-        ("pods", Subresource { name: "log", verbs: &["get"], kind: None }),
-        ("pods", Subresource { name: "portforward", verbs: CALL, kind: Some(("", "", "PodPortForwardOptions")) }),
-        ("pods", Subresource { name: "proxy", verbs: PROXY, kind: Some(("", "", "PodProxyOptions")) }),
-        ("pods", Subresource { name: "resize", verbs: WHOLE, kind: None }),
-        ("serviceaccounts", Subresource {
-            name: "token", verbs: &["create"], kind: Some(("authentication.k8s.io", "v1", "TokenRequest")),
-        }),
-        ("services", Subresource { name: "proxy", verbs: PROXY, kind: Some(("", "", "ServiceProxyOptions")) }),
-    ]
-};
-
-fn subresources(kind: &Kind, version: &Version) -> Vec<Subresource> {
-    let status = version.status.then_some(Subresource { name: "status", verbs: WHOLE, kind: None });
-    let scale = version.scale.is_some().then_some(SCALE);
-    if kind.crd.is_some() {
-        return status.into_iter().chain(scale).collect();
-    }
-    let others = OTHERS.iter().filter(|(plural, _)| kind.is("", plural)).map(|(_, other)| *other);
-    let mut found: Vec<_> = others.chain(scale).chain(status).collect();
-    found.sort_by_key(|subresource| subresource.name);
-    found
-}
-
 fn resource_list(state: &State, group: &str, version: &str) -> Option<Value> {
     let groups = groups(state);
     let found = groups.get(group)?.versions.get(version)?;
@@ -342,11 +281,11 @@ fn resource_list(state: &State, group: &str, version: &str) -> Option<Value> {
         let Some(served) = kind.version(version) else { continue };
         let mut resource = json!({
             "name": *kind.id.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-            "verbs": verbs(kind),
+            "verbs": kind.verbs(),
         });
         add_names(&mut resource, kind);
         resources.push(resource);
-        for sub in subresources(kind, served) {
+        for sub in kind.subresources(served) {
             let (group, version, own) = sub.kind.unwrap_or(("", "", &kind.kind));
             let mut resource = json!({
                 "name": format!("{}/{}", kind.id.plural, sub.name), "singularName": "", "namespaced": kind.namespaced,
@@ -404,11 +343,11 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Option<Value> {
     let (group, own) = if custom { (kind.group(), version) } else { ("", "") };
     let response = json!({"group": group, "version": own, "kind": kind.kind});
     let mut resource = json!({
-        "resource": *kind.id.plural, "responseKind": response, "singularResource": kind.singular, "verbs": verbs(kind),
+        "resource": *kind.id.plural, "responseKind": response, "singularResource": kind.singular, "verbs": kind.verbs(),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
     });
     add_names(&mut resource, kind);
-    let subresources = subresources(kind, served);
+    let subresources = kind.subresources(served);
     if !subresources.is_empty() {
         let value = |sub: Subresource| {
             let other = |(group, version, kind)| json!({"group": group, "version": version, "kind": kind});
@@ -424,11 +363,16 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kinds::Crd, options::Options, schema::Schema};
+    use crate::{
+        kinds::{Crd, Version},
+        options::Options,
+        schema::Schema,
+    };
 
     fn crd_version(name: &str, served: bool, status: bool) -> Version {
         let name = name.to_owned();
-        Version { name, served, schema: Schema::any(), status, scale: None, selectable: Vec::new() }
+        let (selectable, columns) = (Vec::new(), Vec::new());
+        Version { name, served, schema: Schema::any(), status, scale: None, selectable, columns }
     }
 
     fn state() -> State {

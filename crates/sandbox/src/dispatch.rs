@@ -9,7 +9,7 @@ use crate::{
     authorization,
     call::{Call, ResourcePath, Target, Verb},
     discovery,
-    kinds::Kind,
+    kinds::{Kind, is_known_subresource},
     openapi, reviews,
     selector::Selector,
     state::State,
@@ -68,21 +68,6 @@ fn of_path(state: &State, call: &Call, path: &str) -> Result<Answer, ApiError> {
         None => Err(ApiError::no_such_path()),
     }
 }
-
-/// Subresources of Kubernetes that are known and not modelled.
-const NOT_MODELLED: &[&str] = &[
-    "approval",
-    "attach",
-    "binding",
-    "ephemeralcontainers",
-    "eviction",
-    "exec",
-    "log",
-    "portforward",
-    "proxy",
-    "resize",
-    "token",
-];
 
 fn of_resource(state: &mut State, call: &Call, path: &ResourcePath) -> Result<Answer, ApiError> {
     let Some(kind) = state.kinds.find(&path.group, &path.plural).cloned() else {
@@ -173,7 +158,7 @@ fn of_collection(
             let written = verbs::create(state, &writer, namespace.unwrap_or_default(), call.json()?)?;
             written_answer(call, written)
         }
-        Verb::DeleteCollection if !everywhere && !kind.is("", "namespaces") => {
+        Verb::DeleteCollection if !everywhere && kind.allows_delete_collection() => {
             let mut writer = Writer::of(call, kind, version, None)?;
             let selector = selector(call, kind, version)?;
             let (options, dry_run) = DeleteOptions::of(call)?;
@@ -244,21 +229,13 @@ fn of_subresource(
     subresource: &str,
 ) -> Result<Answer, ApiError> {
     let namespace = path.namespace.as_deref().unwrap_or_default();
-    let spoken = &kind.versions[version];
-    let known = match subresource {
-        "status" => spoken.status,
-        "scale" => spoken.scale.is_some(),
-        "finalize" => kind.is("", "namespaces"),
-        _ => false,
-    };
-    if !known {
-        let modelled = kind.crd.is_some() || !NOT_MODELLED.contains(&subresource);
-        return Err(if modelled && kind.crd.is_some() {
+    if !kind.serves_subresource(&kind.versions[version], subresource) {
+        return Err(if kind.crd.is_some() {
             ApiError::not_found(&kind.resource(), name)
-        } else if modelled {
-            ApiError::no_such_resource()
-        } else {
+        } else if is_known_subresource(subresource) {
             ApiError::not_modelled(format!("the subresource {subresource} of {}", kind.resource()))
+        } else {
+            ApiError::no_such_resource()
         });
     }
     let writer = || Writer::of(call, kind, version, Some(subresource));

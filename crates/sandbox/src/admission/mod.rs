@@ -144,6 +144,7 @@ mod tests {
             status: true,
             scale: None,
             selectable: Vec::new(),
+            columns: Vec::new(),
         };
         Kind {
             id: ResourceId::new(group, plural),

@@ -11,7 +11,7 @@ use super::{
     edit, edit_status, has_finalizer, id, load, remove_finalizer,
 };
 use crate::{
-    kinds::{Kind, ResourceId, kind_of_crd},
+    kinds::{CRD_CLEANUP, Kind, ResourceId, kind_of_crd},
     object::{is_deleting, meta, metadata_mut},
     state::State,
     status::ApiError,
@@ -19,7 +19,6 @@ use crate::{
 };
 
 const CONTROLLER: &str = "custom-resource-definitions";
-const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// How often it is looked whether the objects are gone, and for how long until they are deleted once more.
 const POLL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,7 +61,7 @@ pub(super) fn observe(controllers: &mut Controllers, change: &Change, due: Insta
         return controllers.add(Task::Unserve, change, due);
     };
     controllers.add(Task::Definition, change, due);
-    let held = new.deleting && new.finalizers.iter().any(|finalizer| &**finalizer == FINALIZER);
+    let held = new.deleting && new.finalizers.iter().any(|finalizer| &**finalizer == CRD_CLEANUP);
     if held && change.before.as_ref().is_none_or(|old| compared(old.value()) != compared(new.value())) {
         controllers.add(Task::Cleanup, change, due);
     }
@@ -257,7 +256,7 @@ pub(super) fn reconsider(state: &mut State, group: &str, now: Instant) -> Step {
 pub(super) fn clean_up(state: &mut State, name: &str, now: Instant) -> Step {
     let definition_id = definition_id(name);
     let Some(definition) = load(state, &definition_id) else { return Ok(Next::Done) };
-    let held = is_deleting(&definition) && has_finalizer(&definition, FINALIZER);
+    let held = is_deleting(&definition) && has_finalizer(&definition, CRD_CLEANUP);
     if !held || state.controllers.cleanups.contains_key(name) {
         return Ok(Next::Done);
     }
@@ -278,7 +277,7 @@ pub(super) fn clean_up(state: &mut State, name: &str, now: Instant) -> Step {
 /// Looks whether the objects are gone.
 pub(super) fn poll(state: &mut State, name: &str, now: Instant) -> Step {
     let until = state.controllers.cleanups.get(name).copied();
-    let definition = load(state, &definition_id(name)).filter(|definition| has_finalizer(definition, FINALIZER));
+    let definition = load(state, &definition_id(name)).filter(|definition| has_finalizer(definition, CRD_CLEANUP));
     let (Some(definition), Some(until)) = (definition, until) else {
         state.controllers.cleanups.remove(name);
         return Ok(Next::Done);
@@ -334,7 +333,7 @@ fn say(state: &mut State, name: &str, status: bool, reason: &str, message: &str)
 /// Lets a definition go.
 fn finish(state: &mut State, name: &str, reason: &str, message: &str) -> Step {
     say(state, name, false, reason, message)?;
-    edit(state, &definition_id(name), CONTROLLER, |object| remove_finalizer(object, FINALIZER))?;
+    edit(state, &definition_id(name), CONTROLLER, |object| remove_finalizer(object, CRD_CLEANUP))?;
     Ok(Next::Done)
 }
 

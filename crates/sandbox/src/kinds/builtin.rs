@@ -162,6 +162,7 @@ where
         status: false,
         scale: None,
         selectable: Vec::new(),
+        columns: Vec::new(),
     };
     Row(Kind {
         id: ResourceId::new(T::GROUP, T::URL_PATH_SEGMENT),

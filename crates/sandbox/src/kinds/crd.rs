@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Crd, Kind, ResourceId, Scale, Version};
+use super::{CellSource, Column, Crd, Kind, ResourceId, Scale, Version};
 use crate::{
     schema::{Schema, of_crd},
     status::Cause,
@@ -245,6 +245,7 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) -> Vec<(Version, bool)> {
             status: source["subresources"]["status"].is_object(),
             scale,
             selectable,
+            columns: columns(source),
         };
         read.push((version, source["storage"] == true));
     }
@@ -373,6 +374,17 @@ fn selectable(version: &Value, schema: &Schema, base: &str, causes: &mut Vec<Cau
         causes.push(Cause::new("FieldValueTooMany", field, &what, "must have at most 8 items"));
     }
     paths
+}
+
+/// Returns the printer columns of a version.
+fn columns(version: &Value) -> Vec<Column> {
+    let column = |source: &Value| Column {
+        name: text(source, "name").to_owned(),
+        kind: text(source, "type").to_owned(),
+        priority: source["priority"].as_i64().unwrap_or_default(),
+        source: CellSource::Path(text(source, "jsonPath").to_owned()),
+    };
+    version["additionalPrinterColumns"].as_array().into_iter().flatten().map(column).collect()
 }
 
 fn check_conversion(spec: &Value, causes: &mut Vec<Cause>) {

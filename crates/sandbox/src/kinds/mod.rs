@@ -9,7 +9,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use crate::{schema::Schema, status::Qualified};
 
 pub(crate) use crd::kind_of_crd;
-pub(crate) use strategy::{prepare_create, prepare_update, validate};
+pub(crate) use strategy::{
+    CRD_CLEANUP, CellSource, Column, Subresource, is_known_subresource, prepare_create, prepare_update, validate,
+};
 
 /// Which resource: its group and plural.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +72,8 @@ pub(crate) struct Version {
     pub(crate) scale: Option<Scale>,
     /// Fields, beside the name and the namespace, that a field selector may name: `status.phase`.
     pub(crate) selectable: Vec<String>,
+    /// The printer columns that a CRD defines.
+    pub(crate) columns: Vec<Column>,
 }
 
 /// The fields of the `scale` subresource, as dotted paths without the dot in front: `spec.replicas`.

@@ -3,18 +3,26 @@
 //! This is for objects as a whole: writes to `finalize`, `status` and `scale` add nothing. On creation the status is
 //! what it begins with, whatever was sent; on an update the server has put back the status that was there.
 
+mod columns;
 mod defaults;
+mod deletion;
 mod immutable;
 mod metadata;
 mod prepare;
 mod rules;
 mod scale;
+mod subresources;
 mod workloads;
+mod writes;
 
 use serde_json::{Map, Value};
 
 use super::{Kind, kind_of_crd};
 use crate::{schema::Schema, status::Cause};
+
+pub(crate) use columns::{CellSource, Column};
+pub(crate) use deletion::CRD_CLEANUP;
+pub(crate) use subresources::{Subresource, is_known_subresource};
 
 /// Defaults and what only the server sets, for a new object.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {

@@ -6,7 +6,7 @@ use super::{Writer, Written, decode, read::readable};
 use crate::{
     admission::{self, Operation, Review},
     controllers,
-    kinds::{Kind, prepare_create, validate},
+    kinds::{prepare_create, validate},
     object::{meta, metadata_mut},
     patch::{Manager, track},
     state::State,
@@ -78,7 +78,7 @@ fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<V
     }
     metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), now.into());
-    if has_generation(kind) {
+    if kind.has_generation() {
         metadata.insert("generation".to_owned(), 1.into());
     }
     drop_empty(metadata);
@@ -153,22 +153,4 @@ pub(super) fn drop_empty(metadata: &mut Map<String, Value>) {
         _ => false,
     };
     metadata.retain(|key, value| key == "managedFields" || !empty(value));
-}
-
-/// Whether the API server counts the generations of a kind.
-pub(super) fn has_generation(kind: &Kind) -> bool {
-    if kind.crd.is_some() {
-        return true;
-    }
-    match kind.group() {
-        "apps" => &*kind.id.plural != "controllerrevisions",
-        "batch"
-        | "networking.k8s.io"
-        | "policy"
-        | "admissionregistration.k8s.io"
-        | "apiextensions.k8s.io"
-        | "scheduling.k8s.io" => true,
-        "" => matches!(&*kind.id.plural, "pods" | "replicationcontrollers"),
-        _ => false,
-    }
 }

@@ -12,13 +12,8 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// A hundred years: the longest that a pod is given here.
-const MOST_GRACE: i64 = 100 * 365 * 24 * 3600;
-
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// What holds a CRD until its instances are gone; the API server adds it with the mark.
-const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,11 +155,10 @@ pub(crate) fn delete(
     };
     admission::admit(state, &review)?;
     let old = object.clone();
-    if is_pending(kind, &object, options) {
+    if kind.is_deletion_pending(&object, options.grace) {
         return Ok(Deleted { object, gone: false });
     }
-    // A definition is only marked at first, whatever is asked for its dependents.
-    if !kind.is("apiextensions.k8s.io", "customresourcedefinitions") || is_deleting(&object) {
+    if is_deleting(&object) || !kind.defers_propagation() {
         set_finalizers(kind, &mut object, options.propagation);
     }
     mark(state, kind, &mut object, options);
@@ -173,7 +167,7 @@ pub(crate) fn delete(
             state.remove(&kind.id, namespace, name);
         }
         // Only kinds that know a grace period mark what goes at once.
-        let mut object = if kind.is("", "pods") { object } else { old };
+        let mut object = if kind.is_graceful() { object } else { old };
         let revision = state.store.revision().to_string();
         metadata_mut(&mut object).insert("resourceVersion".to_owned(), revision.into());
         return Ok(Deleted { object, gone: true });
@@ -183,19 +177,6 @@ pub(crate) fn delete(
     }
     let object = create::store(state, writer, object)?;
     Ok(Deleted { object, gone: false })
-}
-
-/// Whether another DELETE changes nothing any more: a pod in its grace period, unless it is to be shorter, and a Namespace
-/// that its controller still empties.
-fn is_pending(kind: &Kind, object: &Value, options: &DeleteOptions) -> bool {
-    if !is_deleting(object) {
-        return false;
-    }
-    if kind.is("", "namespaces") {
-        return object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
-    }
-    let known = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    known > 0 && options.grace.is_none_or(|grace| grace >= known)
 }
 
 /// Refuses options of another type than the API has: what is not understood must not be taken as not said.
@@ -225,80 +206,38 @@ fn check_types(body: &Value) -> Result<(), ApiError> {
 
 /// Marks an object for deletion. A mark that is there stays as it is, but a shorter grace period makes it earlier.
 fn mark(state: &State, kind: &Kind, object: &mut Value, options: &DeleteOptions) {
-    let grace = grace_period(kind, object, options);
-    let known = object["metadata"]["deletionGracePeriodSeconds"].as_i64();
-    if is_deleting(object) && known.unwrap_or(0) <= grace {
+    let grace = kind.grace_period(object, options.grace);
+    let (marked, known) = (is_deleting(object), object["metadata"]["deletionGracePeriodSeconds"].as_i64());
+    if marked && known.unwrap_or(0) <= grace {
         return;
     }
-    let begun = !is_deleting(object);
     let at = state.clock.now().checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or_default();
     let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let metadata = metadata_mut(object);
     metadata.insert("deletionTimestamp".to_owned(), at.into());
     metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-    let definition = kind.is("apiextensions.k8s.io", "customresourcedefinitions");
-    if begun && generation > 0 && !definition {
-        metadata.insert("generation".to_owned(), (generation + 1).into());
+    if !marked {
+        kind.prepare_delete(object, &state.clock.text());
     }
-    if kind.is("", "namespaces") {
-        metadata.remove("deletionGracePeriodSeconds");
-        object["status"]["phase"] = "Terminating".into();
-    }
-    if begun && definition {
-        let mut finalizers: Vec<Value> = meta_list(object, "finalizers").map(Value::from).collect();
-        if !finalizers.iter().any(|known| known == CLEANUP) {
-            finalizers.push(CLEANUP.into());
-        }
-        let metadata = metadata_mut(object);
-        metadata.insert("finalizers".to_owned(), finalizers.into());
-        metadata.remove("deletionGracePeriodSeconds");
-        let condition = json!({
-            "type": "Terminating", "status": "True", "lastTransitionTime": state.clock.text(),
-            "reason": "InstanceDeletionPending",
-            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        });
-        match &mut object["status"]["conditions"] {
-            Value::Array(conditions) => conditions.push(condition),
-            none => *none = json!([condition]),
-        }
-    }
-}
-
-/// Only pods that a node has are given time; everything else goes at once.
-fn grace_period(kind: &Kind, object: &Value, options: &DeleteOptions) -> i64 {
-    if !kind.is("", "pods") || object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        return 0;
-    }
-    if matches!(object["status"]["phase"].as_str(), Some("Failed" | "Succeeded")) {
-        return 0;
-    }
-    let of_pod = object["spec"]["terminationGracePeriodSeconds"].as_i64();
-    let grace = options.grace.or(of_pod).unwrap_or(30);
-    // As in Kubernetes, what is below zero is a second.
-    if grace < 0 { 1 } else { grace.min(MOST_GRACE) }
 }
 
 /// The finalizers `orphan` and `foregroundDeletion` say how dependents are treated.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) {
     let has = |finalizer: &str| meta_list(object, "finalizers").any(|known| known == finalizer);
-    let by_default = || kind.is("", "replicationcontrollers") || kind.is("batch", "jobs");
     let wanted = match propagation {
         Some(propagation) => propagation,
         None if has(ORPHAN) => Propagation::Orphan,
         None if has(FOREGROUND) => Propagation::Foreground,
-        None if by_default() => Propagation::Orphan,
+        None if kind.orphans_by_default() => Propagation::Orphan,
         None => Propagation::Background,
     };
-    // The API server collects no garbage of events.
-    let collects = !(&*kind.id.plural == "events" && matches!(kind.group(), "" | "events.k8s.io"));
     let mut finalizers: Vec<Value> = meta_list(object, "finalizers")
         .filter(|known| *known != ORPHAN && *known != FOREGROUND)
         .map(Value::from)
         .collect();
     match wanted {
-        Propagation::Orphan if collects => finalizers.push(ORPHAN.into()),
-        Propagation::Foreground if collects => finalizers.push(FOREGROUND.into()),
+        Propagation::Orphan if kind.is_collected() => finalizers.push(ORPHAN.into()),
+        Propagation::Foreground if kind.is_collected() => finalizers.push(FOREGROUND.into()),
         _ => {}
     }
     let metadata = metadata_mut(object);
@@ -311,22 +250,7 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagati
 
 /// What a client is told: the marked object, or that it is gone.
 pub(crate) fn answer(kind: &Kind, deleted: Deleted) -> Value {
-    // Some kinds hand back the object, although it is gone.
-    let returned = match kind.group() {
-        "" => matches!(
-            &*kind.id.plural,
-            "pods"
-                | "persistentvolumes"
-                | "persistentvolumeclaims"
-                | "podtemplates"
-                | "resourcequotas"
-                | "serviceaccounts"
-                | "services"
-        ),
-        "storage.k8s.io" => true,
-        _ => false,
-    };
-    if !deleted.gone || returned {
+    if !deleted.gone || kind.returns_deleted() {
         return deleted.object;
     }
     let mut details = json!({

@@ -6,106 +6,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
-    kinds::{Kind, ResourceId},
+    kinds::{CellSource, Column, Kind},
     object::{Stored, meta},
     state::State,
 };
 
-/// A column, and where its cells come from.
-struct Column {
-    name: String,
-    kind: String,
-    priority: i64,
-    source: Source,
-}
-
-enum Source {
-    Name,
-    Age,
-    Created,
-    /// What a JSONPath finds.
-    Path(String),
-    /// How many entries the fields at these paths have.
-    Count(&'static [&'static str]),
-    /// Two numbers: `1/2`.
-    Of(&'static str, &'static str),
-    /// A number, or 0.
-    Number(&'static str),
-    ReadyContainers,
-    Restarts,
-    Ports,
-}
-
-/// The columns between name and age of Kubernetes' own kinds. Kinds that are not here have these two alone.
-fn own(kind: &Kind) -> Vec<(&'static str, Source)> {
-    let path = |path: &str| Source::Path(path.to_owned());
-    let (ready, replicas) = ("/status/readyReplicas", "/spec/replicas");
-    match (kind.group(), &*kind.id.plural) {
-        ("", "configmaps") => vec![("Data", Source::Count(&["/data", "/binaryData"]))],
-        ("", "secrets") => vec![("Type", path(".type")), ("Data", Source::Count(&["/data"]))],
-        ("", "namespaces" | "persistentvolumeclaims") => vec![("Status", path(".status.phase"))],
-        ("", "pods") => {
-            vec![("Ready", Source::ReadyContainers), ("Status", path(".status.phase")), ("Restarts", Source::Restarts)]
-        }
-        ("", "services") => {
-            vec![("Type", path(".spec.type")), ("Cluster-IP", path(".spec.clusterIP")), ("Port(s)", Source::Ports)]
-        }
-        ("apps", "deployments") => vec![
-            ("Ready", Source::Of(ready, replicas)),
-            ("Up-to-date", Source::Number("/status/updatedReplicas")),
-            ("Available", Source::Number("/status/availableReplicas")),
-        ],
-        ("apps", "replicasets") => vec![
-            ("Desired", Source::Number(replicas)),
-            ("Current", Source::Number("/status/replicas")),
-            ("Ready", Source::Number(ready)),
-        ],
-        ("apps", "statefulsets") => vec![("Ready", Source::Of(ready, replicas))],
-        _ => Vec::new(),
-    }
-}
-
-fn columns(state: &State, kind: &Kind, version: usize) -> Vec<Column> {
-    let column = |name: &str, kind: &str, source| Column { name: name.into(), kind: kind.into(), priority: 0, source };
-    let name = column("Name", "string", Source::Name);
-    let age = column("Age", "string", Source::Age);
-    if kind.crd.is_some() {
-        let said = of_crd(state, kind, version);
-        let rest = if said.is_empty() { vec![age] } else { said };
-        return std::iter::once(name).chain(rest).collect();
-    }
-    if matches!(&*kind.id.plural, "customresourcedefinitions" | "roles" | "clusterroles") {
-        return vec![name, column("Created At", "date", Source::Created)];
-    }
-    let between = own(kind).into_iter().map(|(name, source)| {
-        let number = matches!(source, Source::Count(_) | Source::Number(_));
-        column(name, if number { "integer" } else { "string" }, source)
-    });
-    std::iter::once(name).chain(between).chain([age]).collect()
-}
-
-/// What a CustomResourceDefinition says of its columns.
-fn of_crd(state: &State, kind: &Kind, version: usize) -> Vec<Column> {
-    let id = ResourceId::new("apiextensions.k8s.io", "customresourcedefinitions");
-    let name = format!("{}.{}", kind.id.plural, kind.group());
-    let Some(crd) = state.store.get(&id, "", &name) else { return Vec::new() };
-    let crd = crd.value();
-    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let mut columns = versions.filter(|said| said["name"] == *kind.versions[version].name);
-    let columns = columns.find_map(|said| said["additionalPrinterColumns"].as_array()).into_iter().flatten();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let column = |said: &Value| Column {
-        name: text(&said["name"]),
-        kind: text(&said["type"]),
-        priority: said["priority"].as_i64().unwrap_or_default(),
-        source: Source::Path(text(&said["jsonPath"])),
-    };
-    columns.map(column).collect()
-}
-
 /// Writes objects as a table.
 pub(super) fn write(state: &State, kind: &Kind, version: usize, objects: &[Arc<Stored>], metadata: &str) -> String {
-    let columns = columns(state, kind, version);
+    let columns = kind.columns(version);
     let definitions: Vec<Value> = columns
         .iter()
         .map(|Column { name, kind, priority, .. }| {
@@ -134,31 +42,31 @@ fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
     let items = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     match &column.source {
-        Source::Name => meta(object, "name").into(),
-        Source::Age => age(meta(object, "creationTimestamp"), now).into(),
-        Source::Created => meta(object, "creationTimestamp").into(),
-        Source::Path(path) => match find(object, path) {
+        CellSource::Name => meta(object, "name").into(),
+        CellSource::Age => age(meta(object, "creationTimestamp"), now).into(),
+        CellSource::Created => meta(object, "creationTimestamp").into(),
+        CellSource::Path(path) => match find(object, path) {
             None | Some(Value::Null) => Value::Null,
             Some(found) if column.kind == "date" => age(found.as_str().unwrap_or_default(), now).into(),
             Some(found @ (Value::Object(_) | Value::Array(_))) => found.to_string().into(),
             Some(found) => found.clone(),
         },
-        Source::Count(paths) => {
+        CellSource::Count(paths) => {
             let count = |path: &&str| object.pointer(path).and_then(Value::as_object).map_or(0, |map| map.len());
             paths.iter().map(count).sum::<usize>().into()
         }
-        Source::Of(some, all) => format!("{}/{}", number(some), number(all)).into(),
-        Source::Number(path) => number(path).into(),
-        Source::ReadyContainers => {
+        CellSource::Ratio(some, all) => format!("{}/{}", number(some), number(all)).into(),
+        CellSource::Number(path) => number(path).into(),
+        CellSource::ReadyContainers => {
             let ready = items("/status/containerStatuses").iter().filter(|status| status["ready"] == true).count();
             format!("{ready}/{}", items("/spec/containers").len()).into()
         }
-        Source::Restarts => {
+        CellSource::Restarts => {
             let restarts =
                 items("/status/containerStatuses").iter().filter_map(|status| status["restartCount"].as_i64());
             restarts.sum::<i64>().to_string().into()
         }
-        Source::Ports => {
+        CellSource::Ports => {
             let port = |port: &Value| format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"));
             items("/spec/ports").iter().map(port).collect::<Vec<_>>().join(",").into()
         }

@@ -27,7 +27,7 @@ pub(crate) fn update(
     decode::same_name(name, &mut object)?;
     let old = match current(state, writer, namespace, name) {
         Err(error)
-            if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() && is_made_by_update(kind) =>
+            if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() && kind.allows_create_on_update() =>
         {
             return create::create_decoded(state, writer, object, warnings);
         }
@@ -35,7 +35,7 @@ pub(crate) fn update(
     };
     check_uid(kind, &old, &object)?;
     check_preconditions(kind, &old, &object)?;
-    if matches!(meta(&object, "resourceVersion"), "" | "0") && !allows_unconditional_update(kind) {
+    if matches!(meta(&object, "resourceVersion"), "" | "0") && !kind.allows_unconditional_update() {
         let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
         let about = if kind.crd.is_some() { kind.resource() } else { kind.qualified() };
         return Err(ApiError::invalid(&about, name, vec![cause]));
@@ -70,16 +70,6 @@ fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     Err(ApiError::conflict(&kind.resource(), name, &why))
 }
 
-/// Kinds whose objects a PUT makes if they are not there: `AllowCreateOnUpdate` of their strategies.
-fn is_made_by_update(kind: &Kind) -> bool {
-    match kind.group() {
-        "" => matches!(&*kind.id.plural, "services" | "endpoints" | "events" | "limitranges"),
-        "coordination.k8s.io" | "rbac.authorization.k8s.io" => true,
-        "events.k8s.io" | "node.k8s.io" => true,
-        _ => false,
-    }
-}
-
 /// What an object says of the one that it replaces must be so.
 pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     let (name, revision) = (meta(old, "name"), meta(new, "resourceVersion"));
@@ -90,16 +80,6 @@ pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Resu
         return Err(ApiError::modified(&kind.resource(), name));
     }
     Ok(())
-}
-
-/// Whether objects of a kind may be replaced without saying which state is replaced.
-fn allows_unconditional_update(kind: &Kind) -> bool {
-    let group = kind.group();
-    kind.crd.is_none()
-        && !matches!(
-            group,
-            "apiextensions.k8s.io" | "apiregistration.k8s.io" | "admissionregistration.k8s.io" | "coordination.k8s.io"
-        )
 }
 
 /// Who says who owns which field.
@@ -190,12 +170,7 @@ fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
                 set(&mut object["metadata"], "managedFields", &new["metadata"]["managedFields"]);
             } else {
                 object["metadata"] = new["metadata"].take();
-                // What strategies put back: of Deployments the labels, of Pods the owners.
-                let kept = match (kind.group(), &*kind.id.plural) {
-                    ("apps", "deployments") => "labels",
-                    ("", "pods") => "ownerReferences",
-                    _ => "uid",
-                };
+                let kept = kind.field_kept_by_status();
                 set(&mut object["metadata"], kept, &old["metadata"][kept]);
             }
             new = object;
@@ -222,7 +197,7 @@ fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
 
 /// The generation rises with every change of what is wanted: of everything but metadata and status.
 fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
-    if !create::has_generation(kind) {
+    if !kind.has_generation() {
         return;
     }
     let has_status = kind.versions.iter().any(|version| version.status);
@@ -244,8 +219,7 @@ fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
 
 /// Whether nothing holds an object any more that is marked for deletion.
 pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
-    let namespace = kind.is("", "namespaces");
-    let held = namespace && object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     let graceful = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
-    is_deleting(object) && !held && !graceful && meta_list(object, "finalizers").next().is_none()
+    let held = meta_list(object, "finalizers").next().is_some() || kind.has_spec_finalizers(object);
+    is_deleting(object) && !held && !graceful
 }

@@ -1,0 +1,48 @@
+//! How creating and updating certain kinds differs.
+
+use super::Kind;
+
+impl Kind {
+    /// Whether the API server counts the generations of objects of the kind.
+    pub(crate) fn has_generation(&self) -> bool {
+        if self.crd.is_some() {
+            return true;
+        }
+        match self.group() {
+            "apps" => &*self.id.plural != "controllerrevisions",
+            "batch"
+            | "networking.k8s.io"
+            | "policy"
+            | "admissionregistration.k8s.io"
+            | "apiextensions.k8s.io"
+            | "scheduling.k8s.io" => true,
+            "" => matches!(&*self.id.plural, "pods" | "replicationcontrollers"),
+            _ => false,
+        }
+    }
+
+    /// Whether a PUT creates an object that does not exist: `AllowCreateOnUpdate` in Kubernetes.
+    pub(crate) fn allows_create_on_update(&self) -> bool {
+        match self.group() {
+            "" => matches!(&*self.id.plural, "services" | "endpoints" | "events" | "limitranges"),
+            "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io" | "node.k8s.io" => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a PUT may leave out the `resourceVersion`: `AllowUnconditionalUpdate` in Kubernetes.
+    pub(crate) fn allows_unconditional_update(&self) -> bool {
+        let conditional =
+            ["apiextensions.k8s.io", "apiregistration.k8s.io", "admissionregistration.k8s.io", "coordination.k8s.io"];
+        self.crd.is_none() && !conditional.contains(&self.group())
+    }
+
+    /// Returns the field of the metadata that a write to the status leaves unchanged.
+    pub(crate) fn field_kept_by_status(&self) -> &'static str {
+        match (self.group(), &*self.id.plural) {
+            ("apps", "deployments") => "labels",
+            ("", "pods") => "ownerReferences",
+            _ => "uid",
+        }
+    }
+}
