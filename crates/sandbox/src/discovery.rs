@@ -113,22 +113,22 @@ fn dead_services(state: &State) -> Vec<DeadService> {
 
 /// A group that is served, or would be.
 #[derive(Default)]
-struct Group {
+struct ServedGroup {
     priority: i64,
-    versions: BTreeMap<String, GroupVersion>,
+    versions: BTreeMap<String, ServedVersion>,
 }
 
 #[derive(Default)]
-struct GroupVersion {
+struct ServedVersion {
     priority: i64,
     /// Its backend is not there.
     dead: bool,
     kinds: Vec<Arc<Kind>>,
 }
 
-impl Group {
+impl ServedGroup {
     /// The versions, the preferred one first.
-    fn ranked(&self) -> Vec<(&str, &GroupVersion)> {
+    fn ranked(&self) -> Vec<(&str, &ServedVersion)> {
         let mut all: Vec<_> = self.versions.iter().map(|(name, version)| (name.as_str(), version)).collect();
         all.sort_by_key(|(name, version)| (Reverse(version.priority), rank(name)));
         all
@@ -136,8 +136,8 @@ impl Group {
 }
 
 /// All groups, the core group under the empty name.
-fn groups(state: &State) -> BTreeMap<String, Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+fn groups(state: &State) -> BTreeMap<String, ServedGroup> {
+    let mut groups: BTreeMap<String, ServedGroup> = BTreeMap::new();
     for kind in state.kinds.iter() {
         for version in kind.versions.iter().filter(|version| version.served) {
             let group = groups.entry(kind.group().to_owned()).or_default();
@@ -151,7 +151,7 @@ fn groups(state: &State) -> BTreeMap<String, Group> {
     for service in dead_services(state) {
         let group = groups.entry(service.group).or_default();
         group.priority = group.priority.max(service.group_priority);
-        let dead = GroupVersion { priority: service.version_priority, dead: true, kinds: Vec::new() };
+        let dead = ServedVersion { priority: service.version_priority, dead: true, kinds: Vec::new() };
         group.versions.insert(service.version, dead);
     }
     groups
@@ -250,7 +250,7 @@ fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn legacy_group(group: &Group, name: &str, alone: bool) -> Value {
+fn legacy_group(group: &ServedGroup, name: &str, alone: bool) -> Value {
     let version = |version: &str| json!({"groupVersion": api_version(name, version), "version": version});
     let versions: Vec<Value> = group.ranked().into_iter().map(|(name, _)| version(name)).collect();
     let mut found = json!({"name": name, "preferredVersion": versions.first(), "versions": versions});
@@ -322,8 +322,8 @@ fn aggregated_groups(state: &State, core: bool) -> Vec<Value> {
     chosen.into_iter().map(|(name, group)| aggregated_group(name, group)).collect()
 }
 
-fn aggregated_group(name: &str, group: &Group) -> Value {
-    let version = |(version, found): (&str, &GroupVersion)| {
+fn aggregated_group(name: &str, group: &ServedGroup) -> Value {
+    let version = |(version, found): (&str, &ServedVersion)| {
         if found.dead {
             return json!({"version": version, "freshness": "Stale"});
         }

@@ -4,6 +4,11 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
+/// The finalizer of an object that waits until its dependents are orphaned.
+pub(crate) const ORPHAN: &str = "orphan";
+/// The finalizer of an object that waits until its dependents are deleted.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
 /// A text of an object's metadata; empty where there is none.
 pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
@@ -131,6 +136,11 @@ impl Stored {
         out.push_str(r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
         out.push_str(&self.json[self.metadata.clone()]);
         out.push('}');
+    }
+
+    /// Whether the object is being deleted and held by a finalizer.
+    pub(crate) fn waits_for(&self, finalizer: &str) -> bool {
+        self.deleting && self.finalizers.iter().any(|known| **known == *finalizer)
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {

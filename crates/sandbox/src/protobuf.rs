@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use self::{
     table::{Field, Shape, TABLE, Type},
-    wire::{Parts, Wire, varint},
+    wire::{Parts, Result, Wire, varint},
 };
 use crate::status::ApiError;
 
@@ -22,9 +22,6 @@ pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// How deep messages may be nested, as deep as JSON.
 const DEEPEST: usize = 128;
-
-/// What is wrong: the fields that it is in, and what Go's decoder says.
-type Result<T> = std::result::Result<T, Cow<'static, str>>;
 
 /// Reads a body as the object it holds.
 pub(crate) fn decode(body: &[u8]) -> std::result::Result<Value, ApiError> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::{self, Operation},
-    authorization::{self, Wish},
+    admission::{self, AdmissionRequest, Operation},
+    authorization::{self, AccessRequest},
     call::{Call, Target, User},
     kinds::Kind,
     object::metadata_mut,
@@ -32,7 +32,7 @@ pub(crate) fn review(state: &State, call: &Call, kind: &Arc<Kind>, mut body: Val
     let (api_version, time) = (writer.api_version(), state.clock.text());
     let manager = Manager { name: &writer.manager, api_version: &api_version, subresource: None, time: &time };
     track(None, &mut body, &writer.version().schema, manager);
-    let asked = admission::Review {
+    let request = AdmissionRequest {
         operation: Operation::Create,
         user: &call.user,
         kind,
@@ -45,7 +45,7 @@ pub(crate) fn review(state: &State, call: &Call, kind: &Arc<Kind>, mut body: Val
         options: &json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         dry_run: writer.dry_run,
     };
-    admission::admit(state, &asked)?;
+    admission::admit(state, &request)?;
     let status = status(state, &call.user, kind, &body, namespace)?;
     let name = kind.kind.as_str();
     // These two say nothing of what was sent.
@@ -137,24 +137,24 @@ fn check_access(kind: &Kind, body: &Value, names_user: bool, namespace: &str) ->
 
 /// Whether a user may do what is asked.
 fn access(state: &State, user: &User, spec: &Value) -> Value {
-    let (asked, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-    let resource = match text(asked, "subresource") {
-        "" => text(asked, "resource").to_owned(),
-        subresource => format!("{}/{subresource}", text(asked, "resource")),
+    let (attributes, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let resource = match text(attributes, "subresource") {
+        "" => text(attributes, "resource").to_owned(),
+        subresource => format!("{}/{subresource}", text(attributes, "resource")),
     };
-    let wish = if path.is_object() {
-        Wish::Path { verb: text(path, "verb"), path: text(path, "path") }
+    let request = if path.is_object() {
+        AccessRequest::Path { verb: text(path, "verb"), path: text(path, "path") }
     } else {
-        let (verb, group) = (text(asked, "verb"), text(asked, "group"));
-        Wish::Resource {
+        let (verb, group) = (text(attributes, "verb"), text(attributes, "group"));
+        AccessRequest::Resource {
             verb,
             group,
             resource: &resource,
-            namespace: text(asked, "namespace"),
-            name: text(asked, "name"),
+            namespace: text(attributes, "namespace"),
+            name: text(attributes, "name"),
         }
     };
-    match authorization::may_wish(state, user, wish) {
+    match authorization::authorize_access(state, user, request) {
         Ok(()) => json!({"allowed": true}),
         Err(reason) if reason.is_empty() => json!({"allowed": false}),
         Err(reason) => json!({"allowed": false, "reason": reason}),

@@ -1,6 +1,6 @@
 //! Requests over HTTP: who sends them, what goes wrong, and answers as bodies.
 
-use std::{io, net::Ipv4Addr};
+use std::{io, net::Ipv4Addr, sync::Arc};
 
 use axum::{Router, body::Body, extract::State as Extracted, response::IntoResponse as _, serve::ListenerExt as _};
 use bytes::Bytes;
@@ -10,10 +10,11 @@ use serde_json::json;
 use tokio::{net::TcpListener, task::AbortHandle};
 
 use crate::{
-    Sandbox, authorization,
+    authorization,
     call::{Call, User},
     dispatch::{self, Answer},
     faults::{Cut, Fate},
+    shared::Shared,
     status::ApiError,
     verbs::Watch,
 };
@@ -23,26 +24,26 @@ const MOST_BYTES: usize = 3 * 1024 * 1024;
 
 /// Answers a request; an error is a connection that breaks. Without a user the headers say who it is.
 pub(crate) async fn respond(
-    sandbox: &Sandbox,
+    shared: &Arc<Shared>,
     request: Request<Body>,
     user: Option<User>,
     client: String,
 ) -> io::Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let read = async {
-        let user = authenticate(sandbox, user, &parts.headers)?;
+        let user = authenticate(shared, user, &parts.headers)?;
         let body = axum::body::to_bytes(body, MOST_BYTES)
             .await
             .map_err(|_| ApiError::too_large("Request entity too large: limit is 3145728"))?;
         let mut call = Call::new(user, client, parts.method, &parts.uri, parts.headers, body)?;
-        call.user = authorization::impersonate(&sandbox.lock(), &call)?;
+        call.user = authorization::impersonate(&shared.lock(), &call)?;
         Ok(call)
     };
     let call = match read.await {
         Ok(call) => call,
         Err(error) => return Ok(refusal(&error)),
     };
-    let fate = sandbox.faults().meet(&call).await;
+    let fate = shared.faults.meet(&call).await;
     match fate {
         Fate::Refuse(error) => return Ok(refusal(&error)),
         Fate::Away => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the sandbox is away")),
@@ -50,18 +51,18 @@ pub(crate) async fn respond(
         Fate::Never => return std::future::pending().await,
         Fate::Answer | Fate::RefuseAfter(_) | Fate::BreakAfter | Fate::NeverAfter => {}
     }
-    let answer = dispatch::answer(&mut sandbox.lock(), &call);
-    sandbox.wake();
+    let answer = dispatch::answer(&mut shared.lock(), &call);
+    shared.wake();
     match fate {
         Fate::RefuseAfter(error) => Ok(refusal(&error)),
         Fate::BreakAfter => Err(broken()),
         Fate::NeverAfter => {
-            sandbox.faults().kill(&call.client);
+            shared.faults.kill(&call.client);
             std::future::pending().await
         }
         _ => Ok(match answer {
             Ok(Answer::Body { status, content_type, body, warnings }) => written(status, content_type, body, &warnings),
-            Ok(Answer::Watch(watch)) => watched(sandbox, *watch, &call),
+            Ok(Answer::Watch(watch)) => watched(shared, *watch, &call),
             Err(error) => refusal(&error),
         }),
     }
@@ -72,9 +73,9 @@ fn broken() -> io::Error {
 }
 
 /// Who sends a request: its token says it.
-fn authenticate(sandbox: &Sandbox, known: Option<User>, headers: &HeaderMap) -> Result<User, ApiError> {
+fn authenticate(shared: &Arc<Shared>, known: Option<User>, headers: &HeaderMap) -> Result<User, ApiError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let state = sandbox.lock();
+    let state = shared.lock();
     match (known, text("authorization").and_then(|value| value.strip_prefix("Bearer "))) {
         (Some(user), _) => Ok(user),
         // kubectl sends no credentials without TLS.
@@ -116,17 +117,17 @@ fn written(status: StatusCode, content_type: &'static str, body: String, warning
 
 /// What a stream of events goes on with.
 struct Watching {
-    sandbox: Sandbox,
+    shared: Arc<Shared>,
     watch: Watch,
     changes: tokio::sync::watch::Receiver<u64>,
     cut: Cut,
     over: bool,
 }
 
-fn watched(sandbox: &Sandbox, watch: Watch, call: &Call) -> Response<Body> {
-    let changes = watch.subscribe(&mut sandbox.lock());
-    let cut = sandbox.faults().cut(call);
-    let watching = Watching { sandbox: sandbox.clone(), watch, changes, cut, over: false };
+fn watched(shared: &Arc<Shared>, watch: Watch, call: &Call) -> Response<Body> {
+    let changes = watch.subscribe(&mut shared.lock());
+    let cut = shared.faults.cut(call);
+    let watching = Watching { shared: Arc::clone(shared), watch, changes, cut, over: false };
     let body = Body::from_stream(stream::unfold(watching, next_events));
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -139,7 +140,7 @@ async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watch
             return None;
         }
         watching.changes.mark_unchanged();
-        let said = watching.watch.say(&mut watching.sandbox.lock());
+        let said = watching.watch.say(&mut watching.shared.lock());
         watching.over = watching.watch.ended();
         let said = watching.cut.pass(said);
         if !said.is_empty() {
@@ -175,10 +176,10 @@ impl Drop for Served {
 }
 
 impl Served {
-    pub(crate) async fn start(sandbox: &Sandbox, port: u16) -> io::Result<Self> {
+    pub(crate) async fn start(shared: &Arc<Shared>, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let router = Router::new().fallback(handle).with_state(sandbox.clone());
+        let router = Router::new().fallback(handle).with_state(Arc::clone(shared));
         // Events are small and must not wait for more.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let task = tokio::spawn(async move { axum::serve(listener, router).await });
@@ -203,10 +204,10 @@ impl Served {
     }
 }
 
-async fn handle(Extracted(sandbox): Extracted<Sandbox>, request: Request<Body>) -> Response<Body> {
+async fn handle(Extracted(shared): Extracted<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
     let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let client = agent.split('/').next().unwrap_or_default().to_owned();
-    match respond(&sandbox, request, None, client).await {
+    match respond(&shared, request, None, client).await {
         Ok(response) => response,
         // An answer that ends before it begins closes the connection.
         Err(error) => Body::from_stream(stream::once(async { Err::<Bytes, _>(error) })).into_response(),

@@ -12,7 +12,7 @@ use kube_cel::cel::{
 };
 use serde_json::{Value, json};
 
-use super::{Review, language};
+use super::{AdmissionRequest, language};
 use crate::status::ApiError;
 
 /// How many expressions are kept parsed.
@@ -53,11 +53,11 @@ pub(super) struct Scope {
 
 impl Scope {
     /// `object`, `oldObject` and `request`; everything else is null.
-    pub(super) fn new(review: &Review<'_>, version: &str) -> Self {
+    pub(super) fn new(request: &AdmissionRequest<'_>, version: &str) -> Self {
         let mut context = FUNCTIONS.new_inner_scope();
-        context.add_variable_from_value("object", cel(review.object.unwrap_or(&Value::Null)));
-        context.add_variable_from_value("oldObject", cel(review.old.unwrap_or(&Value::Null)));
-        context.add_variable_from_value("request", cel(&request(review, version)));
+        context.add_variable_from_value("object", cel(request.object.unwrap_or(&Value::Null)));
+        context.add_variable_from_value("oldObject", cel(request.old.unwrap_or(&Value::Null)));
+        context.add_variable_from_value("request", cel(&request_variable(request, version)));
         context.add_variable_from_value("params", Cel::Null);
         context.add_variable_from_value("namespaceObject", Cel::Null);
         Self { context, failed: BTreeMap::new() }
@@ -186,33 +186,33 @@ fn text(error: &ExecutionError) -> String {
 }
 
 /// The variable `request`; what is empty is not there.
-fn request(review: &Review<'_>, version: &str) -> Value {
-    let group = review.kind.group();
-    let kind = |version: &str| match review.subresource {
+fn request_variable(request: &AdmissionRequest<'_>, version: &str) -> Value {
+    let group = request.kind.group();
+    let kind = |version: &str| match request.subresource {
         Some("scale") => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
         Some("eviction") => json!({"group": "policy", "version": "v1", "kind": "Eviction"}),
-        _ => json!({"group": group, "version": version, "kind": review.kind.kind}),
+        _ => json!({"group": group, "version": version, "kind": request.kind.kind}),
     };
-    let resource = |version: &str| json!({"group": group, "version": version, "resource": &*review.kind.id.plural});
-    let mut request = json!({
-        "uid": "", "operation": review.operation.as_str(), "dryRun": review.dry_run,
+    let resource = |version: &str| json!({"group": group, "version": version, "resource": &*request.kind.id.plural});
+    let mut variable = json!({
+        "uid": "", "operation": request.operation.as_str(), "dryRun": request.dry_run,
         "kind": kind(version), "resource": resource(version),
-        "requestKind": kind(review.version), "requestResource": resource(review.version),
-        "userInfo": {"username": review.user.name, "groups": review.user.groups},
+        "requestKind": kind(request.version), "requestResource": resource(request.version),
+        "userInfo": {"username": request.user.name, "groups": request.user.groups},
     });
     let texts = [
-        ("name", review.name),
-        ("namespace", review.scope()),
-        ("subResource", review.subresource()),
-        ("requestSubResource", review.subresource()),
+        ("name", request.name),
+        ("namespace", request.scope()),
+        ("subResource", request.subresource()),
+        ("requestSubResource", request.subresource()),
     ];
     for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-        request[field] = text.into();
+        variable[field] = text.into();
     }
-    if !review.options.is_null() {
-        request["options"] = review.options.clone();
+    if !request.options.is_null() {
+        variable["options"] = request.options.clone();
     }
-    request
+    variable
 }
 
 /// JSON as CEL sees it; names of fields are as they are written.
@@ -253,7 +253,7 @@ mod tests {
             "metadata": {"name": "a", "namespace": "shop", "labels": {"app.kubernetes.io/name": "x"}},
             "data": {"k": "v", "zero": "0"}, "count": 3, "ratio": 0.5,
         });
-        let review = Review {
+        let request = AdmissionRequest {
             operation: Operation::Create,
             user: &user,
             kind: &kind,
@@ -266,7 +266,7 @@ mod tests {
             options: &json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
             dry_run: true,
         };
-        use_it(Scope::new(&review, "v1"))
+        use_it(Scope::new(&request, "v1"))
     }
 
     fn holds(expression: &str) {

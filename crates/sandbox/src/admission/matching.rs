@@ -2,33 +2,33 @@
 
 use serde_json::Value;
 
-use super::{Operation, Review};
+use super::{AdmissionRequest, Operation};
 use crate::{kinds::ResourceId, selector::label_selector_matches, state::State};
 
 /// Whether the namespace and the object are selected.
-pub(super) fn selected(state: &State, review: &Review<'_>, by: &Value) -> bool {
-    namespace_selected(state, review, &by["namespaceSelector"]) && object_selected(review, &by["objectSelector"])
+pub(super) fn selected(state: &State, request: &AdmissionRequest<'_>, by: &Value) -> bool {
+    namespace_selected(state, request, &by["namespaceSelector"]) && object_selected(request, &by["objectSelector"])
 }
 
-fn namespace_selected(state: &State, review: &Review<'_>, selector: &Value) -> bool {
-    if review.scope().is_empty() && !review.is_namespace() {
+fn namespace_selected(state: &State, request: &AdmissionRequest<'_>, selector: &Value) -> bool {
+    if request.scope().is_empty() && !request.is_namespace() {
         return true;
     }
     // A Namespace that is written is judged by the labels it will have.
-    let written = review.is_namespace() && review.subresource.is_none() && review.operation != Operation::Delete;
-    if written && let Some(object) = review.object {
+    let written = request.is_namespace() && request.subresource.is_none() && request.operation != Operation::Delete;
+    if written && let Some(object) = request.object {
         return labels_selected(object, selector);
     }
-    let namespace = state.store.get(&ResourceId::new("", "namespaces"), "", review.scope());
+    let namespace = state.store.get(&ResourceId::new("", "namespaces"), "", request.scope());
     label_selector_matches(selector, &|key| namespace.and_then(|namespace| namespace.label(key)))
 }
 
-fn object_selected(review: &Review<'_>, selector: &Value) -> bool {
+fn object_selected(request: &AdmissionRequest<'_>, selector: &Value) -> bool {
     // To select everything is to need no object.
     if is_empty(selector) || selector.as_object().is_some_and(|fields| fields.values().all(is_empty)) {
         return true;
     }
-    [review.object, review.old].into_iter().flatten().any(|object| labels_selected(object, selector))
+    [request.object, request.old].into_iter().flatten().any(|object| labels_selected(object, selector))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -42,32 +42,36 @@ fn labels_selected(object: &Value, selector: &Value) -> bool {
 
 /// The version by which one of the rules is about a request: the client's, or else, for `matchPolicy: Equivalent`,
 /// another one of the same kind. Without rules there is none.
-pub(super) fn matched_version<'a>(review: &Review<'a>, rules: &Value, match_policy: &Value) -> Option<&'a str> {
+pub(super) fn matched_version<'a>(
+    request: &AdmissionRequest<'a>,
+    rules: &Value,
+    match_policy: &Value,
+) -> Option<&'a str> {
     let rules = || rules.as_array().into_iter().flatten();
-    if rules().any(|rule| rule_matches(review, review.version, rule)) {
-        return Some(review.version);
+    if rules().any(|rule| rule_matches(request, request.version, rule)) {
+        return Some(request.version);
     }
     if match_policy == "Exact" {
         return None;
     }
-    let others = || review.kind.versions.iter().filter(|other| other.served && other.name != review.version);
-    rules().find_map(|rule| others().find(|other| rule_matches(review, &other.name, rule))).map(|other| &*other.name)
+    let others = || request.kind.versions.iter().filter(|other| other.served && other.name != request.version);
+    rules().find_map(|rule| others().find(|other| rule_matches(request, &other.name, rule))).map(|other| &*other.name)
 }
 
 /// The same for `matchConstraints` and `matchResources` of policies, which exclude, too, and match all without rules.
-pub(super) fn matched_resources<'a>(state: &State, review: &Review<'a>, by: &Value) -> Option<&'a str> {
+pub(super) fn matched_resources<'a>(state: &State, request: &AdmissionRequest<'a>, by: &Value) -> Option<&'a str> {
     let policy = &by["matchPolicy"];
-    if !selected(state, review, by) || matched_version(review, &by["excludeResourceRules"], policy).is_some() {
+    if !selected(state, request, by) || matched_version(request, &by["excludeResourceRules"], policy).is_some() {
         return None;
     }
     let rules = &by["resourceRules"];
-    if is_empty(rules) { Some(review.version) } else { matched_version(review, rules, policy) }
+    if is_empty(rules) { Some(request.version) } else { matched_version(request, rules, policy) }
 }
 
-fn rule_matches(review: &Review<'_>, version: &str, rule: &Value) -> bool {
+fn rule_matches(request: &AdmissionRequest<'_>, version: &str, rule: &Value) -> bool {
     let texts = |field: &str| rule[field].as_array().into_iter().flatten().filter_map(Value::as_str);
     let has = |field: &str, wanted: &str| texts(field).any(|text| text == "*" || text == wanted);
-    let cluster_scoped = review.is_namespace() || review.namespace.is_empty();
+    let cluster_scoped = request.is_namespace() || request.namespace.is_empty();
     let scope = match rule["scope"].as_str() {
         None | Some("*") => true,
         Some("Namespaced") => !cluster_scoped,
@@ -76,16 +80,16 @@ fn rule_matches(review: &Review<'_>, version: &str, rule: &Value) -> bool {
     };
     let resource = |text: &str| {
         let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
-        (resource == "*" || resource == &*review.kind.id.plural)
-            && (subresource == "*" || subresource == review.subresource())
+        (resource == "*" || resource == &*request.kind.id.plural)
+            && (subresource == "*" || subresource == request.subresource())
     };
     let mut names = texts("resourceNames").peekable();
     scope
-        && has("operations", review.operation.as_str())
-        && has("apiGroups", review.kind.group())
+        && has("operations", request.operation.as_str())
+        && has("apiGroups", request.kind.group())
         && has("apiVersions", version)
         && texts("resources").any(resource)
-        && (names.peek().is_none() || names.any(|name| name == review.name))
+        && (names.peek().is_none() || names.any(|name| name == request.name))
 }
 
 #[cfg(test)]
@@ -98,13 +102,13 @@ mod tests {
     };
     use crate::{call::User, kinds::Kind};
 
-    /// What is asked about: a kind, its subresource, the version spoken, and what is done with it.
-    struct Asked<'a>(&'a Kind, &'a str, &'a str, Operation);
+    /// What is test about: a kind, its subresource, the version spoken, and what is done with it.
+    struct TestRequest<'a>(&'a Kind, &'a str, &'a str, Operation);
 
-    impl Asked<'_> {
-        fn review<R>(&self, object: &Value, use_it: impl FnOnce(&Review<'_>) -> R) -> R {
+    impl TestRequest<'_> {
+        fn with<R>(&self, object: &Value, use_it: impl FnOnce(&AdmissionRequest<'_>) -> R) -> R {
             let user = User::admin();
-            use_it(&Review {
+            use_it(&AdmissionRequest {
                 operation: self.3,
                 user: &user,
                 kind: self.0,
@@ -120,14 +124,14 @@ mod tests {
         }
     }
 
-    fn check(asked: &Asked<'_>, rule: Value, expected: Option<&str>) {
+    fn check(test: &TestRequest<'_>, rule: Value, expected: Option<&str>) {
         let mut full = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]});
         for (key, value) in rule.as_object().expect("an object") {
             full[key] = value.clone();
         }
         let policy = full["matchPolicy"].clone();
         let found =
-            asked.review(&Value::Null, |review| matched_version(review, &json!([full]), &policy).map(str::to_owned));
+            test.with(&Value::Null, |request| matched_version(request, &json!([full]), &policy).map(str::to_owned));
         assert_eq!(found.as_deref(), expected, "{rule}");
     }
 
@@ -136,7 +140,7 @@ mod tests {
         use Operation::{Create, Delete, Update};
         let deployments = kind("apps", "deployments", "Deployment", true, &["v1", "v1beta1"]);
         let namespaces = kind("", "namespaces", "Namespace", false, &["v1"]);
-        let plain = Asked(&deployments, "", "v1", Create);
+        let plain = TestRequest(&deployments, "", "v1", Create);
         check(&plain, json!({}), Some("v1"));
         check(&plain, json!({"apiGroups": [""]}), None);
         check(&plain, json!({"apiGroups": ["", "apps"], "resources": ["pods", "deployments"]}), Some("v1"));
@@ -150,44 +154,44 @@ mod tests {
         check(&plain, json!({"resources": ["*/*"]}), Some("v1"));
         check(&plain, json!({"resourceNames": ["b"]}), None);
         check(&plain, json!({"resourceNames": ["b", "a"]}), Some("v1"));
-        let status = Asked(&deployments, "status", "v1", Update);
+        let status = TestRequest(&deployments, "status", "v1", Update);
         check(&status, json!({}), None);
         for resource in ["deployments/status", "deployments/*", "*/status", "*/*"] {
             check(&status, json!({"resources": [resource]}), Some("v1"));
         }
         check(&status, json!({"resources": ["deployments/scale"]}), None);
-        let namespace = Asked(&namespaces, "", "v1", Delete);
+        let namespace = TestRequest(&namespaces, "", "v1", Delete);
         check(&namespace, json!({"scope": "Cluster", "operations": ["DELETE"]}), Some("v1"));
         check(&namespace, json!({"scope": "Namespaced"}), None);
     }
 
-    fn select(asked: &Asked<'_>, by: Value, expected: bool) {
+    fn select(test: &TestRequest<'_>, by: Value, expected: bool) {
         let mut state = state();
         put(&mut state, "", "namespaces", json!({"metadata": {"name": "a", "labels": {"team": "stored"}}}));
         let object = json!({"metadata": {"name": "a", "labels": {"team": "written", "app": "x"}}});
-        assert_eq!(asked.review(&object, |review| selected(&state, review, &by)), expected, "{by}");
+        assert_eq!(test.with(&object, |request| selected(&state, request, &by)), expected, "{by}");
     }
 
     #[test]
     fn selectors_match() {
         use Operation::{Create, Delete};
         let configmaps = kind("", "configmaps", "ConfigMap", true, &["v1"]);
-        let asked = Asked(&configmaps, "", "v1", Create);
-        select(&asked, json!({}), true);
-        select(&asked, json!({"namespaceSelector": {}, "objectSelector": {}}), true);
-        select(&asked, json!({"namespaceSelector": {"matchLabels": {"team": "a"}}}), true);
-        select(&asked, json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), false);
-        select(&asked, json!({"objectSelector": {"matchLabels": {"app": "x"}}}), true);
-        select(&asked, json!({"objectSelector": {"matchLabels": {"app": "y"}}}), false);
-        let asked = Asked(&configmaps, "", "v1", Delete);
-        select(&asked, json!({"objectSelector": {"matchLabels": {"app": "x"}}}), true);
+        let test = TestRequest(&configmaps, "", "v1", Create);
+        select(&test, json!({}), true);
+        select(&test, json!({"namespaceSelector": {}, "objectSelector": {}}), true);
+        select(&test, json!({"namespaceSelector": {"matchLabels": {"team": "a"}}}), true);
+        select(&test, json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), false);
+        select(&test, json!({"objectSelector": {"matchLabels": {"app": "x"}}}), true);
+        select(&test, json!({"objectSelector": {"matchLabels": {"app": "y"}}}), false);
+        let test = TestRequest(&configmaps, "", "v1", Delete);
+        select(&test, json!({"objectSelector": {"matchLabels": {"app": "x"}}}), true);
         let nodes = kind("", "nodes", "Node", false, &["v1"]);
-        let asked = Asked(&nodes, "", "v1", Create);
-        select(&asked, json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), true);
+        let test = TestRequest(&nodes, "", "v1", Create);
+        select(&test, json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), true);
         let namespaces = kind("", "namespaces", "Namespace", false, &["v1"]);
-        let asked = Asked(&namespaces, "", "v1", Create);
-        select(&asked, json!({"namespaceSelector": {"matchLabels": {"team": "written"}}}), true);
-        let asked = Asked(&namespaces, "", "v1", Delete);
-        select(&asked, json!({"namespaceSelector": {"matchLabels": {"team": "stored"}}}), true);
+        let test = TestRequest(&namespaces, "", "v1", Create);
+        select(&test, json!({"namespaceSelector": {"matchLabels": {"team": "written"}}}), true);
+        let test = TestRequest(&namespaces, "", "v1", Delete);
+        select(&test, json!({"namespaceSelector": {"matchLabels": {"team": "stored"}}}), true);
     }
 }

@@ -1,6 +1,6 @@
 //! NamespaceLifecycle: what lies in a namespace needs it, and nothing new comes into one that goes.
 
-use super::{Operation, Review};
+use super::{AdmissionRequest, Operation};
 use crate::{
     kinds::ResourceId,
     state::State,
@@ -10,25 +10,25 @@ use crate::{
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-pub(super) fn admit(state: &State, review: &Review<'_>) -> Result<(), ApiError> {
-    if review.is_namespace() {
-        let refused = review.operation == Operation::Delete && IMMORTAL.contains(&review.name);
+pub(super) fn admit(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    if request.is_namespace() {
+        let refused = request.operation == Operation::Delete && IMMORTAL.contains(&request.name);
         let forbidden =
-            || ApiError::forbidden(&review.kind.resource(), review.name, "this namespace may not be deleted");
+            || ApiError::forbidden(&request.kind.resource(), request.name, "this namespace may not be deleted");
         return if refused { Err(forbidden()) } else { Ok(()) };
     }
     // Reviews of rights would tell who may not know it which namespaces there are.
-    let review_of_rights = review.kind.is("authorization.k8s.io", "localsubjectaccessreviews");
-    if review.namespace.is_empty() || review.operation == Operation::Delete || review_of_rights {
+    let review_of_rights = request.kind.is("authorization.k8s.io", "localsubjectaccessreviews");
+    if request.namespace.is_empty() || request.operation == Operation::Delete || review_of_rights {
         return Ok(());
     }
-    let name = review.namespace;
+    let name = request.namespace;
     let Some(namespace) = state.store.get(&ResourceId::new("", "namespaces"), "", name) else {
         return Err(ApiError::not_found(&Qualified::new("", "namespaces"), name));
     };
-    if review.operation == Operation::Create && namespace.deleting {
+    if request.operation == Operation::Create && namespace.deleting {
         let why = format!("unable to create new content in namespace {name} because it is being terminated");
-        let mut error = review.forbidden(&why);
+        let mut error = request.forbidden(&why);
         error.about.get_or_insert_default().causes.push(Cause {
             reason: "NamespaceTerminating",
             field: "metadata.namespace".to_owned(),
@@ -54,7 +54,7 @@ mod tests {
         let going = json!({"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         put(&mut state, "", "namespaces", going);
         let (user, object) = (User::admin(), json!({"metadata": {"name": name}}));
-        let review = Review {
+        let request = AdmissionRequest {
             operation,
             user: &user,
             kind,
@@ -67,7 +67,7 @@ mod tests {
             options: &serde_json::Value::Null,
             dry_run: false,
         };
-        let found = super::admit(&state, &review).map_err(|error| (error.code.as_u16(), error.message));
+        let found = super::admit(&state, &request).map_err(|error| (error.code.as_u16(), error.message));
         assert_eq!(found, expected.map_err(|(code, message)| (code, message.to_owned())));
     }
 

@@ -1,12 +1,13 @@
 //! ValidatingAdmissionPolicies; of MutatingAdmissionPolicies only that they are not modelled.
 
+use http::StatusCode;
 use kube_cel::cel::Value as Cel;
 use serde_json::Value;
 
 use super::{
-    Operation, Review,
+    AdmissionRequest, Operation,
     expression::{Failure, Scope, conditions},
-    matching, refusal,
+    matching,
 };
 use crate::{
     kinds::{Kind, ResourceId},
@@ -31,14 +32,14 @@ impl Bound {
     }
 
     /// The version by which the policy is about a request.
-    fn matches<'a>(&self, state: &State, review: &Review<'a>) -> Option<&'a str> {
-        matching::matched_resources(state, review, &self.policy["spec"]["matchConstraints"])
+    fn matches<'a>(&self, state: &State, request: &AdmissionRequest<'a>) -> Option<&'a str> {
+        matching::matched_resources(state, request, &self.policy["spec"]["matchConstraints"])
     }
 
-    fn bindings<'b>(&'b self, state: &'b State, review: &'b Review<'_>) -> impl Iterator<Item = &'b Value> {
+    fn bindings<'b>(&'b self, state: &'b State, request: &'b AdmissionRequest<'_>) -> impl Iterator<Item = &'b Value> {
         self.bindings.iter().filter(move |binding| {
             let by = &binding["spec"]["matchResources"];
-            by.is_null() || matching::matched_resources(state, review, by).is_some()
+            by.is_null() || matching::matched_resources(state, request, by).is_some()
         })
     }
 }
@@ -56,10 +57,10 @@ impl Denial {
 }
 
 /// The policies that are bound. Those are not asked about policies, nor about what is never kept.
-fn bound(state: &State, review: &Review<'_>, policies: &str, bindings: &str) -> Vec<Bound> {
+fn bound(state: &State, request: &AdmissionRequest<'_>, policies: &str, bindings: &str) -> Vec<Bound> {
     let group = "admissionregistration.k8s.io";
-    let plural = &review.kind.id.plural;
-    if review.kind.review || (review.kind.group() == group && plural.contains("admissionpolic")) {
+    let plural = &request.kind.id.plural;
+    if request.kind.review || (request.kind.group() == group && plural.contains("admissionpolic")) {
         return Vec::new();
     }
     let bindings: Vec<_> = state.store.list(&ResourceId::new(group, bindings), None).map(|one| one.value()).collect();
@@ -74,16 +75,16 @@ fn bound(state: &State, review: &Review<'_>, policies: &str, bindings: &str) -> 
 }
 
 /// Refuses what a MutatingAdmissionPolicy might change.
-pub(super) fn mutate(state: &State, review: &Review<'_>) -> Result<(), ApiError> {
-    if review.operation == Operation::Delete {
+pub(super) fn mutate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    if request.operation == Operation::Delete {
         return Ok(());
     }
-    for bound in bound(state, review, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") {
-        let Some(version) = bound.matches(state, review) else { continue };
+    for bound in bound(state, request, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings") {
+        let Some(version) = bound.matches(state, request) else { continue };
         let spec = &bound.policy["spec"];
-        let scope = Scope::new(review, version).variables(&spec["variables"]);
+        let scope = Scope::new(request, version).variables(&spec["variables"]);
         let applies = !matches!(conditions(&scope, &spec["matchConditions"]), Ok(false));
-        if applies && bound.bindings(state, review).next().is_some() {
+        if applies && bound.bindings(state, request).next().is_some() {
             let what = format!("MutatingAdmissionPolicies, and {:?} is about this request", bound.name());
             return Err(ApiError::not_modelled(what));
         }
@@ -92,29 +93,29 @@ pub(super) fn mutate(state: &State, review: &Review<'_>) -> Result<(), ApiError>
 }
 
 /// Asks the ValidatingAdmissionPolicies; the first objection is told.
-pub(super) fn validate(state: &State, review: &Review<'_>) -> Result<(), ApiError> {
-    for bound in bound(state, review, "validatingadmissionpolicies", "validatingadmissionpolicybindings") {
-        let Some(version) = bound.matches(state, review) else { continue };
+pub(super) fn validate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    for bound in bound(state, request, "validatingadmissionpolicies", "validatingadmissionpolicybindings") {
+        let Some(version) = bound.matches(state, request) else { continue };
         let kind = match param_kind(state, &bound.policy) {
             Ok(kind) => kind,
             Err(_) if bound.ignores() => continue,
             Err(why) => {
-                return Err(denied(review, &bound, None, &Denial::new(format!("failed to configure policy: {why}"))));
+                return Err(denied(request, &bound, None, &Denial::new(format!("failed to configure policy: {why}"))));
             }
         };
-        for binding in bound.bindings(state, review) {
-            let params = match params(state, review, kind, &binding["spec"]["paramRef"]) {
+        for binding in bound.bindings(state, request) {
+            let params = match params(state, request, kind, &binding["spec"]["paramRef"]) {
                 Ok(params) => params,
                 Err(_) if bound.ignores() => continue,
                 Err(why) => {
                     let denial = Denial::new(format!("failed to configure binding: {why}"));
-                    return Err(denied(review, &bound, Some(binding), &denial));
+                    return Err(denied(request, &bound, Some(binding), &denial));
                 }
             };
             let denies = binding["spec"]["validationActions"].as_array().into_iter().flatten().any(|one| one == "Deny");
             for params in params.iter().map(Option::as_ref).filter(|_| denies) {
-                if let Some(denial) = decide(state, review, &bound, version, params)? {
-                    return Err(denied(review, &bound, Some(binding), &denial));
+                if let Some(denial) = decide(state, request, &bound, version, params)? {
+                    return Err(denied(request, &bound, Some(binding), &denial));
                 }
             }
         }
@@ -122,11 +123,11 @@ pub(super) fn validate(state: &State, review: &Review<'_>) -> Result<(), ApiErro
     Ok(())
 }
 
-fn denied(review: &Review<'_>, bound: &Bound, binding: Option<&Value>, denial: &Denial) -> ApiError {
+fn denied(request: &AdmissionRequest<'_>, bound: &Bound, binding: Option<&Value>, denial: &Denial) -> ApiError {
     let binding = binding.map(|binding| binding["metadata"]["name"].as_str().unwrap_or_default());
     let by = binding.map(|name| format!(" with binding '{name}'")).unwrap_or_default();
     let message = format!("ValidatingAdmissionPolicy '{}'{by} denied request: {}", bound.name(), denial.message);
-    let mut error = review.forbidden(&message);
+    let mut error = request.forbidden(&message);
     (error.code, error.reason) = refusal(&denial.reason);
     let causes = &mut error.about.get_or_insert_default().causes;
     causes.push(Cause { reason: "", field: String::new(), message });
@@ -137,7 +138,7 @@ fn denied(review: &Review<'_>, bound: &Bound, binding: Option<&Value>, denial: &
 /// Kubernetes, is an error whatever the failure policy.
 fn decide(
     state: &State,
-    review: &Review<'_>,
+    request: &AdmissionRequest<'_>,
     bound: &Bound,
     version: &str,
     params: Option<&Value>,
@@ -148,7 +149,7 @@ fn decide(
         (false, true) => Ok(None),
         (false, false) => Ok(Some(Denial::new(failure.message))),
     };
-    let scope = || Scope::new(review, version).params(params);
+    let scope = || Scope::new(request, version).params(params);
     if spec["matchConditions"].as_array().is_some_and(|conditions| !conditions.is_empty()) {
         // Conditions do not see the namespace.
         match conditions(&scope().variables(&spec["variables"]), &spec["matchConditions"]) {
@@ -158,8 +159,8 @@ fn decide(
         }
     }
     let mut scope = scope();
-    let namespace = state.store.get(&ResourceId::new("", "namespaces"), "", review.namespace);
-    if let Some(namespace) = namespace.filter(|_| !review.is_namespace()) {
+    let namespace = state.store.get(&ResourceId::new("", "namespaces"), "", request.namespace);
+    if let Some(namespace) = namespace.filter(|_| !request.is_namespace()) {
         scope = scope.namespace(namespace.value());
     }
     let scope = scope.variables(&spec["variables"]);
@@ -218,13 +219,13 @@ fn param_kind<'s>(state: &'s State, policy: &Value) -> Result<Option<&'s Kind>, 
 /// The parameters that a binding names; one that is none where the policy takes none.
 fn params(
     state: &State,
-    review: &Review<'_>,
+    request: &AdmissionRequest<'_>,
     kind: Option<&Kind>,
     reference: &Value,
 ) -> Result<Vec<Option<Value>>, String> {
     let Some(kind) = kind.filter(|_| !reference.is_null()) else { return Ok(vec![None]) };
     let [name, namespace] = ["name", "namespace"].map(|field| reference[field].as_str().unwrap_or_default());
-    let namespace = match (kind.namespaced, namespace, review.scope()) {
+    let namespace = match (kind.namespaced, namespace, request.scope()) {
         (true, "", "") => {
             let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
             return Err(why.to_owned());
@@ -249,6 +250,16 @@ fn params(
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
     Ok(found.into_iter().map(|object| Some(object.value())).collect())
+}
+
+/// The code of a reason that a policy may give.
+fn refusal(reason: &str) -> (StatusCode, &'static str) {
+    match reason {
+        "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
+        "Unauthorized" => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+        "RequestEntityTooLarge" => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+    }
 }
 
 #[cfg(test)]
@@ -431,7 +442,7 @@ mod tests {
         let asked = |state: &State, plural: &str, kind_name: &str| {
             let (user, kind) = (crate::call::User::admin(), kind(GROUP, plural, kind_name, false, &["v1"]));
             let object = json!({"metadata": {"name": "x"}});
-            let review = Review {
+            let request = AdmissionRequest {
                 operation: Operation::Update,
                 user: &user,
                 kind: &kind,
@@ -444,7 +455,7 @@ mod tests {
                 options: &Value::Null,
                 dry_run: false,
             };
-            super::super::admit(state, &review)
+            super::super::admit(state, &request)
         };
         assert_eq!(asked(&state, "validatingadmissionpolicies", "ValidatingAdmissionPolicy"), Ok(()));
         assert!(asked(&state, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").is_err());

@@ -3,50 +3,54 @@
 use serde_json::Value;
 
 use super::{
-    Review,
+    AdmissionRequest,
     expression::{Scope, conditions},
-    internal, matching,
+    matching,
 };
-use crate::{kinds::ResourceId, state::State, status::ApiError};
+use crate::{
+    kinds::ResourceId,
+    state::State,
+    status::{ApiError, Cause},
+};
 
 /// Calls the webhooks of a kind of configuration, as the API server does: those that may change the object one after
 /// the other, the others together.
-pub(super) fn admit(state: &State, review: &Review<'_>, configurations: &str) -> Result<(), ApiError> {
-    if review.is_admission_configuration() {
+pub(super) fn admit(state: &State, request: &AdmissionRequest<'_>, configurations: &str) -> Result<(), ApiError> {
+    if request.is_admission_configuration() {
         return Ok(());
     }
     let mutating = configurations.starts_with("mutating");
     let mut together = Vec::new();
     for configuration in state.store.list(&ResourceId::new("admissionregistration.k8s.io", configurations), None) {
         for webhook in configuration.value()["webhooks"].as_array().into_iter().flatten() {
-            if !is_called(state, review, webhook)? {
+            if !is_called(state, request, webhook)? {
                 continue;
             }
             if mutating {
-                call(state, review, webhook)?;
+                call(state, request, webhook)?;
             } else {
                 together.push(webhook.clone());
             }
         }
     }
-    together.iter().try_for_each(|webhook| call(state, review, webhook))
+    together.iter().try_for_each(|webhook| call(state, request, webhook))
 }
 
-fn is_called(state: &State, review: &Review<'_>, webhook: &Value) -> Result<bool, ApiError> {
-    if !matching::selected(state, review, webhook) {
+fn is_called(state: &State, request: &AdmissionRequest<'_>, webhook: &Value) -> Result<bool, ApiError> {
+    if !matching::selected(state, request, webhook) {
         return Ok(false);
     }
-    let Some(version) = matching::matched_version(review, &webhook["rules"], &webhook["matchPolicy"]) else {
+    let Some(version) = matching::matched_version(request, &webhook["rules"], &webhook["matchPolicy"]) else {
         return Ok(false);
     };
     if webhook["matchConditions"].as_array().is_none_or(Vec::is_empty) {
         return Ok(true);
     }
-    let scope = Scope::new(review, version);
+    let scope = Scope::new(request, version);
     match conditions(&scope, &webhook["matchConditions"]) {
         Err(failure) if failure.not_modelled => Err(failure.into_error()),
         Err(_) if ignores(webhook) => Ok(false),
-        Err(failure) => Err(ApiError::forbidden(&review.kind.resource(), review.name, &failure.message)),
+        Err(failure) => Err(ApiError::forbidden(&request.kind.resource(), request.name, &failure.message)),
         Ok(matches) => Ok(matches),
     }
 }
@@ -55,13 +59,13 @@ fn ignores(webhook: &Value) -> bool {
     webhook["failurePolicy"] == "Ignore"
 }
 
-fn call(state: &State, review: &Review<'_>, webhook: &Value) -> Result<(), ApiError> {
+fn call(state: &State, request: &AdmissionRequest<'_>, webhook: &Value) -> Result<(), ApiError> {
     let name = webhook["name"].as_str().unwrap_or_default();
     let failed = |why: &str| {
         let refused = internal(&format!("failed calling webhook {name:?}: {why}"));
         if ignores(webhook) { Ok(()) } else { Err(refused) }
     };
-    if review.dry_run {
+    if request.dry_run {
         match webhook["sideEffects"].as_str() {
             Some("None" | "NoneOnDryRun") => {}
             None => return failed("Webhook SideEffects is nil"),
@@ -118,6 +122,12 @@ fn refused(host: &str) -> String {
 
 fn bracketed(ip: &str) -> String {
     if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
+}
+
+/// An internal error that the API server's own code found: it is told twice.
+fn internal(why: &str) -> ApiError {
+    let cause = Cause { reason: "", field: String::new(), message: why.to_owned() };
+    ApiError::internal(why).causes(vec![cause])
 }
 
 #[cfg(test)]

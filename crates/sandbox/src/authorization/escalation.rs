@@ -3,27 +3,28 @@
 use serde_json::{Value, json};
 
 use super::{
-    RBAC, is_master, may,
+    access::RBAC,
+    is_master, may,
     rules::{self, texts},
 };
 use crate::{
-    admission::{Operation, Review},
+    admission::{AdmissionRequest, Operation},
     call::User,
     state::State,
     status::ApiError,
 };
 
 /// Forbids roles and bindings that grant what the user does not have.
-pub(crate) fn forbid_escalation(state: &State, review: &Review<'_>) -> Result<(), ApiError> {
-    let Some(object) = review.object.filter(|_| state.options.rbac && review.kind.group() == RBAC) else {
+pub(crate) fn forbid_escalation(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    let Some(object) = request.object.filter(|_| state.options.rbac && request.kind.group() == RBAC) else {
         return Ok(());
     };
-    if is_master(review.user) || review.operation == Operation::Delete || is_left(object, review.old) {
+    if is_master(request.user) || request.operation == Operation::Delete || is_left(object, request.old) {
         return Ok(());
     }
-    match &*review.kind.id.plural {
-        "roles" | "clusterroles" => forbid_role(state, review, object),
-        "rolebindings" | "clusterrolebindings" => forbid_binding(state, review, object),
+    match &*request.kind.id.plural {
+        "roles" | "clusterroles" => forbid_role(state, request, object),
+        "rolebindings" | "clusterrolebindings" => forbid_binding(state, request, object),
         _ => Ok(()),
     }
 }
@@ -42,50 +43,50 @@ fn is_left(object: &Value, old: Option<&Value>) -> bool {
     old.is_some_and(|old| rest(object) == rest(old))
 }
 
-fn forbid_role(state: &State, review: &Review<'_>, role: &Value) -> Result<(), ApiError> {
-    let plural = &review.kind.id.plural;
-    let name = if review.operation == Operation::Create { "" } else { review.name };
-    if may(state, review.user, "escalate", RBAC, plural, review.namespace, name) {
+fn forbid_role(state: &State, request: &AdmissionRequest<'_>, role: &Value) -> Result<(), ApiError> {
+    let plural = &request.kind.id.plural;
+    let name = if request.operation == Operation::Create { "" } else { request.name };
+    if may(state, request.user, "escalate", RBAC, plural, request.namespace, name) {
         return Ok(());
     }
     let rules: Vec<_> = role["rules"].as_array().into_iter().flatten().cloned().collect();
-    confirm(state, review, &rules)?;
+    confirm(state, request, &rules)?;
     let aggregates = |role: &Value| {
         role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|selectors| !selectors.is_empty())
     };
-    if aggregates(role) || review.old.is_some_and(aggregates) {
+    if aggregates(role) || request.old.is_some_and(aggregates) {
         let everything = json!([
             {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]},
         ]);
         let everything: Vec<_> = everything.as_array().into_iter().flatten().cloned().collect();
         let why = "must have cluster-admin privileges to use the aggregationRule";
-        confirm(state, review, &everything).map_err(|_| review_forbidden(review, why))?;
+        confirm(state, request, &everything).map_err(|_| review_forbidden(request, why))?;
     }
     Ok(())
 }
 
-fn forbid_binding(state: &State, review: &Review<'_>, binding: &Value) -> Result<(), ApiError> {
+fn forbid_binding(state: &State, request: &AdmissionRequest<'_>, binding: &Value) -> Result<(), ApiError> {
     let reference = &binding["roleRef"];
     let plural = if reference["kind"] == "Role" { "roles" } else { "clusterroles" };
     let name = reference["name"].as_str().unwrap_or_default();
-    if may(state, review.user, "bind", RBAC, plural, review.namespace, name) {
+    if may(state, request.user, "bind", RBAC, plural, request.namespace, name) {
         return Ok(());
     }
     // The role that is missing is told as if it were a binding.
-    let rules = rules::of_role(state, reference, review.namespace)
-        .map_err(|missing| ApiError::not_found(&review.kind.resource(), &missing.name))?;
-    confirm(state, review, &rules)
+    let rules = rules::of_role(state, reference, request.namespace)
+        .map_err(|missing| ApiError::not_found(&request.kind.resource(), &missing.name))?;
+    confirm(state, request, &rules)
 }
 
-fn review_forbidden(review: &Review<'_>, why: &str) -> ApiError {
-    ApiError::forbidden(&review.kind.resource(), review.name, why)
+fn review_forbidden(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
+    ApiError::forbidden(&request.kind.resource(), request.name, why)
 }
 
 /// Confirms that the user has all that these rules grant.
-fn confirm(state: &State, review: &Review<'_>, granted: &[Value]) -> Result<(), ApiError> {
-    let User { name, groups } = review.user;
+fn confirm(state: &State, request: &AdmissionRequest<'_>, granted: &[Value]) -> Result<(), ApiError> {
+    let User { name, groups } = request.user;
     let mut owned = Vec::new();
-    let missing = rules::visit(state, review.user, review.namespace, &mut |rule| {
+    let missing = rules::visit(state, request.user, request.namespace, &mut |rule| {
         owned.push(rule.clone());
         true
     });
@@ -100,11 +101,11 @@ fn confirm(state: &State, review: &Review<'_>, granted: &[Value]) -> Result<(), 
         compact(&not_held).join("\n"),
     );
     if !missing.is_empty() {
-        let kind = review.kind.resource();
+        let kind = request.kind.resource();
         let missing = missing.iter().map(|role| format!("{kind} {:?} not found", role.name));
         why += &format!("; resolution errors: [{}]", rules::aggregate(missing.collect()));
     }
-    Err(review_forbidden(review, &why))
+    Err(review_forbidden(request, &why))
 }
 
 /// The smallest part of what a rule grants.
@@ -209,7 +210,7 @@ mod tests {
             namespaced: !plural.starts_with("cluster"),
             versions: Vec::new(),
             storage: 0,
-            review: false,
+            request: false,
             crd: None,
         }
     }
@@ -220,7 +221,7 @@ mod tests {
         put(state, "roles", json!({"metadata": {"name": "own", "namespace": "shop"}, "rules": rules}));
         bind(state, Some("shop"), ("Role", "own"), &json!({"kind": "User", "name": "ulf"}));
         let user = User::new("ulf", ["g1"]);
-        let review = Review {
+        let request = AdmissionRequest {
             operation: if old.is_some() { Operation::Update } else { Operation::Create },
             user: &user,
             kind,
@@ -233,7 +234,7 @@ mod tests {
             options: &Value::Null,
             dry_run: false,
         };
-        forbid_escalation(state, &review)
+        forbid_escalation(state, &request)
     }
 
     fn role(rules: Value) -> Value {

@@ -3,7 +3,7 @@
 //! The mode for the node that a service account runs on is left out: no token here says where its bearer runs. UIDs and
 //! extra values are asked for and not kept, for users have none here.
 
-use super::{Asked, check, forbidden};
+use super::{access::CallAccess, check, forbidden};
 use crate::{
     call::{Call, User},
     names,
@@ -121,48 +121,48 @@ impl Mode {
 
     fn check(self, state: &State, call: &Call, wanted: &Wanted) -> Result<(), ApiError> {
         if let Some(name) = self.name() {
-            let mut asked = Asked::of(call);
-            asked.verb = format!("impersonate-on:{name}:{}", asked.verb);
-            check(state, &call.user, asked.wish())?;
+            let mut access = CallAccess::of(call);
+            access.verb = format!("impersonate-on:{name}:{}", access.verb);
+            check(state, &call.user, access.request())?;
         }
         let group = if self == Self::Legacy { "" } else { AUTHENTICATION };
-        let asked = |group: &str, resource: &str, name: &str| Asked {
+        let access = |group: &str, resource: &str, name: &str| CallAccess {
             verb: self.name().map_or_else(|| "impersonate".to_owned(), |mode| format!("impersonate:{mode}")),
             group: group.to_owned(),
             resource: resource.to_owned(),
             name: name.to_owned(),
-            ..Asked::default()
+            ..CallAccess::default()
         };
-        let may = |asked: &Asked| check(state, &call.user, asked.wish());
+        let may = |access: &CallAccess| check(state, &call.user, access.request());
         let user = match (self, node(&wanted.name), account(&wanted.name)) {
-            (Self::ArbitraryNode, Some(node), _) => asked(group, "nodes", node),
+            (Self::ArbitraryNode, Some(node), _) => access(group, "nodes", node),
             (_, _, Some((namespace, name))) => {
-                Asked { namespace: namespace.to_owned(), ..asked(group, "serviceaccounts", name) }
+                CallAccess { namespace: namespace.to_owned(), ..access(group, "serviceaccounts", name) }
             }
-            _ => asked(group, "users", &wanted.name),
+            _ => access(group, "users", &wanted.name),
         };
         may(&user)?;
         if !wanted.uid.is_empty() {
-            may(&asked(AUTHENTICATION, "uids", &wanted.uid))?;
+            may(&access(AUTHENTICATION, "uids", &wanted.uid))?;
         }
         if self != Self::Legacy {
-            Self::forbid_groups(call, wanted, &asked(group, "groups", ""))?;
+            Self::forbid_groups(call, wanted, &access(group, "groups", ""))?;
         }
-        let all = self != Self::Legacy && wanted.groups.len() >= MANY && may(&asked(group, "groups", "*")).is_ok();
+        let all = self != Self::Legacy && wanted.groups.len() >= MANY && may(&access(group, "groups", "*")).is_ok();
         if !all {
-            wanted.groups.iter().try_for_each(|name| may(&asked(group, "groups", name)))?;
+            wanted.groups.iter().try_for_each(|name| may(&access(group, "groups", name)))?;
         }
-        let extra = |(key, value): &(String, String)| may(&asked(AUTHENTICATION, &format!("userextras/{key}"), value));
+        let extra = |(key, value): &(String, String)| may(&access(AUTHENTICATION, &format!("userextras/{key}"), value));
         wanted.extra.iter().try_for_each(extra)
     }
 
     /// Groups that only the legacy mode gives.
-    fn forbid_groups(call: &Call, wanted: &Wanted, asked: &Asked) -> Result<(), ApiError> {
+    fn forbid_groups(call: &Call, wanted: &Wanted, access: &CallAccess) -> Result<(), ApiError> {
         for (group, shown) in [("", "empty string"), ("system:masters", "system:masters")] {
             if wanted.groups.iter().any(|name| name == group) {
-                let asked = Asked { name: group.to_owned(), ..asked.clone() };
+                let access = CallAccess { name: group.to_owned(), ..access.clone() };
                 let why = format!("impersonating the {shown} group is not allowed");
-                return Err(forbidden(&call.user, asked.wish(), &why));
+                return Err(forbidden(&call.user, access.request(), &why));
             }
         }
         Ok(())
@@ -203,7 +203,7 @@ mod tests {
 
     use super::{
         super::{
-            RBAC,
+            access::RBAC,
             tests::{bind, put, state},
         },
         *,

@@ -1,5 +1,6 @@
 //! Rights: RBAC from the Roles and bindings in the store.
 
+mod access;
 mod escalation;
 mod impersonation;
 mod rules;
@@ -7,16 +8,17 @@ mod rules;
 use http::StatusCode;
 
 use crate::{
-    call::{Call, Target, User, Verb},
+    call::{Call, User},
     state::State,
     status::{ApiError, Qualified},
 };
 
+use access::CallAccess;
+
+pub(crate) use access::AccessRequest;
 pub(crate) use escalation::forbid_escalation;
 pub(crate) use impersonation::impersonate;
 pub(crate) use rules::of_user;
-
-const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// What everybody who is known may read: the ClusterRoles `system:discovery` and `system:public-info-viewer`.
 const DISCOVERY: [&str; 11] = [
@@ -33,95 +35,33 @@ const DISCOVERY: [&str; 11] = [
     "/version/",
 ];
 
-/// What a user wants to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wish<'a> {
-    /// To a resource; the namespace of cluster-scoped ones is empty, the name of lists too.
-    Resource {
-        verb: &'a str,
-        group: &'a str,
-        /// `pods`, `pods/log`
-        resource: &'a str,
-        namespace: &'a str,
-        name: &'a str,
-    },
-    /// To a path that is no resource.
-    Path { verb: &'a str, path: &'a str },
-}
-
-/// The same with texts of its own. With a path it is about that, else about a resource.
-#[derive(Clone, Debug, Default)]
-struct Asked {
-    verb: String,
-    group: String,
-    resource: String,
-    namespace: String,
-    name: String,
-    path: Option<String>,
-}
-
-impl Asked {
-    /// What a call wants to do.
-    fn of(call: &Call) -> Self {
-        let path = match &call.target {
-            Target::Path(path) => {
-                let path = if path.is_empty() { "/" } else { path };
-                let verb = call.method.as_str().to_ascii_lowercase();
-                return Self { verb, path: Some(path.to_owned()), ..Self::default() };
-            }
-            Target::Resource(path) => path,
-        };
-        // Only the first part of what follows the name counts: `proxy`.
-        let subresource = path.subresource.as_deref().and_then(|rest| rest.split('/').next());
-        let selected = matches!(call.verb, Verb::List | Verb::Watch).then(|| selected_name(call)).flatten();
-        // A Namespace lies in itself.
-        let itself = path.name.as_deref().filter(|_| path.group.is_empty() && path.plural == "namespaces");
-        Self {
-            verb: call.verb.as_str().to_owned(),
-            group: path.group.clone(),
-            resource: subresource.map_or_else(|| path.plural.clone(), |sub| format!("{}/{sub}", path.plural)),
-            namespace: path.namespace.as_deref().or(itself).unwrap_or_default().to_owned(),
-            name: path.name.as_deref().or(selected).unwrap_or_default().to_owned(),
-            path: None,
-        }
-    }
-
-    fn wish(&self) -> Wish<'_> {
-        let Self { verb, group, resource, namespace, name, path } = self;
-        match path {
-            Some(path) => Wish::Path { verb, path },
-            None => Wish::Resource { verb, group, resource, namespace, name },
-        }
-    }
-}
-
 /// Whether the user of a call may do it.
 pub(crate) fn authorize(state: &State, call: &Call) -> Result<(), ApiError> {
     if !state.options.rbac {
         return Ok(());
     }
-    check(state, &call.user, Asked::of(call).wish())
+    check(state, &call.user, CallAccess::of(call).request())
 }
 
 /// Whether a user may do something; everybody may where RBAC is off.
-fn check(state: &State, user: &User, wish: Wish<'_>) -> Result<(), ApiError> {
-    may_wish(state, user, wish).map_err(|reason| forbidden(user, wish, &reason))
+fn check(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), ApiError> {
+    authorize_access(state, user, request).map_err(|reason| forbidden(user, request, &reason))
 }
 
 /// Refuses with what went wrong on the way, which is mostly nothing.
-pub(crate) fn may_wish(state: &State, user: &User, wish: Wish<'_>) -> Result<(), String> {
-    if state.options.rbac { decide(state, user, wish) } else { Ok(()) }
+pub(crate) fn authorize_access(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
+    if state.options.rbac { decide(state, user, request) } else { Ok(()) }
 }
 
-fn forbidden(user: &User, wish: Wish<'_>, reason: &str) -> ApiError {
+fn forbidden(user: &User, request: AccessRequest<'_>, reason: &str) -> ApiError {
     let user = &user.name;
-    match wish {
-        Wish::Path { verb, path } => {
+    match request {
+        AccessRequest::Path { verb, path } => {
             let why = format!("User {user:?} cannot {verb} path {path:?}");
             let message = format!("forbidden: {}", explain(&why, reason));
             ApiError::new(StatusCode::FORBIDDEN, "Forbidden", message).about_nothing()
         }
-        Wish::Resource { verb, group, resource, namespace, name } => {
+        AccessRequest::Resource { verb, group, resource, namespace, name } => {
             let place = match namespace {
                 "" => "at the cluster scope".to_owned(),
                 namespace => format!("in the namespace {namespace:?}"),
@@ -131,15 +71,6 @@ fn forbidden(user: &User, wish: Wish<'_>, reason: &str) -> ApiError {
             ApiError::forbidden(&Qualified::new(group, plural), name, &explain(&why, reason))
         }
     }
-}
-
-/// The name that a list's field selector asks for.
-fn selected_name(call: &Call) -> Option<&str> {
-    let mut terms = call.text("fieldSelector")?.split(',');
-    terms.find_map(|term| {
-        let (field, value) = term.split_once("==").or_else(|| term.split_once('='))?;
-        (field.trim() == "metadata.name" && !value.is_empty()).then(|| value.trim())
-    })
 }
 
 /// The API server avoids what might be taken for HTML.
@@ -158,17 +89,17 @@ pub(crate) fn may(
     namespace: &str,
     name: &str,
 ) -> bool {
-    may_wish(state, user, Wish::Resource { verb, group, resource, namespace, name }).is_ok()
+    authorize_access(state, user, AccessRequest::Resource { verb, group, resource, namespace, name }).is_ok()
 }
 
 /// Refuses with what went wrong on the way, which is mostly nothing.
-fn decide(state: &State, user: &User, wish: Wish<'_>) -> Result<(), String> {
+fn decide(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if is_master(user) {
         return Ok(());
     }
-    let namespace = match wish {
-        Wish::Resource { namespace, .. } => namespace,
-        Wish::Path { verb, path } => {
+    let namespace = match request {
+        AccessRequest::Resource { namespace, .. } => namespace,
+        AccessRequest::Path { verb, path } => {
             let known = user.groups.iter().any(|group| group == "system:authenticated");
             if known && verb == "get" && DISCOVERY.iter().any(|rule| rules::url_covers(rule, path)) {
                 return Ok(());
@@ -178,7 +109,7 @@ fn decide(state: &State, user: &User, wish: Wish<'_>) -> Result<(), String> {
     };
     let mut allowed = false;
     let missing = rules::visit(state, user, namespace, &mut |rule| {
-        allowed = rules::allows(rule, wish);
+        allowed = rules::allows(rule, request);
         !allowed
     });
     if allowed {
@@ -198,7 +129,7 @@ mod tests {
     use http::{HeaderMap, Method, Uri};
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{access::RBAC, *};
     use crate::{kinds::ResourceId, options::Options};
 
     pub(super) fn put(state: &mut State, plural: &str, mut object: Value) {

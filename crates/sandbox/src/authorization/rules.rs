@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{RBAC, Wish};
+use super::access::{AccessRequest, RBAC};
 use crate::{call::User, kinds::ResourceId, selector::label_selector_matches, state::State};
 
 /// A role that a binding names and that is not there.
@@ -125,13 +125,13 @@ pub(super) fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'
 }
 
 /// Whether a rule allows something.
-pub(super) fn allows(rule: &Value, wish: Wish<'_>) -> bool {
+pub(super) fn allows(rule: &Value, request: AccessRequest<'_>) -> bool {
     let has = |field: &str, wanted: &str| texts(rule, field).any(|text| text == "*" || text == wanted);
-    match wish {
-        Wish::Path { verb, path } => {
+    match request {
+        AccessRequest::Path { verb, path } => {
             has("verbs", verb) && texts(rule, "nonResourceURLs").any(|url| url_covers(url, path))
         }
-        Wish::Resource { verb, group, resource, name, .. } => {
+        AccessRequest::Resource { verb, group, resource, name, .. } => {
             let mut names = texts(rule, "resourceNames").peekable();
             has("verbs", verb)
                 && has("apiGroups", group)

@@ -4,14 +4,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    Controllers, Next, Step, Task,
-    conditions::{self, Condition},
-    edit_status, id, load, objects,
+    objects::{Next, Step, edit_status, id, load, objects},
+    work::Task,
 };
 use crate::{
+    conditions::{self, Condition},
     kinds::ResourceId,
     state::State,
-    store::{Change, ObjectId},
+    store::ObjectId,
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -19,13 +19,6 @@ const CONTROLLER: &str = "kube-aggregator";
 
 fn api_service(name: &str) -> ObjectId {
     id(GROUP, "apiservices", "", name)
-}
-
-/// An EndpointSlice names its Service in a label.
-pub(super) fn observe_slice(controllers: &mut Controllers, change: &Change, due: Instant) {
-    if let Some(service) = change.last.label("kubernetes.io/service-name") {
-        controllers.add_named(Task::ApiServices, &change.last.namespace, service, due);
-    }
 }
 
 /// Looks at all that point to a Service.

@@ -6,38 +6,23 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Controllers, Next, Step, Task, Work,
-    conditions::{self, Condition},
-    edit, edit_status, has_finalizer, id, load, remove_finalizer,
+    agenda::{DefinitionNames, ServedDefinition},
+    objects::{Next, Step, edit, edit_status, has_finalizer, id, load, remove_finalizer},
+    work::{Task, Work},
 };
 use crate::{
-    kinds::{CRD_CLEANUP, Kind, ResourceId, kind_of_crd},
+    conditions::{self, Condition},
+    kinds::{CRD_CLEANUP, ResourceId, kind_of_crd},
     object::{is_deleting, meta, metadata_mut},
     state::State,
     status::ApiError,
-    store::{Change, ObjectId},
+    store::ObjectId,
 };
 
 const CONTROLLER: &str = "custom-resource-definitions";
 /// How often it is looked whether the objects are gone, and for how long until they are deleted once more.
 const POLL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Which state of a definition is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Served {
-    uid: Box<str>,
-    generation: u64,
-    resource: ResourceId,
-}
-
-/// The names of a definition.
-#[derive(Clone, Debug)]
-pub(super) struct Names {
-    accepted: Value,
-    /// Whether it wants others that it did not get.
-    wanting: bool,
-}
 
 fn definition_id(name: &str) -> ObjectId {
     id("apiextensions.k8s.io", "customresourcedefinitions", "", name)
@@ -49,40 +34,11 @@ fn resource_of(definition: &Value) -> ResourceId {
     ResourceId::new(&text(&definition["spec"]["group"]), &text(&definition["spec"]["names"]["plural"]))
 }
 
-/// Whether objects of a kind can no longer be created, because its definition is being deleted.
-pub(crate) fn is_terminating(state: &State, kind: &Kind) -> bool {
-    let name = format!("{}.{}", kind.id.plural, kind.group());
-    let definition = state.store.get_id(&definition_id(&name)).filter(|stored| stored.deleting);
-    definition.is_some_and(|stored| conditions::is_true(&stored.value(), "Terminating"))
-}
-
-pub(super) fn observe(controllers: &mut Controllers, change: &Change, due: Instant) {
-    let Some(new) = &change.after else {
-        return controllers.add(Task::Unserve, change, due);
-    };
-    controllers.add(Task::Definition, change, due);
-    let held = new.deleting && new.finalizers.iter().any(|finalizer| &**finalizer == CRD_CLEANUP);
-    if held && change.before.as_ref().is_none_or(|old| compared(old.value()) != compared(new.value())) {
-        controllers.add(Task::Cleanup, change, due);
-    }
-}
-
-/// A definition without what its clean-up itself writes.
-fn compared(mut definition: Value) -> Value {
-    if let Some(conditions) = definition["status"]["conditions"].as_array_mut() {
-        conditions.retain(|condition| condition["type"] != "Terminating");
-    }
-    let metadata = metadata_mut(&mut definition);
-    metadata.remove("resourceVersion");
-    metadata.remove("managedFields");
-    definition
-}
-
 /// Accepts the names of a definition, then serves its kind: a step at a time, each of which brings the next.
 pub(super) fn sync(state: &mut State, name: &str) -> Step {
     let Some(definition) = load(state, &definition_id(name)) else { return Ok(Next::Done) };
     let (requested, known) = (requested_names(&definition), &definition["status"]["acceptedNames"]);
-    let names = Names { accepted: known.clone(), wanting: *known != requested };
+    let names = DefinitionNames { accepted: known.clone(), wanting: *known != requested };
     let wanting = names.wanting;
     state.controllers.names.insert(name.into(), names);
     let now = state.clock.text();
@@ -92,7 +48,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
             // Names may be free now that others want.
             state.controllers.add_named(Task::Names, "", group_of(name), Instant::now());
         }
-        let names = Names { accepted: accepted.clone(), wanting: conflict.is_some() };
+        let names = DefinitionNames { accepted: accepted.clone(), wanting: conflict.is_some() };
         edit_status(state, &definition_id(name), CONTROLLER, |object| {
             set_names(object, accepted, conflict.as_ref(), &now);
         })?;
@@ -119,7 +75,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
 
 /// Serves the kind of a definition, unless this state of it is served already.
 fn serve(state: &mut State, definition: &Value) {
-    let served = Served {
+    let served = ServedDefinition {
         uid: meta(definition, "uid").into(),
         generation: definition["metadata"]["generation"].as_u64().unwrap_or(0),
         resource: resource_of(definition),
@@ -206,7 +162,8 @@ fn set_name(accepted: &mut Value, field: &str, wanted: &Value) {
 /// The names of resources, and those of kinds, that definitions of a group have.
 fn names_in_use(state: &State, group: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
-    for (_, Names { accepted: names, .. }) in state.controllers.names.iter().filter(|(name, _)| group_of(name) == group)
+    for (_, DefinitionNames { accepted: names, .. }) in
+        state.controllers.names.iter().filter(|(name, _)| group_of(name) == group)
     {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         resources.extend(text(&names["plural"]));

@@ -7,52 +7,20 @@ use tokio::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::{Controllers, Next, Step, Task, Work, edit, not_served, remove_finalizer, writer};
+use super::{
+    objects::{Next, Step, edit, not_served, remove_finalizer, writer},
+    work::{Task, Work},
+};
 use crate::{
     kinds::ResourceId,
-    object::{Owner, Stored, metadata_mut},
+    object::{FOREGROUND, ORPHAN, Owner, Stored, metadata_mut},
     state::State,
     status::ApiError,
-    store::{Change, ObjectId},
+    store::ObjectId,
     verbs::{DeleteOptions, Propagation, create, delete},
 };
 
 const CONTROLLER: &str = "generic-garbage-collector";
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
-
-/// Takes note of a change. Events have no part in it.
-pub(super) fn observe(controllers: &mut Controllers, resource: &ResourceId, change: &Change, due: Instant) {
-    if &*resource.plural == "events" && matches!(&*resource.group, "" | "events.k8s.io") {
-        return;
-    }
-    let mut add = |task, uid: &str| controllers.queue.add(Work::new(task, "", uid), due);
-    let Some(new) = change.after.as_deref() else {
-        add(Task::Dependents, &change.last.uid);
-        change.last.owners.iter().for_each(|owner| add(Task::Unblock, &owner.uid));
-        return;
-    };
-    let old = change.before.as_deref();
-    let owners = old.map(|old| &*old.owners).unwrap_or_default();
-    if *owners != *new.owners {
-        add(Task::References, &new.uid);
-        let blocks = |owners: &[Owner], uid: &str| owners.iter().any(|owner| *owner.uid == *uid && owner.blocks);
-        let unblocked = owners.iter().filter(|owner| owner.blocks && !blocks(&new.owners, &owner.uid));
-        unblocked.for_each(|owner| add(Task::Unblock, &owner.uid));
-    }
-    let starts = |finalizer: &str| waits(new, finalizer) && !old.is_some_and(|old| waits(old, finalizer));
-    if starts(ORPHAN) {
-        add(Task::Orphan, &new.uid);
-    } else if starts(FOREGROUND) {
-        add(Task::Dependents, &new.uid);
-        add(Task::Unblock, &new.uid);
-    }
-}
-
-/// Whether an object is being deleted and held by this finalizer.
-fn waits(object: &Stored, finalizer: &str) -> bool {
-    object.deleting && object.finalizers.iter().any(|known| **known == *finalizer)
-}
 
 /// The object of a UID.
 fn find<'a>(state: &'a State, uid: &str) -> Option<(ObjectId, &'a Stored)> {
@@ -134,7 +102,7 @@ fn dependent_uids(state: &State, uid: &str) -> Vec<Box<str>> {
 /// Looks whether an object still waits for its dependents; nothing else about it.
 pub(super) fn unblock(state: &mut State, uid: &str, now: Instant) -> Step {
     match find(state, uid) {
-        Some((_, stored)) if waits(stored, FOREGROUND) => collect(state, uid, now),
+        Some((_, stored)) if stored.waits_for(FOREGROUND) => collect(state, uid, now),
         _ => Ok(Next::Done),
     }
 }
@@ -142,7 +110,7 @@ pub(super) fn unblock(state: &mut State, uid: &str, now: Instant) -> Step {
 /// Deletes an object if nothing owns it any more, or takes it a step further on its way.
 pub(super) fn collect(state: &mut State, uid: &str, now: Instant) -> Step {
     let Some((id, stored)) = find(state, uid) else { return Ok(Next::Done) };
-    if !waits(stored, FOREGROUND) {
+    if !stored.waits_for(FOREGROUND) {
         return collect_object(state, &id);
     }
     let blocks = |stored: &Stored| stored.owners.iter().any(|owner| *owner.uid == *uid && owner.blocks);
@@ -150,7 +118,7 @@ pub(super) fn collect(state: &mut State, uid: &str, now: Instant) -> Step {
         .iter()
         .filter_map(|id| state.store.get_id(id))
         .filter(|stored| blocks(stored))
-        .map(|stored| (stored.uid.clone(), waits(stored, FOREGROUND)))
+        .map(|stored| (stored.uid.clone(), stored.waits_for(FOREGROUND)))
         .collect();
     if blocking.is_empty() {
         edit(state, &id, CONTROLLER, |object| remove_finalizer(object, FOREGROUND))?;
@@ -186,7 +154,7 @@ fn classify(state: &State, id: &ObjectId, stored: &Stored) -> Result<Option<Owne
         let found = state.store.get(&kind.id, namespace, &owner.name).filter(|found| found.uid == owner.uid);
         let list = match found {
             None => &mut owners.dangling,
-            Some(found) if waits(found, FOREGROUND) => &mut owners.waiting,
+            Some(found) if found.waits_for(FOREGROUND) => &mut owners.waiting,
             Some(_) => &mut owners.solid,
         };
         list.push(owner.uid.clone());
@@ -208,7 +176,7 @@ fn collect_object(state: &mut State, id: &ObjectId) -> Step {
     let dependents = dependent_ids(state, &stored.uid);
     let has = |finalizer: &str| stored.finalizers.iter().any(|known| **known == *finalizer);
     let propagation = if !owners.waiting.is_empty() && !dependents.is_empty() {
-        let cycle = |id: &ObjectId| state.store.get_id(id).is_some_and(|dependent| waits(dependent, FOREGROUND));
+        let cycle = |id: &ObjectId| state.store.get_id(id).is_some_and(|dependent| dependent.waits_for(FOREGROUND));
         if dependents.iter().any(cycle) {
             edit(state, id, CONTROLLER, unblock_references)?;
         }
@@ -231,7 +199,7 @@ fn collect_object(state: &mut State, id: &ObjectId) -> Step {
 /// Takes an object from the references of all its dependents, and lets it go.
 pub(super) fn orphan(state: &mut State, uid: &str) -> Step {
     let Some((id, stored)) = find(state, uid) else { return Ok(Next::Done) };
-    if !waits(stored, ORPHAN) {
+    if !stored.waits_for(ORPHAN) {
         return Ok(Next::Done);
     }
     let mut refused = false;

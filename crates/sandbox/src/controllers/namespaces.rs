@@ -7,18 +7,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    Controllers, Next, Step, Task,
-    conditions::{self, Condition},
-    edit_status, id, load, objects, writer,
-};
+use super::objects::{Next, Step, edit_status, id, load, objects, writer};
 use crate::{
+    conditions::{self, Condition},
     discovery,
     kinds::{Kind, ResourceId},
     object::is_deleting,
     state::State,
     status::ApiError,
-    store::Change,
     verbs::{DeleteOptions, Propagation, delete, update},
 };
 
@@ -26,13 +22,6 @@ const CONTROLLER: &str = "namespace-controller";
 const FINALIZER: &str = "kubernetes";
 /// How long it is supposed to take until finalizers are done.
 const FINALIZERS_TAKE: u64 = 15;
-
-pub(super) fn observe(controllers: &mut Controllers, change: &Change, now: Instant) {
-    if change.after.as_ref().is_some_and(|namespace| namespace.deleting) {
-        let due = now + controllers.namespace_delay;
-        controllers.add(Task::Namespace, change, due);
-    }
-}
 
 /// Empties a namespace and lets it go.
 pub(super) fn sync(state: &mut State, name: &str) -> Step {

@@ -3,22 +3,17 @@
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Controllers, Next, Step, Task, add_finalizer, edit, has_finalizer, id, load, objects, remove_finalizer};
+use super::{
+    objects::{Next, Step, add_finalizer, edit, has_finalizer, id, load, objects, remove_finalizer},
+    work::Task,
+};
 use crate::{
     object::{is_deleting, meta},
     state::State,
-    store::Change,
 };
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
-
-/// A pod that goes, or that is done with its volumes, may have been what held a claim.
-pub(super) fn observe_pod(controllers: &mut Controllers, change: &Change, due: Instant) {
-    if change.after.as_ref().is_none_or(|pod| pod.deleting) {
-        controllers.add_named(Task::Claims, &change.last.namespace, "", due);
-    }
-}
 
 /// Looks at all claims of a namespace that are being deleted.
 pub(super) fn sync_claims(state: &mut State, namespace: &str, now: Instant) -> Step {

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Task, Work};
+use super::work::{Task, Work};
 
 /// The interval before the first repetition; it doubles from time to time, as client-go's rate limiter has it.
 const FIRST: Duration = Duration::from_millis(5);

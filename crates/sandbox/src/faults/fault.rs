@@ -82,20 +82,20 @@ impl Requests {
         self
     }
 
-    pub(super) fn matches(&self, asked: &Asked) -> bool {
+    pub(super) fn matches(&self, facts: &RequestFacts) -> bool {
         let same = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        self.client.as_ref().is_none_or(|client| *client == asked.client)
-            && (self.verbs.is_empty() || self.verbs.contains(&asked.verb))
-            && (self.resource.is_none() || self.resource == asked.resource)
-            && same(&self.namespace, &asked.namespace)
-            && same(&self.name, &asked.name)
-            && same(&self.subresource, &asked.subresource)
+        self.client.as_ref().is_none_or(|client| *client == facts.client)
+            && (self.verbs.is_empty() || self.verbs.contains(&facts.verb))
+            && (self.resource.is_none() || self.resource == facts.resource)
+            && same(&self.namespace, &facts.namespace)
+            && same(&self.name, &facts.name)
+            && same(&self.subresource, &facts.subresource)
     }
 }
 
 /// What is known of a request.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub(super) client: String,
     verb: Verb,
     /// Whether it asks for a revision that the server may have forgotten.
@@ -106,7 +106,7 @@ pub(super) struct Asked {
     subresource: Option<String>,
 }
 
-impl Asked {
+impl RequestFacts {
     pub(super) fn new(call: &Call) -> Self {
         let (client, verb) = (call.client.clone(), call.verb);
         let revision = call.text("resourceVersion").is_some_and(|revision| revision != "0");
@@ -130,7 +130,7 @@ impl Asked {
 }
 
 /// `deployments.apps/shop/web/status`
-impl fmt::Display for Asked {
+impl fmt::Display for RequestFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.resource.as_ref().map_or(Ok(()), |resource| resource.fmt(f))?;
         let parts = [&self.namespace, &self.name, &self.subresource];
@@ -195,7 +195,7 @@ impl Fault {
         Self::new(Effect::Answer(Moment::After, ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)))
     }
 
-    /// 410: the revision that is asked for is forgotten. Only watches from a revision on, and lists that go on, ask so.
+    /// 410: the revision that is facts for is forgotten. Only watches from a revision on, and lists that go on, ask so.
     pub fn expired() -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
                        new list without the continue parameter.";
@@ -254,13 +254,13 @@ impl Fault {
     }
 
     /// Counts a request and says what goes wrong with it.
-    pub(super) fn meets(&mut self, asked: &Asked) -> Option<&Effect> {
+    pub(super) fn meets(&mut self, facts: &RequestFacts) -> Option<&Effect> {
         let possible = match &self.effect {
-            Effect::Answer(_, error) => error.code != StatusCode::GONE || asked.can_expire,
-            Effect::Cut { .. } => asked.verb == Verb::Watch,
+            Effect::Answer(_, error) => error.code != StatusCode::GONE || facts.can_expire,
+            Effect::Cut { .. } => facts.verb == Verb::Watch,
             _ => true,
         };
-        if !possible || !self.which.matches(asked) {
+        if !possible || !self.which.matches(facts) {
             return None;
         }
         self.met += 1;

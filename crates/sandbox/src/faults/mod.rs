@@ -25,23 +25,23 @@ use crate::{
     status::ApiError,
 };
 
-use fault::{Asked, Effect};
+use fault::{Effect, RequestFacts};
 pub use fault::{Fault, Moment, Requests};
 
 /// The faults of a sandbox; clones are the same faults.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFaults>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedFaults {
+    state: Mutex<FaultState>,
     dead: watch::Sender<BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     faults: Vec<Fault>,
     logs: BTreeMap<String, Log>,
     /// Until when nobody answers.
@@ -52,7 +52,7 @@ struct State {
 /// A watch that goes on until this is used or dropped.
 #[derive(Debug)]
 struct Open {
-    asked: Asked,
+    facts: RequestFacts,
     cut: oneshot::Sender<()>,
 }
 
@@ -88,12 +88,12 @@ impl fmt::Display for Logged {
 }
 
 impl Logged {
-    fn new(call: &Call, asked: &Asked) -> Self {
+    fn new(call: &Call, facts: &RequestFacts) -> Self {
         let target = match &call.target {
             Target::Path(path) => path.clone(),
-            Target::Resource(_) => asked.to_string(),
+            Target::Resource(_) => facts.to_string(),
         };
-        Self { verb: call.verb, dry_run: call.param("dryRun").is_some(), can_expire: asked.can_expire, target }
+        Self { verb: call.verb, dry_run: call.param("dryRun").is_some(), can_expire: facts.can_expire, target }
     }
 }
 
@@ -148,7 +148,7 @@ impl Faults {
 
     /// Ends the watches that run now and that these requests opened.
     pub fn cut_watches(&self, which: &Requests) {
-        self.lock().watches.retain(|open| !which.matches(&open.asked));
+        self.lock().watches.retain(|open| !which.matches(&open.facts));
     }
 
     /// Waits until a client is dead, by [`Fault::crash`].
@@ -167,7 +167,7 @@ impl Faults {
     pub(crate) fn kill(&self, client: &str) {
         // A watch that is opened meanwhile finds its client dead.
         self.shared.dead.send_if_modified(|dead| dead.insert(client.to_owned()));
-        self.lock().watches.retain(|open| open.asked.client != client);
+        self.lock().watches.retain(|open| open.facts.client != client);
     }
 
     /// Counts a request and says what becomes of it; waits if it is to be delayed.
@@ -175,14 +175,14 @@ impl Faults {
         if self.is_dead(&call.client) {
             return Fate::Never;
         }
-        let asked = Asked::new(call);
+        let facts = RequestFacts::new(call);
         let (effect, delay) = {
             let mut state = self.lock();
             if state.is_away() {
                 return Fate::Away;
             }
-            state.note(call, &asked);
-            state.decide(&asked)
+            state.note(call, &facts);
+            state.decide(&facts)
         };
         if !delay.is_zero() {
             sleep(delay).await;
@@ -209,14 +209,14 @@ impl Faults {
 
     /// Waits until a watch that is opened now has to end.
     pub(crate) fn cut(&self, call: &Call) -> Cut {
-        let asked = Asked::new(call);
+        let facts = RequestFacts::new(call);
         let mut state = self.lock();
         state.watches.retain(|open| !open.cut.is_closed());
-        let (events, after) = state.cut(&asked);
+        let (events, after) = state.cut(&facts);
         let (cut, waits) = oneshot::channel();
         let away = state.is_away() || self.is_dead(&call.client);
         if !away {
-            state.watches.push(Open { asked, cut });
+            state.watches.push(Open { facts, cut });
         }
         drop(state);
         let until = async move {
@@ -232,23 +232,23 @@ impl Faults {
         self.shared.dead.borrow().contains(client)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl FaultState {
     fn is_away(&self) -> bool {
         self.away.is_some_and(|until| Instant::now() < until)
     }
 
-    fn note(&mut self, call: &Call, asked: &Asked) {
+    fn note(&mut self, call: &Call, facts: &RequestFacts) {
         if call.client.is_empty() {
             return;
         }
         let log = self.logs.entry(call.client.clone()).or_default();
         log.count += 1;
-        log.last.push_back(Logged::new(call, asked));
+        log.last.push_back(Logged::new(call, facts));
         // A server that runs for days must not remember each request.
         if log.last.len() > LOGGED {
             log.last.pop_front();
@@ -256,10 +256,10 @@ impl State {
     }
 
     /// What goes wrong with a request, and how long it takes before: delays add up, of all else the first counts.
-    fn decide(&mut self, asked: &Asked) -> (Option<Effect>, Duration) {
+    fn decide(&mut self, facts: &RequestFacts) -> (Option<Effect>, Duration) {
         let (mut decided, mut delay) = (None, Duration::ZERO);
         for fault in self.faults.iter_mut().filter(|fault| !matches!(fault.effect, Effect::Cut { .. })) {
-            match fault.meets(asked) {
+            match fault.meets(facts) {
                 Some(Effect::Delay(more)) => delay += *more,
                 Some(effect) => decided = decided.or_else(|| Some(effect.clone())),
                 None => {}
@@ -270,10 +270,10 @@ impl State {
     }
 
     /// After how many events a watch ends, and when at the latest.
-    fn cut(&mut self, asked: &Asked) -> (Option<usize>, Option<Duration>) {
+    fn cut(&mut self, facts: &RequestFacts) -> (Option<usize>, Option<Duration>) {
         let mut limits: (Option<usize>, Option<Duration>) = (None, None);
         for fault in self.faults.iter_mut().filter(|fault| matches!(fault.effect, Effect::Cut { .. })) {
-            if let Some(Effect::Cut { events, after }) = fault.meets(asked) {
+            if let Some(Effect::Cut { events, after }) = fault.meets(facts) {
                 limits.0 = [limits.0, *events].into_iter().flatten().min();
                 limits.1 = [limits.1, *after].into_iter().flatten().min();
             }

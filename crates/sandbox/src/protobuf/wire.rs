@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::Result;
+/// A decoded value, or what is wrong: the fields it is in, and the text of Go's decoder.
+pub(super) type Result<T> = std::result::Result<T, Cow<'static, str>>;
 
 /// What the wire says of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -34,9 +34,12 @@ pub(super) fn object_meta() -> Arc<Schema> {
     Arc::clone(META.get_or_init(builtin::<ObjectMeta>))
 }
 
-/// A definition that is converted.
-pub(super) fn definition(name: &str) -> Option<Arc<Schema>> {
-    TYPES.lock().unwrap_or_else(PoisonError::into_inner).converted.get(name).cloned()
+impl Schema {
+    /// Returns the schema that this one stands for in a type that holds itself; none where it stands for itself.
+    pub(super) fn resolved(&self, value: &Value) -> Option<Arc<Self>> {
+        let name = self.recursive.as_deref().filter(|_| value.is_object() || self.types == Type::Object)?;
+        TYPES.lock().unwrap_or_else(PoisonError::into_inner).converted.get(name).cloned()
+    }
 }
 
 static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(|| Mutex::new(Types::new()));

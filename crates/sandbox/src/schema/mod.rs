@@ -146,10 +146,4 @@ impl Schema {
     pub(crate) fn field(&self, name: &str) -> Option<&Arc<Schema>> {
         self.properties.get(name).or(self.additional.as_ref())
     }
-
-    /// The schema for which this one stands in place of a value; none where it stands for itself.
-    fn resolved(&self, value: &Value) -> Option<Arc<Schema>> {
-        let name = self.recursive.as_deref()?;
-        (value.is_object() || self.types == Type::Object).then(|| builtin::definition(name))?
-    }
 }

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Writer, Written, decode, read::readable};
 use crate::{
-    admission::{self, Operation, Review},
-    controllers,
-    kinds::{prepare_create, validate},
+    admission::{self, AdmissionRequest, Operation},
+    conditions,
+    kinds::{Kind, ResourceId, prepare_create, validate},
     object::{meta, metadata_mut},
     patch::{Manager, track},
     state::State,
@@ -58,7 +58,7 @@ pub(super) fn create_applied(state: &mut State, writer: &Writer, object: Value) 
 /// Gives an object what the server gives it.
 fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
     let kind = &writer.kind;
-    if kind.crd.is_some() && controllers::is_terminating(state, kind) {
+    if kind.crd.is_some() && is_terminating(state, kind) {
         let why = "create not allowed while custom resource definition is terminating";
         return Err(ApiError::forbidden(&kind.resource(), meta(&object, "name"), why));
     }
@@ -92,10 +92,18 @@ fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<V
     Ok(object)
 }
 
+/// Whether no objects of a kind can be created, because its CustomResourceDefinition is being deleted.
+pub(crate) fn is_terminating(state: &State, kind: &Kind) -> bool {
+    let definitions = ResourceId::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let definition = state.store.get(&definitions, "", &format!("{}.{}", kind.id.plural, kind.group()));
+    let definition = definition.filter(|stored| stored.deleting);
+    definition.is_some_and(|stored| conditions::is_true(&stored.value(), "Terminating"))
+}
+
 fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
     let kind = &writer.kind;
     let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
-    let review = Review {
+    let request = AdmissionRequest {
         operation: Operation::Create,
         user: &writer.user,
         kind,
@@ -108,7 +116,7 @@ fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<Strin
         options: &json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
         dry_run: writer.dry_run,
     };
-    admission::admit(state, &review)?;
+    admission::admit(state, &request)?;
     let causes = validate(kind, &writer.version().schema, &object, None);
     if !causes.is_empty() {
         return Err(ApiError::invalid(&kind.qualified(), &name, causes));

@@ -14,7 +14,7 @@ const MOST_UNKNOWN: usize = 16;
 
 /// Reads the body of a write as an object of the writer's kind; unknown fields are dropped, and what is said of them is
 /// handed back.
-pub(super) fn decode(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
+pub(crate) fn decode(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
     name_kind(writer, object)?;
     let schema = &writer.version().schema;
     if let Some(wrong) = schema.wrong_types(object) {

@@ -4,16 +4,13 @@ use serde_json::{Value, json};
 
 use super::{Writer, create, update};
 use crate::{
-    admission::{self, Operation, Review},
+    admission::{self, AdmissionRequest, Operation},
     call::{self, Call, Verb},
     kinds::Kind,
-    object::{is_deleting, meta, meta_list, metadata_mut},
+    object::{FOREGROUND, ORPHAN, is_deleting, meta, meta_list, metadata_mut},
     state::State,
     status::{ApiError, Cause},
 };
-
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +137,7 @@ pub(crate) fn delete(
     let kind = &writer.kind;
     let mut object = update::current(state, writer, namespace, name)?;
     options.check(kind, &object)?;
-    let review = Review {
+    let request = AdmissionRequest {
         operation: Operation::Delete,
         user: &writer.user,
         kind,
@@ -153,7 +150,7 @@ pub(crate) fn delete(
         options: &json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}),
         dry_run: writer.dry_run,
     };
-    admission::admit(state, &review)?;
+    admission::admit(state, &request)?;
     let old = object.clone();
     if kind.is_deletion_pending(&object, options.grace) {
         return Ok(Deleted { object, gone: false });

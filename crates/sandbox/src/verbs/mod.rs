@@ -26,6 +26,9 @@ use crate::{
 };
 
 pub(crate) use create::create;
+#[cfg(test)]
+pub(crate) use create::is_terminating;
+pub(crate) use decode::decode as read_body;
 pub(crate) use delete::{DeleteOptions, Propagation, answer as deleted, delete};
 pub(crate) use delete_collection::delete_collection;
 pub(crate) use patch::patch;
@@ -128,11 +131,6 @@ impl Writer {
     pub(crate) fn api_version(&self) -> String {
         self.kind.api_version(&self.version().name)
     }
-}
-
-/// Reads a body as an object of the writer's kind; hands back what is said of fields that are not known.
-pub(crate) fn read_body(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
-    decode::decode(writer, object)
 }
 
 /// What came of a write.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     Writer, Written, create, decode, scale_of,
-    update::{Fields, check_preconditions, current, replace},
+    update::{FieldOwnership, check_preconditions, current, replace},
     update_scale,
 };
 use crate::{
@@ -64,7 +64,7 @@ pub(crate) fn patch(
     decode::place(writer, namespace, &mut new)?;
     decode::same_name(name, &mut new)?;
     check_preconditions(kind, &old, &new)?;
-    replace(state, writer, old, new, warnings, Fields::Track)
+    replace(state, writer, old, new, warnings, FieldOwnership::Track)
 }
 
 /// Server-side apply.
@@ -113,7 +113,7 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
         metadata.remove("uid");
     }
     let merged = patches::apply(Some(&live), &applied, &writer.version().schema, manager, call.flag("force"))?;
-    replace(state, writer, live, merged, Vec::new(), Fields::Applied)
+    replace(state, writer, live, merged, Vec::new(), FieldOwnership::Applied)
 }
 
 /// The status is applied through its subresource only, and nothing else is.

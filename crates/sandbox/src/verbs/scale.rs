@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Writer, Written,
-    update::{Fields, check_preconditions, current, replace},
+    update::{FieldOwnership, check_preconditions, current, replace},
 };
 use crate::{
     kinds::Scale,
@@ -65,7 +65,7 @@ pub(crate) fn update_scale(
         place = &mut place[part];
     }
     *place = replicas.into();
-    let written = replace(state, writer, old, new, Vec::new(), Fields::Track)?;
+    let written = replace(state, writer, old, new, Vec::new(), FieldOwnership::Track)?;
     Ok(Written { object: scale_of(writer, &written.object)?, ..written })
 }
 

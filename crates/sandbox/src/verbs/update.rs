@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Writer, Written, create, decode, read::readable};
 use crate::{
-    admission::{self, Operation, Review},
+    admission::{self, AdmissionRequest, Operation},
     kinds::{Kind, prepare_update, validate},
     object::{is_deleting, meta, meta_list, metadata_mut},
     patch::{Manager, keep_times, track},
@@ -27,7 +27,9 @@ pub(crate) fn update(
     decode::same_name(name, &mut object)?;
     let old = match current(state, writer, namespace, name) {
         Err(error)
-            if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() && kind.allows_create_on_update() =>
+            if error.code == StatusCode::NOT_FOUND
+                && writer.subresource.is_none()
+                && kind.allows_create_on_update() =>
         {
             return create::create_decoded(state, writer, object, warnings);
         }
@@ -40,7 +42,7 @@ pub(crate) fn update(
         let about = if kind.crd.is_some() { kind.resource() } else { kind.qualified() };
         return Err(ApiError::invalid(&about, name, vec![cause]));
     }
-    replace(state, writer, old, object, warnings, Fields::Track)
+    replace(state, writer, old, object, warnings, FieldOwnership::Track)
 }
 
 /// The object as it is stored, in the version that is spoken.
@@ -84,7 +86,7 @@ pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Resu
 
 /// Who says who owns which field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fields {
+pub(super) enum FieldOwnership {
     /// What was changed is the writer's.
     Track,
     /// Server-side apply has said it.
@@ -98,7 +100,7 @@ pub(super) fn replace(
     old: Value,
     new: Value,
     warnings: Vec<String>,
-    fields: Fields,
+    fields: FieldOwnership,
 ) -> Result<Written, ApiError> {
     let kind = &writer.kind;
     let mut new = merge_parts(writer, &old, new);
@@ -106,14 +108,14 @@ pub(super) fn replace(
     if writer.subresource.is_none() {
         prepare_update(kind, &mut new, &old);
     }
-    if fields == Fields::Track {
+    if fields == FieldOwnership::Track {
         let (api_version, time) = (writer.api_version(), state.clock.text());
         let subresource = writer.subresource.as_deref().filter(|name| *name != "finalize");
         let manager = Manager { name: &writer.manager, api_version: &api_version, subresource, time: &time };
         track(Some(&old), &mut new, &writer.version().schema, manager);
     }
     let (namespace, name) = (meta(&old, "namespace").to_owned(), meta(&old, "name").to_owned());
-    let review = Review {
+    let request = AdmissionRequest {
         operation: Operation::Update,
         user: &writer.user,
         kind,
@@ -126,7 +128,7 @@ pub(super) fn replace(
         options: &json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
         dry_run: writer.dry_run,
     };
-    admission::admit(state, &review)?;
+    admission::admit(state, &request)?;
     let causes = validate(kind, &writer.version().schema, &new, Some(&old));
     if !causes.is_empty() {
         return Err(ApiError::invalid(&kind.qualified(), &name, causes));

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions.
 
 use super::*;
-use crate::controllers::is_terminating;
+use crate::verbs::is_terminating;
 
 fn definition(plural: &str, kind: &str) -> Value {
     json!({

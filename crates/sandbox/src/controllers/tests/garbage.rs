@@ -152,7 +152,7 @@ async fn owners_in_other_namespaces_are_none() {
     assert!(world.has(&role), "what has no namespace cannot have an owner in one, and stays");
     let uid = owner["metadata"]["uid"].as_str().expect("a UID");
     let message = |event: Value| event["message"].as_str().map(str::to_owned);
-    let events = |namespace| super::super::objects(&world.state, "", "events", namespace);
+    let events = |namespace| objects(&world.state, "", "events", namespace);
     let messages: Vec<_> = events("kube-public").iter().filter_map(|event| message(event.value())).collect();
     let expected = format!(
         "ownerRef [v1/ConfigMap, namespace: kube-public, name: owner, uid: {uid}] does not exist in namespace \"kube-public\""

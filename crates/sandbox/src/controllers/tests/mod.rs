@@ -12,7 +12,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    controllers::{bootstrap, id, run_due},
+    conditions,
+    controllers::{
+        bootstrap,
+        objects::{id, objects},
+        run_due,
+    },
     options::Options,
     state::State,
     store::ObjectId,
@@ -83,7 +88,7 @@ impl World {
     }
 
     fn names(&self, group: &str, plural: &str, namespace: &str) -> Vec<String> {
-        let objects = super::objects(&self.state, group, plural, namespace);
+        let objects = objects(&self.state, group, plural, namespace);
         objects.iter().map(|object| object.name.to_string()).collect()
     }
 
@@ -103,7 +108,7 @@ impl World {
 
     fn condition(&self, of: &ObjectId, name: &str) -> Option<(String, String, String)> {
         let object = self.get(of)?;
-        let condition = super::conditions::find(&object, name)?;
+        let condition = conditions::find(&object, name)?;
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         Some((text("status"), text("reason"), text("message")))
     }

@@ -1,7 +1,10 @@
 //! Service accounts, storage in use, the beginning, and the queue.
 
 use super::*;
-use crate::controllers::{Task, Work, queue::Queue};
+use crate::controllers::{
+    queue::Queue,
+    work::{Task, Work},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_service_account_comes_back() {

@@ -33,7 +33,7 @@ async fn world(replicas: i64) -> World {
 
 /// The replicas that each ReplicaSet wants, fewest first.
 fn replicas(world: &World) -> Vec<i64> {
-    let sets = super::super::objects(&world.state, "apps", "replicasets", "default");
+    let sets = objects(&world.state, "apps", "replicasets", "default");
     let mut replicas: Vec<_> = sets.iter().map(|set| set.value()["spec"]["replicas"].as_i64().unwrap_or(-1)).collect();
     replicas.sort_unstable();
     replicas

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{claim, reference, replica_sets::set_count};
 use crate::{
-    controllers::{Next, Step, conditions, edit, edit_status, id, load, writer},
+    conditions,
+    controllers::objects::{Next, Step, edit, edit_status, id, load, writer},
     kinds::ResourceId,
     object::{is_deleting, meta, metadata_mut},
     state::State,

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::{claim, count, is_active, is_ready, phase, pod};
 use crate::{
+    conditions::{self, Condition},
     controllers::{
-        Next, Step,
-        conditions::{self, Condition},
-        edit, edit_status, has_finalizer, id, load, objects, remove_finalizer, writer,
+        agenda::JOB_TRACKING,
+        objects::{Next, Step, edit, edit_status, has_finalizer, id, load, objects, remove_finalizer, writer},
     },
     kinds::ResourceId,
     object::{Stored, is_deleting, meta},
@@ -20,7 +20,6 @@ use crate::{
 };
 
 const CONTROLLER: &str = "job-controller";
-pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// How long a pod that failed is not replaced; it doubles with each.
 const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
@@ -38,8 +37,8 @@ pub(in crate::controllers) fn sync_pod(state: &mut State, namespace: &str, name:
         let job = load(state, &id("batch", "jobs", namespace, owner["name"].as_str()?))?;
         (owner["uid"] == meta(&job, "uid")).then_some(job)
     });
-    if job.is_none_or(|job| is_finished(&job)) && has_finalizer(&pod, TRACKING) {
-        edit(state, &pod_id, CONTROLLER, |pod| remove_finalizer(pod, TRACKING))?;
+    if job.is_none_or(|job| is_finished(&job)) && has_finalizer(&pod, JOB_TRACKING) {
+        edit(state, &pod_id, CONTROLLER, |pod| remove_finalizer(pod, JOB_TRACKING))?;
     }
     Ok(Next::Done)
 }
@@ -74,7 +73,7 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
     edit_status(state, &job_id, CONTROLLER, |object| object["status"] = status)?;
     for pod in &tally.done {
         let pod_id = id("", "pods", namespace, pod);
-        edit(state, &pod_id, CONTROLLER, |pod| remove_finalizer(pod, TRACKING))?;
+        edit(state, &pod_id, CONTROLLER, |pod| remove_finalizer(pod, JOB_TRACKING))?;
     }
     Ok(next)
 }
@@ -96,7 +95,7 @@ struct Tally {
 impl Tally {
     fn new(job: &Value, pods: &[Value]) -> Self {
         let number = |value: &Value| value.as_i64().unwrap_or(0);
-        let tracked = || pods.iter().filter(|pod| has_finalizer(pod, TRACKING));
+        let tracked = || pods.iter().filter(|pod| has_finalizer(pod, JOB_TRACKING));
         let failed = |pod: &&Value| phase(pod) == "Failed" || is_deleting(pod) && phase(pod) != "Succeeded";
         let name = |pod: &Value| meta(pod, "name").to_owned();
         let (succeeded, gone): (Vec<_>, Vec<_>) =
@@ -153,7 +152,7 @@ impl Tally {
             }
         }
         for _ in active..wanted {
-            let pod = pod(job, &job["spec"]["template"], &[TRACKING]);
+            let pod = pod(job, &job["spec"]["template"], &[JOB_TRACKING]);
             pods.push(create(state, &writer, meta(job, "namespace"), pod)?.object);
         }
         Ok(Next::Done)

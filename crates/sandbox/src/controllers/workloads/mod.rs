@@ -8,45 +8,17 @@ pub(super) mod replica_sets;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Controllers, Next, Step, Task, edit, objects};
+use super::{
+    objects::{Next, Step, edit, objects},
+    work::Task,
+};
 use crate::{
+    conditions,
     kinds::ResourceId,
     object::{is_deleting, meta, metadata_mut},
     state::State,
-    store::{Change, ObjectId},
+    store::ObjectId,
 };
-
-/// A pod concerns the ReplicaSet or Job that owns it, or has owned it, or could.
-pub(super) fn observe_pod(controllers: &mut Controllers, change: &Change, due: Instant) {
-    observe_owners(controllers, change, due);
-    let mut finalizers = change.after.iter().flat_map(|pod| &pod.finalizers);
-    if finalizers.any(|finalizer| **finalizer == *jobs::TRACKING) {
-        controllers.add(Task::JobPod, change, due);
-    }
-}
-
-/// A ReplicaSet concerns its Deployment, too.
-pub(super) fn observe_replica_set(controllers: &mut Controllers, change: &Change, due: Instant) {
-    controllers.add(Task::ReplicaSet, change, due);
-    observe_owners(controllers, change, due);
-}
-
-fn observe_owners(controllers: &mut Controllers, change: &Change, due: Instant) {
-    let Change { before, after, last, .. } = change;
-    let states = before.iter().chain(after);
-    for owner in states.flat_map(|object| &object.owners) {
-        let task = match (&*owner.api_version, &*owner.kind) {
-            ("apps/v1", "Deployment") => Task::Deployment,
-            ("apps/v1", "ReplicaSet") => Task::ReplicaSet,
-            ("batch/v1", "Job") => Task::Job,
-            _ => continue,
-        };
-        controllers.add_named(task, &last.namespace, &owner.name, due);
-    }
-    if after.as_ref().is_some_and(|object| object.owners.is_empty()) {
-        controllers.add_named(Task::Adopt, &last.namespace, "", due);
-    }
-}
 
 /// Lets everything in a namespace look for what it could take in.
 pub(super) fn adopt(state: &mut State, namespace: &str, now: Instant) -> Step {
@@ -155,7 +127,7 @@ fn is_active(pod: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    super::conditions::is_true(pod, "Ready")
+    conditions::is_true(pod, "Ready")
 }
 
 /// How many of these there are, as a status has it.

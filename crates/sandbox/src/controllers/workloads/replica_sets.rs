@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{claim, count, is_active, is_ready, pod};
 use crate::{
-    controllers::{Next, Step, edit_status, id, load, writer},
+    controllers::objects::{Next, Step, edit_status, id, load, writer},
     kinds::ResourceId,
     object::{is_deleting, meta},
     state::State,

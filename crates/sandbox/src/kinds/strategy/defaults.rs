@@ -5,7 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{Kind, is_unset, items_mut, slot, text};
+use super::{
+    Kind,
+    fields::{is_unset, items_mut, slot, text},
+};
 
 type Row = (&'static str, &'static str);
 

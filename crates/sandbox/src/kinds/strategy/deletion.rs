@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, items, put, text};
+use super::{
+    Kind,
+    fields::{items, put, text},
+};
 use crate::object::{is_deleting, meta_list, metadata_mut};
 
 /// The finalizer of a CRD that remains until its instances are deleted.

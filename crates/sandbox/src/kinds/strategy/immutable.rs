@@ -4,7 +4,11 @@
 
 use serde_json::{Map, Value};
 
-use super::{Kind, is_unset, items_mut, metadata::immutable, put, text};
+use super::{
+    Kind,
+    fields::{is_unset, items_mut, put, text},
+    metadata::immutable,
+};
 use crate::status::Cause;
 
 pub(super) fn validate(kind: &Kind, object: &Value, old: &Value, wrong: &mut Vec<Cause>) {

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{Kind, items, text};
+use super::{
+    Kind,
+    fields::{items, text},
+};
 use crate::{
     names::{self, Check},
     object::{is_deleting, meta, meta_list},

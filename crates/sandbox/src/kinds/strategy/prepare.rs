@@ -2,7 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Kind, defaults::set, is_unset, items, items_mut, put, slot, text};
+use super::{
+    Kind,
+    defaults::set,
+    fields::{is_unset, items, items_mut, put, slot, text},
+};
 use crate::object::meta;
 
 pub(super) fn create(kind: &Kind, object: &mut Value) {

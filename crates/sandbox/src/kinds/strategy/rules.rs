@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    Kind, is_unset, items,
+    Kind,
+    fields::{is_unset, items, text},
     metadata::{check, qualified_finalizer, too_long},
-    text, workloads,
+    workloads,
 };
 use crate::{names, status::Cause};
 

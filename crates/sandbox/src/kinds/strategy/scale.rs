@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Kind, text};
+use super::{Kind, fields::text};
 use crate::status::Cause;
 
 pub(super) fn validate(kind: &Kind, object: &Value, wrong: &mut Vec<Cause>) {

@@ -1,8 +1,11 @@
 //! Tests of what is added and refused, against what Kubernetes 1.36.3 answers.
 
-use serde_json::json;
+use serde_json::{Map, json};
 
-use super::*;
+use super::{
+    fields::{items_mut, put, text},
+    *,
+};
 use crate::kinds::Kinds;
 
 fn kind_of(object: &Value) -> std::sync::Arc<Kind> {

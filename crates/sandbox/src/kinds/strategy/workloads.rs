@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Kind, is_unset, items,
+    Kind,
+    fields::{is_unset, items, text},
     metadata::{annotations, check, labels},
-    text,
 };
 use crate::{names, selector::label_selector_matches, status::Cause};
 

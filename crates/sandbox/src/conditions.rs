@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 /// A condition as it should be.
-pub(super) struct Condition<'a> {
-    pub(super) name: &'a str,
-    pub(super) status: bool,
-    pub(super) reason: &'a str,
-    pub(super) message: &'a str,
+pub(crate) struct Condition<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) status: bool,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
 }
 
 /// Sets a condition; the time is that of its last change between true and false.
-pub(super) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
+pub(crate) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
     let word = if condition.status { "True" } else { "False" };
     if !status["conditions"].is_array() {
         status["conditions"] = json!([]);
@@ -34,11 +34,11 @@ pub(super) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
 }
 
 /// Whether a condition is there and true.
-pub(super) fn is_true(object: &Value, name: &str) -> bool {
+pub(crate) fn is_true(object: &Value, name: &str) -> bool {
     find(object, name).is_some_and(|condition| condition["status"] == "True")
 }
 
 /// A condition of an object's status.
-pub(super) fn find<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+pub(crate) fn find<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
 }

@@ -1,0 +1,81 @@
+//! Requests as admission sees them.
+
+use serde_json::Value;
+
+use crate::{call::User, kinds::Kind, object::meta, status::ApiError};
+
+/// What a request wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+impl Operation {
+    /// `CREATE`, as rules spell it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A request as admission sees it.
+pub(crate) struct AdmissionRequest<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) user: &'a User,
+    pub(crate) kind: &'a Kind,
+    /// The version that the client speaks.
+    pub(crate) version: &'a str,
+    pub(crate) subresource: Option<&'a str>,
+    /// Empty for cluster-scoped objects.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// As it will be; none for a deletion.
+    pub(crate) object: Option<&'a Value>,
+    /// As it is; none for a creation.
+    pub(crate) old: Option<&'a Value>,
+    /// `CreateOptions`, `UpdateOptions`, `PatchOptions`, `DeleteOptions`.
+    pub(crate) options: &'a Value,
+    pub(crate) dry_run: bool,
+}
+
+impl<'a> AdmissionRequest<'a> {
+    pub(super) fn subresource(&self) -> &'a str {
+        self.subresource.unwrap_or_default()
+    }
+
+    /// The namespace of the request: a Namespace lies in itself.
+    pub(super) fn scope(&self) -> &'a str {
+        if self.is_namespace() { self.name } else { self.namespace }
+    }
+
+    pub(super) fn is_namespace(&self) -> bool {
+        self.kind.is("", "namespaces")
+    }
+
+    /// Whether the object itself rules admission: neither webhooks nor policies are asked about those.
+    pub(super) fn is_admission_configuration(&self) -> bool {
+        self.kind.group() == "admissionregistration.k8s.io"
+            && matches!(
+                self.kind.kind.as_str(),
+                "ValidatingWebhookConfiguration"
+                    | "MutatingWebhookConfiguration"
+                    | "ValidatingAdmissionPolicy"
+                    | "ValidatingAdmissionPolicyBinding"
+                    | "MutatingAdmissionPolicy"
+                    | "MutatingAdmissionPolicyBinding"
+            )
+    }
+
+    /// A refusal that names the object, by the start of its name where the rest is yet to be generated.
+    pub(super) fn forbidden(&self, why: &str) -> ApiError {
+        let object = self.object.unwrap_or(&Value::Null);
+        let names = [self.name, meta(object, "name"), meta(object, "generateName")];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+        ApiError::forbidden(&self.kind.resource(), name, why)
+    }
+}
