@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{Kind, ResourceId, Subresource},
+    kinds::{Kind, ResourceId, Subresource, version_rank},
     state::State,
     status::ApiError,
 };
@@ -130,7 +130,7 @@ impl ServedGroup {
     /// The versions, the preferred one first.
     fn ranked(&self) -> Vec<(&str, &ServedVersion)> {
         let mut all: Vec<_> = self.versions.iter().map(|(name, version)| (name.as_str(), version)).collect();
-        all.sort_by_key(|(name, version)| (Reverse(version.priority), rank(name)));
+        all.sort_by_key(|(name, version)| (Reverse(version.priority), version_rank(name)));
         all
     }
 }
@@ -155,30 +155,6 @@ fn groups(state: &State) -> BTreeMap<String, ServedGroup> {
         group.versions.insert(service.version, dead);
     }
     groups
-}
-
-/// How Kubernetes ranks names of versions: stable ones before betas before alphas, newer before older, and whatever is
-/// named otherwise at the end, by the alphabet.
-fn rank(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, &str) {
-    let parsed = || {
-        let rest = name.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (major, rest) = rest.split_at(digits);
-        let major = major.parse::<u64>().ok()?;
-        if rest.is_empty() {
-            return Some((0, Reverse(major), Reverse(0)));
-        }
-        let (stage, minor) = match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-            (Some(minor), _) => (1, minor),
-            (_, Some(minor)) => (2, minor),
-            _ => return None,
-        };
-        Some((stage, Reverse(major), Reverse(minor.parse::<u64>().ok()?)))
-    };
-    match parsed() {
-        Some((stage, major, minor)) => (stage, major, minor, ""),
-        None => (3, Reverse(0), Reverse(0), name),
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -534,7 +510,7 @@ mod tests {
     fn versions_are_ranked() {
         let mut names =
             ["foo1", "v1alpha1", "v11beta2", "v10", "v2", "v3beta1", "v12alpha1", "foo10", "v11alpha2", "v1"];
-        names.sort_by_key(|name| rank(name));
+        names.sort_by_key(|name| version_rank(name));
         let expected =
             ["v10", "v2", "v1", "v11beta2", "v3beta1", "v12alpha1", "v11alpha2", "v1alpha1", "foo1", "foo10"];
         assert_eq!(names, expected);

@@ -49,6 +49,20 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
     wrong
 }
 
+/// Checks a name within a CustomResourceDefinition: a label of RFC 1035.
+pub(crate) fn dns_1035_label(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if text.len() > 63 {
+        wrong.push(too_long(63));
+    }
+    if !text.starts_with(|first: char| first.is_ascii_lowercase()) || !is_label(text) {
+        let rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', \
+                    start with an alphabetic character, and end with an alphanumeric character";
+        wrong.push(explain(rule, "[a-z]([-a-z0-9]*[a-z0-9])?", &["my-name", "abc-123"]));
+    }
+    wrong
+}
+
 /// Names of most objects.
 pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();

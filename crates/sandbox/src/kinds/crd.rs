@@ -1,11 +1,12 @@
 //! Kinds of CustomResourceDefinitions.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::{CellSource, Column, Crd, Kind, ResourceId, Scale, Version};
+use super::{CellSource, Column, Crd, Kind, ResourceId, Scale, Version, version_rank};
 use crate::{
+    names,
     schema::{Schema, of_crd},
     status::Cause,
 };
@@ -31,7 +32,7 @@ pub(crate) fn kind_of_crd(crd: &Value) -> Result<Kind, Vec<Cause>> {
     if !causes.is_empty() {
         return Err(causes);
     }
-    versions.sort_by_cached_key(|(version, _)| priority(&version.name));
+    versions.sort_by(|(one, _), (other, _)| version_rank(&one.name).cmp(&version_rank(&other.name)));
     let storage = versions.iter().position(|(_, storage)| *storage).unwrap_or_default();
     Ok(Kind {
         id: ResourceId::new(text(spec, "group"), &names.plural),
@@ -54,24 +55,6 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 
 fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The order in which versions are offered: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, and all others by name.
-fn priority(name: &str) -> (u8, Reverse<(u8, u64, u64)>, String) {
-    let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with(['0', '+']));
-    let parsed = name.strip_prefix('v').and_then(|rest| {
-        let end = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-        let (major, rest) = (number(&rest[..end])?, &rest[end..]);
-        match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
-            (Some(minor), _) => Some((1, major, number(minor)?)),
-            (_, Some(minor)) => Some((0, major, number(minor)?)),
-            _ => rest.is_empty().then_some((2, major, 0)),
-        }
-    });
-    match parsed {
-        Some(parsed) => (0, Reverse(parsed), String::new()),
-        None => (1, Reverse((0, 0, 0)), name.to_owned()),
-    }
 }
 
 /// The names, with those that have defaults.
@@ -139,39 +122,9 @@ impl Names {
     }
 }
 
-/// What is wrong with a label of RFC 1035.
+/// Returns what is wrong with a label of RFC 1035.
 fn label_error(name: &str) -> Option<String> {
-    const FORM: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-        alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-        validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-    let mut errors = Vec::new();
-    if name.len() > 63 {
-        errors.push("must be no more than 63 bytes");
-    }
-    if !name.starts_with(|first: char| first.is_ascii_lowercase()) || !is_label(name) {
-        errors.push(FORM);
-    }
-    (!errors.is_empty()).then(|| errors.join(","))
-}
-
-/// What is wrong with a subdomain of RFC 1123.
-fn subdomain_errors(name: &str) -> Vec<&'static str> {
-    const FORM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-        and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-        '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    let mut errors = Vec::new();
-    if name.len() > 253 {
-        errors.push("must be no more than 253 bytes");
-    }
-    if !name.split('.').all(is_label) {
-        errors.push(FORM);
-    }
-    errors
-}
-
-fn is_label(label: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
+    Some(names::dns_1035_label(name).join(",")).filter(|errors| !errors.is_empty())
 }
 
 fn check_name(crd: &Value, names: &Names, causes: &mut Vec<Cause>) {
@@ -185,7 +138,7 @@ fn check_name(crd: &Value, names: &Names, causes: &mut Vec<Cause>) {
 
 fn check_group(spec: &Value, causes: &mut Vec<Cause>) {
     let group = text(spec, "group");
-    let errors = subdomain_errors(group);
+    let errors = names::dns_subdomain(group);
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
     } else if !errors.is_empty() {

@@ -5,7 +5,7 @@ mod crd;
 mod registry;
 mod strategy;
 
-use std::{fmt, sync::Arc};
+use std::{cmp::Reverse, fmt, sync::Arc};
 
 use crate::{schema::Schema, status::Qualified};
 
@@ -117,5 +117,29 @@ impl Kind {
 
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.group() == group && &*self.id.plural == plural
+    }
+}
+
+/// Returns the rank of a version's name: stable versions come before betas and these before alphas, newer ones before
+/// older ones, and all other names follow in alphabetical order.
+pub(crate) fn version_rank(name: &str) -> (u8, Reverse<u64>, Reverse<u64>, &str) {
+    let parsed = || {
+        let rest = name.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (major, rest) = rest.split_at(digits);
+        let major = major.parse::<u64>().ok()?;
+        if rest.is_empty() {
+            return Some((0, Reverse(major), Reverse(0)));
+        }
+        let (stage, minor) = match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+            (Some(minor), _) => (1, minor),
+            (_, Some(minor)) => (2, minor),
+            _ => return None,
+        };
+        Some((stage, Reverse(major), Reverse(minor.parse::<u64>().ok()?)))
+    };
+    match parsed() {
+        Some((stage, major, minor)) => (stage, major, minor, ""),
+        None => (3, Reverse(0), Reverse(0), name),
     }
 }

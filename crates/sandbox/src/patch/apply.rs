@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::{
-    Manager, failed,
+    Manager,
     fields::Set,
     go,
     managed::{self, Entry, Operation},
@@ -97,7 +97,7 @@ fn check(live: Option<&Value>, applied: &Value, typed: Typed<'_>, manager: Manag
     validate(typed, applied).map_err(|error| {
         let (namespace, name) = (text(&applied["metadata"], "namespace"), text(&applied["metadata"], "name"));
         let object = format!("{namespace}/{name}; {group_version}, Kind={kind}");
-        failed(format!("failed to create typed patch object ({object}): {error}"))
+        ApiError::unnamed(format!("failed to create typed patch object ({object}): {error}"))
     })
 }
 

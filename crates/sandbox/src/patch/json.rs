@@ -7,13 +7,13 @@
 use serde_json::{Map, Value};
 
 use super::{go, rejected};
-use crate::status::{ApiError, Qualified};
+use crate::status::ApiError;
 
 /// More operations than these are refused.
 const MOST_OPERATIONS: usize = 10_000;
 
 /// Applies a JSON patch (RFC 6902).
-pub(crate) fn json_patch(current: &Value, patch: &Value, _kind: &Qualified, _name: &str) -> Result<Value, ApiError> {
+pub(crate) fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = match patch {
         Value::Array(operations) => operations.as_slice(),
         Value::Null => &[],

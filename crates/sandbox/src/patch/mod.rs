@@ -40,8 +40,3 @@ fn rejected() -> ApiError {
     let message = "the server rejected our request due to an error in our request";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about_nothing()
 }
-
-/// What the API server fails at without a reason of its own.
-fn failed(message: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
-}

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{failed, go, rejected};
+use super::{go, rejected};
 use crate::{
     schema::{PatchStrategy, Schema, Type},
     status::ApiError,
@@ -88,8 +88,8 @@ fn field_of<'a>(schema: Option<&'a Schema>, key: &str) -> Result<&'a Schema> {
         }
         _ => format!("unable to find api field in struct for the json field \"{key}\""),
     };
-    let Some(schema) = schema else { return Err(failed(format!("unable to find api field \"{key}\""))) };
-    schema.properties.get(key).map(|field| &**field).ok_or_else(|| failed(unknown(schema)))
+    let Some(schema) = schema else { return Err(ApiError::unnamed(format!("unable to find api field \"{key}\""))) };
+    schema.properties.get(key).map(|field| &**field).ok_or_else(|| ApiError::unnamed(unknown(schema)))
 }
 
 /// The field that a directive for a list is about: `$setElementOrder/containers`.
@@ -170,7 +170,7 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
         return Ok(());
     }
     let (patch, order) = (go::plain(&patch.into()), go::plain(&order.into()));
-    Err(failed(format!("The order in patch list:\n{patch}\n doesn't match {SET_ORDER} list:\n{order}\n")))
+    Err(ApiError::unnamed(format!("The order in patch list:\n{patch}\n doesn't match {SET_ORDER} list:\n{order}\n")))
 }
 
 /// What tells an item from others: the item itself, or its field.
@@ -220,7 +220,7 @@ fn merge_list(
         return Ok(arrange(patched, others, &patch, &original, None));
     }
     let Some(key) = merge_key else {
-        return Err(failed("cannot merge lists without merge key for struct"));
+        return Err(ApiError::unnamed("cannot merge lists without merge key for struct"));
     };
     let (original, patch) = special_items(original, patch, key)?;
     let mut merged = original.clone();
@@ -249,7 +249,7 @@ fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Resu
             }
             Some(directive) if directive == "replace" => replace = true,
             Some(directive) if directive == "merge" => {
-                return Err(failed("merging lists cannot yet be specified in the patch"));
+                return Err(ApiError::unnamed("merging lists cannot yet be specified in the patch"));
             }
             Some(directive) => return Err(unknown_directive(directive, fields)),
         }
@@ -300,13 +300,13 @@ fn arrange(
 /// An item that stands for all: they must be of one type.
 fn one_type<'a>(original: &'a [Value], patch: &'a [Value]) -> Result<&'a Value> {
     let mut all = original.iter().chain(patch);
-    let first = all.next().ok_or_else(|| failed("no elements in any of the given slices"))?;
+    let first = all.next().ok_or_else(|| ApiError::unnamed("no elements in any of the given slices"))?;
     if first.is_array() {
         return Err(rejected());
     }
     if all.any(|item| go::type_name(item) != go::type_name(first)) {
         let lists = go::plain(&Value::from(vec![Value::from(original), Value::from(patch)]));
-        return Err(failed(format!("list element types are not identical: {lists}")));
+        return Err(ApiError::unnamed(format!("list element types are not identical: {lists}")));
     }
     Ok(first)
 }
@@ -337,14 +337,14 @@ fn without_directives(value: Value) -> Option<Value> {
 
 fn no_merge_key(item: &Fields, key: &str) -> ApiError {
     let item = go::plain(&item.clone().into());
-    failed(format!("map: {item} does not contain declared merge key: {key}"))
+    ApiError::unnamed(format!("map: {item} does not contain declared merge key: {key}"))
 }
 
 fn unknown_directive(directive: &Value, item: &Fields) -> ApiError {
     let item = go::plain(&item.clone().into());
-    failed(format!("unknown patch type: {} in map: {item}", go::plain(directive)))
+    ApiError::unnamed(format!("unknown patch type: {} in map: {item}", go::plain(directive)))
 }
 
 fn bad_type(expected: &str, found: &Value) -> ApiError {
-    failed(format!("expected a {expected}, but received a {}", go::type_name(found)))
+    ApiError::unnamed(format!("expected a {expected}, but received a {}", go::type_name(found)))
 }

@@ -7,10 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{fields::Set, *};
-use crate::{
-    schema::{ListType, PatchStrategy, Schema, Type},
-    status::Qualified,
-};
+use crate::schema::{ListType, PatchStrategy, Schema, Type};
 
 /// Reads a schema as OpenAPI writes it.
 fn schema(json: &Value) -> Schema {
@@ -177,7 +174,7 @@ fn replay(kind: &str, step: &Value, live: Option<&Value>, schema: &Schema) -> Re
     let mut new = match step["verb"].as_str().unwrap() {
         "apply" => return apply(live, body, schema, manager, step["force"] == true),
         "create" => body.clone(),
-        "json" => json_patch(current, body, &Qualified::new("", "x"), "s")?,
+        "json" => json_patch(current, body)?,
         "merge" => merge_patch(current, body)?,
         _ => strategic_merge_patch(current, body, schema)?,
     };
@@ -415,8 +412,8 @@ fn malformed_patches_are_refused() {
         let error = result.unwrap_err();
         assert_eq!((error.code.as_u16(), error.message.as_str()), (code, message));
     };
-    let (current, kind) = (json!({"data": {}}), Qualified::new("", "configmaps"));
-    let json = |patch: Value| json_patch(&current, &patch, &kind, "a");
+    let current = json!({"data": {}});
+    let json = |patch: Value| json_patch(&current, &patch);
     let into = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
     check(json(json!({"op": "add"})), 400, into);
     let many = vec![json!({"op": "add", "path": "/data/a", "value": 1}); 10_001];

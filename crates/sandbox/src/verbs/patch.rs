@@ -53,7 +53,7 @@ pub(crate) fn patch(
     let body = call.json()?;
     let kind = &writer.kind;
     let mut new = match content {
-        JSON => patches::json_patch(&base, &body, &kind.resource(), name)?,
+        JSON => patches::json_patch(&base, &body)?,
         MERGE => patches::merge_patch(&base, &body)?,
         _ => patches::strategic_merge_patch(&base, &body, &writer.version().schema)?,
     };
