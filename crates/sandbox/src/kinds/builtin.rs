@@ -1,7 +1,7 @@
-//! The kinds of Kubernetes 1.36, each in the version that clients prefer.
+//! The kinds of Kubernetes 1.36, each in its preferred version.
 //!
-//! Not served: what is no object of its own (`bindings`, `componentstatuses`), and the groups certificates,
-//! flowcontrol and resource. `events` and `events.k8s.io` are two resources here; Kubernetes keeps them as one.
+//! Not served are `bindings` and `componentstatuses`, which are not stored objects, and the groups certificates,
+//! flowcontrol and resource. `events` and `events.k8s.io` are two resources here; Kubernetes stores them as one.
 
 use std::{
     any::TypeId,
@@ -26,7 +26,7 @@ use k8s_openapi::{
 use super::{Kind, ResourceId, Scale, Version};
 use crate::schema;
 
-/// All of them. Their schemas are built once in a process.
+/// Returns all of them. Their schemas are built once per process.
 pub(super) fn all() -> Arc<BTreeMap<ResourceId, Arc<Kind>>> {
     static ALL: LazyLock<Arc<BTreeMap<ResourceId, Arc<Kind>>>> =
         LazyLock::new(|| Arc::new(table().into_iter().map(|row| (row.0.id.clone(), Arc::new(row.0))).collect()));
@@ -136,10 +136,10 @@ fn table() -> Vec<Row> {
     ]
 }
 
-/// A kind that is being described.
+/// A kind under construction.
 struct Row(Kind);
 
-/// What the type itself says: all names, the version and the scope.
+/// Describes a stored kind by what its type declares: the names, the version and the scope.
 fn row<T: ListableResource + JsonSchema>() -> Row
 where
     T::Scope: 'static,
@@ -150,7 +150,7 @@ where
     row
 }
 
-/// The same for what is only answered, never kept.
+/// Describes a kind whose requests are answered and never stored.
 fn review<T: Resource + JsonSchema>() -> Row
 where
     T::Scope: 'static,
@@ -195,7 +195,7 @@ impl Row {
         self
     }
 
-    /// The selector of these kinds is an object in the specification, not a text in the status.
+    /// Adds `scale`. The selector of these kinds is an object in the spec, not a string in the status.
     fn scale(mut self) -> Self {
         self.0.versions[0].scale = Some(Scale {
             spec_replicas: "spec.replicas".to_owned(),
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_each_kind_once_and_right() {
+    fn the_table_lists_each_kind_once() {
         let all = all();
         assert_eq!((all.len(), table().len()), (58, 58));
         let find = |group, plural| all.values().find(|kind| kind.is(group, plural)).expect("known");

@@ -11,7 +11,7 @@ use crate::{
     status::Cause,
 };
 
-/// The kind that a valid CustomResourceDefinition describes.
+/// Returns the kind that a CustomResourceDefinition describes, or everything that is wrong with it.
 pub(crate) fn kind_of_crd(crd: &Value) -> Result<Kind, Vec<Cause>> {
     let spec = &crd["spec"];
     let names = Names::new(spec);
@@ -57,7 +57,7 @@ fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The names, with those that have defaults.
+/// The names of a kind, with defaults for those left out.
 struct Names {
     plural: String,
     singular: String,
@@ -129,7 +129,7 @@ fn label_error(name: &str) -> Option<String> {
 
 fn check_name(crd: &Value, names: &Names, causes: &mut Vec<Cause>) {
     let name = text(&crd["metadata"], "name");
-    // What every name has to be is said of every kind.
+    // The form of the name is checked with the metadata, as for every kind.
     if !name.is_empty() && name != format!("{}.{}", names.plural, text(&crd["spec"], "group")) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         causes.push(Cause::invalid("metadata.name", &name.into(), detail));
@@ -159,11 +159,11 @@ fn check_scope(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The versions, and which of them is stored.
+/// Reads the versions, and whether each is the one that is stored.
 fn versions(spec: &Value, causes: &mut Vec<Cause>) -> Vec<(Version, bool)> {
     let empty = Vec::new();
     let all = spec["versions"].as_array().unwrap_or(&empty);
-    // What all versions have in common is one thing for the API server, and so are the errors in it.
+    // The API server treats what all versions share as one part of the spec and reports its errors once.
     let common = |field: &str| all.iter().all(|version| version[field] == all[0][field]);
     let (schema_is_common, rest_is_common) = (common("schema"), ["subresources", "selectableFields"].map(common));
     for (index, version) in all.iter().enumerate() {
@@ -214,7 +214,7 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) -> Vec<(Version, bool)> {
     read
 }
 
-/// The schema of a version; anything if it has none that is valid.
+/// Reads the schema of a version; without a valid one, the version accepts anything.
 fn schema(version: &Value, base: &str, causes: &mut Vec<Cause>) -> Arc<Schema> {
     let source = &version["schema"]["openAPIV3Schema"];
     if !source.is_object() {
@@ -232,7 +232,7 @@ fn schema(version: &Value, base: &str, causes: &mut Vec<Cause>) -> Arc<Schema> {
     })
 }
 
-/// With a status of its own, a schema says at its root only what keeps its meaning when the status is taken out.
+/// With a status subresource, the root of a schema may only use keywords that keep their meaning without the status.
 fn check_root(source: &Value, base: &str, causes: &mut Vec<Cause>) {
     const ALLOWED: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength \
         MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example \
@@ -381,7 +381,7 @@ fn check_conversion(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A version in which objects are stored must not go away.
+/// Checks that no version with stored objects is removed.
 fn check_stored(crd: &Value, causes: &mut Vec<Cause>) {
     let versions = crd["spec"]["versions"].as_array();
     let stored = texts(&crd["status"]["storedVersions"]);
@@ -401,7 +401,7 @@ fn check_stored(crd: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Groups of Kubernetes itself need an approval.
+/// Checks that a definition in a group of Kubernetes itself is approved.
 fn check_approval(crd: &Value, causes: &mut Vec<Cause>) {
     const KEY: &str = "api-approved.kubernetes.io";
     const FIELD: &str = "metadata.annotations[api-approved.kubernetes.io]";

@@ -1,4 +1,4 @@
-//! The kinds that are served: those of Kubernetes from one table, those of CustomResourceDefinitions as they come.
+//! The kinds that are served: a fixed table for Kubernetes' own, and those that CustomResourceDefinitions add.
 
 mod builtin;
 mod crd;
@@ -15,7 +15,7 @@ pub(crate) use strategy::{
     CRD_CLEANUP, CellSource, Column, Subresource, is_known_subresource, prepare_create, prepare_update, validate,
 };
 
-/// Which resource: its group and plural.
+/// The identity of a resource: its group and plural.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ResourceId {
     pub(crate) group: Arc<str>,
@@ -46,39 +46,39 @@ pub(crate) struct Kind {
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// The first is the one that clients prefer.
+    /// The preferred version is the first.
     pub(crate) versions: Vec<Version>,
-    /// The version in which objects are kept: an index of `versions`.
+    /// The version in which objects are stored, as an index of `versions`.
     pub(crate) storage: usize,
-    /// Whether it can only be created, and is never kept: reviews.
+    /// Whether the kind can only be created and is never stored, as reviews are.
     pub(crate) review: bool,
-    /// Whether it is of a CustomResourceDefinition, and of which.
+    /// Set for a kind of a CustomResourceDefinition.
     pub(crate) crd: Option<Crd>,
 }
 
-/// What a CustomResourceDefinition says of its kind beside its names.
+/// What a CustomResourceDefinition specifies about its kind apart from names and versions.
 #[derive(Debug)]
 pub(crate) struct Crd {
-    /// Whether other versions than the stored one come from a conversion webhook, which never answers here.
+    /// Whether a conversion webhook converts objects to versions other than the stored one. It never answers here.
     pub(crate) webhook: bool,
 }
 
-/// One served version of a kind.
+/// A version of a kind.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) name: String,
-    /// A version that is not served is kept here only because objects are stored in it.
+    /// A version that is not served is listed only because objects are stored in it.
     pub(crate) served: bool,
     pub(crate) schema: Arc<Schema>,
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
-    /// Fields, beside the name and the namespace, that a field selector may name: `status.phase`.
+    /// The fields that a field selector may use besides name and namespace: `status.phase`.
     pub(crate) selectable: Vec<String>,
     /// The printer columns that a CRD defines.
     pub(crate) columns: Vec<Column>,
 }
 
-/// The fields of the `scale` subresource, as dotted paths without the dot in front: `spec.replicas`.
+/// The fields of the `scale` subresource, as dotted paths without a leading dot: `spec.replicas`.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     pub(crate) spec_replicas: String,
@@ -95,22 +95,22 @@ impl Kind {
         self.versions.iter().find(|version| version.served && version.name == name)
     }
 
-    /// `apps/v1`
+    /// Returns the `apiVersion` of a version: `apps/v1`.
     pub(crate) fn api_version(&self, version: &str) -> String {
         if self.group().is_empty() { version.to_owned() } else { format!("{}/{version}", self.group()) }
     }
 
-    /// The `apiVersion` in which objects are kept.
+    /// Returns the `apiVersion` in which objects are stored.
     pub(crate) fn stored_api_version(&self) -> String {
         self.api_version(self.versions.get(self.storage).map_or("", |version| &version.name))
     }
 
-    /// For errors that name the resource: `configmaps`.
+    /// Returns the name for errors that name the resource: `configmaps`.
     pub(crate) fn resource(&self) -> Qualified {
         Qualified::new(self.group(), &*self.id.plural)
     }
 
-    /// For errors of validation, which name the kind: `ConfigMap`.
+    /// Returns the name for validation errors, which name the kind: `ConfigMap`.
     pub(crate) fn qualified(&self) -> Qualified {
         Qualified::new(self.group(), &*self.kind)
     }

@@ -1,20 +1,20 @@
-//! The kinds that are served now.
+//! The kinds that are served at the moment.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Kind, ResourceId, builtin};
 
-/// All kinds that are served now.
+/// The kinds that are served at the moment.
 #[derive(Debug)]
 pub(crate) struct Kinds {
-    /// Those of Kubernetes are shared with all other sandboxes until a definition comes.
+    /// Shared by all sandboxes until a CustomResourceDefinition adds a kind.
     all: Arc<BTreeMap<ResourceId, Arc<Kind>>>,
-    /// Rises with every change, so that what is derived can be kept.
+    /// Incremented with every change, so that callers can cache what they derive.
     pub(crate) generation: u64,
 }
 
 impl Kinds {
-    /// The kinds of Kubernetes.
+    /// Returns the kinds of Kubernetes.
     pub(crate) fn new() -> Self {
         Self { all: builtin::all(), generation: 0 }
     }
@@ -23,12 +23,12 @@ impl Kinds {
         self.all.get(id)
     }
 
-    /// Finds a resource by the parts of its path.
+    /// Finds a kind by the group and plural in a path.
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.all.get(&ResourceId::new(group, plural))
     }
 
-    /// Finds a resource by group and kind, as owner references name it.
+    /// Finds a kind by group and name, as owner references do.
     pub(crate) fn by_kind(&self, group: &str, kind: &str) -> Option<&Arc<Kind>> {
         self.all.values().find(|known| known.group() == group && known.kind == kind)
     }
@@ -37,13 +37,13 @@ impl Kinds {
         self.all.values()
     }
 
-    /// Serves a kind, in place of an older form of it.
+    /// Serves a kind and replaces an earlier definition of it.
     pub(crate) fn insert(&mut self, kind: Arc<Kind>) {
         self.generation += 1;
         Arc::make_mut(&mut self.all).insert(kind.id.clone(), kind);
     }
 
-    /// Serves a kind no longer.
+    /// Stops serving a kind.
     pub(crate) fn remove(&mut self, id: &ResourceId) -> Option<Arc<Kind>> {
         self.generation += 1;
         Arc::make_mut(&mut self.all).remove(id)

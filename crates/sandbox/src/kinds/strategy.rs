@@ -1,7 +1,8 @@
-//! What the API server itself adds to objects of certain kinds, and what it refuses.
+//! How certain kinds differ: defaults, rules, and what only the server sets, like the strategies in Kubernetes'
+//! registry.
 //!
-//! This is for objects as a whole: writes to `finalize`, `status` and `scale` add nothing. On creation the status is
-//! what it begins with, whatever was sent; on an update the server has put back the status that was there.
+//! Preparation and validation apply to writes of whole objects, not to `finalize`, `status` and `scale`. A new object
+//! gets its initial status, whatever was sent; an update keeps the stored status.
 
 mod columns;
 mod defaults;
@@ -25,7 +26,7 @@ pub(crate) use columns::{CellSource, Column};
 pub(crate) use deletion::CRD_CLEANUP;
 pub(crate) use subresources::{Subresource, is_known_subresource};
 
-/// Defaults and what only the server sets, for a new object.
+/// Sets defaults and server-owned fields in a new object.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
     if kind.crd.is_none() {
         prepare::create(kind, object);
@@ -33,38 +34,40 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// The same for one that replaces another.
+/// Sets defaults and server-owned fields in an object that replaces another.
 pub(crate) fn prepare_update(kind: &Kind, object: &mut Value, old: &Value) {
     if kind.crd.is_none() {
-        // What is compared with the old object has its defaults.
+        // Both sides of the comparison must have their defaults.
         defaults::fill(kind, object);
         prepare::update(kind, object, old);
     }
 }
 
-/// Returns everything that is wrong with an object: what its schema rejects, then what the rules of its kind reject.
+/// Returns everything that is wrong with an object: first what its schema rejects, then what the rules of its kind
+/// reject.
 pub(crate) fn validate(kind: &Kind, schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let rules = rules(kind, object, old);
     let mut causes = schema.validate(object);
     if kind.crd.is_none() {
-        // The API server reports a required field from the rules of the kind alone, and there sometimes only a part of it.
+        // Where a rule of the kind reports a required field, or a part of it, the API server reports nothing else about
+        // it.
         let replaced = |field: &str| rules.iter().any(|rule| is_within(&rule.field, field)) || is_optional(kind, field);
         causes.retain(|cause| !replaced(&cause.field));
     }
     if old.is_some() {
-        // The API server checks the metadata of an update twice: once for all kinds, once for this one.
+        // The API server validates the metadata of an update twice: for all kinds alike and for this kind.
         causes.extend(rules.iter().filter(|cause| cause.field.starts_with("metadata.")).cloned());
     }
     causes.extend(rules);
     causes
 }
 
-/// Whether a path names a field or something inside it.
+/// Returns whether a path leads to a field or into it.
 fn is_within(path: &str, field: &str) -> bool {
     path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Whether the API server accepts an object without a field that its schema requires.
+/// Returns whether the API server accepts an object without a field that the schema requires.
 fn is_optional(kind: &Kind, field: &str) -> bool {
     kind.is("apps", "daemonsets") && field == "spec.selector"
 }

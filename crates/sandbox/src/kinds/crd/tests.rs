@@ -1,4 +1,4 @@
-//! Tests of definitions, of small ones and of those that large projects ship.
+//! Tests with small definitions and with those that large projects ship.
 
 use std::{
     io::Write as _,
@@ -33,7 +33,7 @@ fn check(change: impl Fn(&mut Value), expected: &[&str]) {
 }
 
 #[test]
-fn a_definition_becomes_a_kind() {
+fn definitions_are_converted_to_kinds() {
     let mut crd = crd();
     let first = crd["spec"]["versions"][0].clone();
     let version = |name: &str| {
@@ -64,7 +64,7 @@ fn a_definition_becomes_a_kind() {
 }
 
 #[test]
-fn bad_definitions_are_refused() {
+fn invalid_definitions_are_rejected() {
     check(|_| {}, &[]);
     check(
         |crd| crd["spec"] = json!({}),
@@ -133,7 +133,7 @@ fn bad_definitions_are_refused() {
 }
 
 #[test]
-fn versions_differ_or_are_one() {
+fn errors_name_the_version_that_differs() {
     let second = |crd: &mut Value| {
         let mut version = crd["spec"]["versions"][0].clone();
         version["name"] = "v2".into();
@@ -148,7 +148,7 @@ fn versions_differ_or_are_one() {
     assert_eq!(causes[0].field, "status.storedVersions[0]");
 }
 
-/// Returns the folder with manifests of other projects, which are not part of this one.
+/// Returns the folder with manifests of other projects, which are not in this repository.
 fn fixtures() -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures");
     std::env::var_os("BILLHOOK_FIXTURES").map_or_else(default, PathBuf::from)

@@ -1,8 +1,8 @@
-//! The columns in which `kubectl get` shows objects.
+//! The columns of the tables that `kubectl get` prints.
 
 use super::Kind;
 
-/// A column, and where its cells come from.
+/// A column of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -23,19 +23,19 @@ impl Column {
     }
 }
 
-/// Where a cell comes from.
+/// Where the cells of a column come from.
 #[derive(Clone, Debug)]
 pub(crate) enum CellSource {
     Name,
     Age,
     Created,
-    /// The first value that a JSONPath finds.
+    /// The first value that a JSONPath matches.
     Path(String),
     /// The number of entries in the maps at these paths.
     Count(&'static [&'static str]),
-    /// Two numbers: `1/2`.
+    /// Two numbers, like `1/2`.
     Ratio(&'static str, &'static str),
-    /// A number, or 0.
+    /// A number; 0 if it is missing.
     Number(&'static str),
     ReadyContainers,
     Restarts,
@@ -43,7 +43,7 @@ pub(crate) enum CellSource {
 }
 
 impl Kind {
-    /// Returns the columns of a version of the kind.
+    /// Returns the columns of a version.
     pub(crate) fn columns(&self, version: usize) -> Vec<Column> {
         let name = Column::new("Name", CellSource::Name);
         let age = || vec![Column::new("Age", CellSource::Age)];
@@ -58,7 +58,7 @@ impl Kind {
         std::iter::once(name).chain(rest).collect()
     }
 
-    /// Returns the columns between name and age of Kubernetes' own kinds; not all of these are known here.
+    /// Returns the columns between name and age of a kind of Kubernetes. For some kinds the sandbox knows none.
     fn own_columns(&self) -> Vec<Column> {
         let path = |path: &str| CellSource::Path(path.to_owned());
         let (ready, replicas) = ("/status/readyReplicas", "/spec/replicas");

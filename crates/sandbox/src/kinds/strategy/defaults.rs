@@ -1,7 +1,8 @@
 //! Defaults, as a table of paths.
 //!
-//! A step `x` is made if it is missing, `x?` must be there, `x[]` means each item of a list. The value is JSON.
-//! Quantities stay as they were written; Kubernetes writes them anew (`1` as `"1"`).
+//! A step `x` creates the field if it is missing, `x?` applies only if the field exists, `x[]` applies to each item of
+//! a list, and `x=y` applies if the field has this value. Defaults are JSON. Quantities stay as they were written,
+//! while Kubernetes normalizes them (`1` to `"1"`).
 
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use super::{
 
 type Row = (&'static str, &'static str);
 
-/// Fills what is missing.
+/// Sets all defaults of a kind.
 pub(super) fn fill(kind: &Kind, object: &mut Value) {
     if let Some(template) = pod_template(kind).and_then(|path| object.pointer_mut(path)).filter(|spec| spec.is_object())
     {
@@ -29,7 +30,7 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Where a kind keeps the specification of its pods.
+/// Returns the path of the Pod spec in a kind.
 fn pod_template(kind: &Kind) -> Option<&'static str> {
     match (kind.group(), &*kind.id.plural) {
         ("", "pods") => Some("/spec"),
@@ -166,7 +167,7 @@ fn rows(kind: &Kind) -> &'static [Row] {
     }
 }
 
-/// Of the pods of all kinds. `restartPolicy` has a default even where it is then refused, in Jobs.
+/// The defaults of every Pod spec. `restartPolicy` gets its default even in Jobs, which then reject it.
 const POD_SPEC: &[Row] = &[
     ("dnsPolicy", r#""ClusterFirst""#),
     ("restartPolicy", r#""Always""#),
@@ -212,7 +213,7 @@ fn pod_spec(spec: &mut Value) {
     for (path, default) in POD_SPEC {
         set(spec, path, default);
     }
-    // The older name of the field is kept alike.
+    // `serviceAccount` is a deprecated alias of `serviceAccountName`.
     let account = Some(text(spec, "serviceAccountName")).filter(|name| !name.is_empty());
     let account = account.unwrap_or_else(|| text(spec, "serviceAccount")).to_owned();
     if !account.is_empty() {
@@ -246,7 +247,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// `latest` where there is neither a tag nor a digest.
+/// Returns the tag of an image: `latest` if it has neither a tag nor a digest.
 fn image_tag(image: &str) -> &str {
     if image.contains('@') {
         return "";
@@ -255,7 +256,7 @@ fn image_tag(image: &str) -> &str {
     name.split_once(':').map_or("latest", |(_, tag)| tag)
 }
 
-/// Of Pods themselves, not of templates.
+/// Sets the defaults that Pods have and Pod templates do not.
 fn pod(pod: &mut Value) {
     let Some(spec) = pod.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     set(spec, "enableServiceLinks", "true");
@@ -277,7 +278,7 @@ fn pod(pod: &mut Value) {
     }
 }
 
-/// Sets what a path names, where it is not set.
+/// Sets the field at a path unless it is set.
 pub(super) fn set(value: &mut Value, path: &str, default: &str) {
     let (step, rest) = path.split_once('.').map_or((path, None), |(step, rest)| (step, Some(rest)));
     if let Some((field, wanted)) = step.split_once('=') {

@@ -8,19 +8,20 @@ use super::{
 };
 use crate::object::{is_deleting, meta_list, metadata_mut};
 
-/// The finalizer of a CRD that remains until its instances are deleted.
+/// The finalizer that holds a CRD until its instances are deleted.
 pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A hundred years: the longest grace period here.
+/// The longest grace period, a hundred years.
 const MAX_GRACE: i64 = 100 * 365 * 24 * 3600;
 
 impl Kind {
-    /// Whether objects of the kind are deleted after a grace period.
+    /// Returns whether objects of the kind are deleted after a grace period.
     pub(crate) fn is_graceful(&self) -> bool {
         self.is("", "pods")
     }
 
-    /// Returns the grace period of an object in seconds. Only Pods on a node that have not finished get one.
+    /// Returns the grace period of an object in seconds. Only a Pod that is assigned to a node and has not finished
+    /// gets one.
     pub(crate) fn grace_period(&self, object: &Value, requested: Option<i64>) -> i64 {
         let finished = matches!(text(&object["status"], "phase"), "Failed" | "Succeeded");
         if !self.is_graceful() || text(&object["spec"], "nodeName").is_empty() || finished {
@@ -28,24 +29,24 @@ impl Kind {
         }
         let of_pod = object["spec"]["terminationGracePeriodSeconds"].as_i64();
         let grace = requested.or(of_pod).unwrap_or(30);
-        // Kubernetes takes a negative period as one second.
+        // Kubernetes treats a negative period as one second.
         if grace < 0 { 1 } else { grace.min(MAX_GRACE) }
     }
 
-    /// Whether another DELETE of an object changes nothing: a Pod in its grace period, unless the new one is shorter, and
-    /// a Namespace that its controller still empties.
+    /// Returns whether another DELETE changes nothing: for a Pod in its grace period, unless the new period is shorter,
+    /// and for a Namespace that its controller still has to empty.
     pub(crate) fn is_deletion_pending(&self, object: &Value, requested: Option<i64>) -> bool {
         let current = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         let in_grace_period = current > 0 && requested.is_none_or(|grace| grace >= current);
         is_deleting(object) && (in_grace_period || self.has_spec_finalizers(object))
     }
 
-    /// Whether finalizers outside the metadata hold an object, as those of a Namespace do.
+    /// Returns whether `spec.finalizers` holds an object, as it does with Namespaces.
     pub(crate) fn has_spec_finalizers(&self, object: &Value) -> bool {
         self.is("", "namespaces") && items(&object["spec"]["finalizers"]).next().is_some()
     }
 
-    /// Adapts an object that has just got its `deletionTimestamp`.
+    /// Adapts an object that has just received its `deletionTimestamp`.
     pub(crate) fn prepare_delete(&self, object: &mut Value, now: &str) {
         if self.is("apiextensions.k8s.io", "customresourcedefinitions") {
             return mark_definition(object, now);
@@ -61,22 +62,22 @@ impl Kind {
         }
     }
 
-    /// Whether the first DELETE of an object ignores the requested propagation.
+    /// Returns whether the first DELETE of an object ignores the requested propagation.
     pub(crate) fn defers_propagation(&self) -> bool {
         self.is("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
-    /// Whether a DELETE that requests no propagation orphans the dependents.
+    /// Returns whether a DELETE without a propagation policy orphans the dependents.
     pub(crate) fn orphans_by_default(&self) -> bool {
         self.is("", "replicationcontrollers") || self.is("batch", "jobs")
     }
 
-    /// Whether the garbage collector handles the kind.
+    /// Returns whether the garbage collector handles the kind.
     pub(crate) fn is_collected(&self) -> bool {
         !self.is("", "events") && !self.is("events.k8s.io", "events")
     }
 
-    /// Whether a DELETE that removes an object returns the object, not a `Status`.
+    /// Returns whether a DELETE that removes an object returns the object instead of a `Status`.
     pub(crate) fn returns_deleted(&self) -> bool {
         match (self.group(), &*self.id.plural) {
             ("storage.k8s.io", _) => true,
@@ -94,13 +95,14 @@ impl Kind {
         }
     }
 
-    /// Whether the objects of a collection can be deleted with one request.
+    /// Returns whether one request can delete a collection.
     pub(crate) fn allows_delete_collection(&self) -> bool {
         !self.is("", "namespaces")
     }
 }
 
-/// Adds the finalizer that holds a CRD until its instances are deleted, and the condition that announces it.
+/// Adds the finalizer that holds a CRD until its instances are deleted, and the condition that announces their
+/// deletion.
 fn mark_definition(object: &mut Value, now: &str) {
     let mut finalizers: Vec<Value> = meta_list(object, "finalizers").map(Value::from).collect();
     if !finalizers.iter().any(|known| known == CRD_CLEANUP) {

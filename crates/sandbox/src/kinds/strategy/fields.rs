@@ -1,8 +1,8 @@
-//! Reading and writing single fields of objects.
+//! Access to single fields of objects.
 
 use serde_json::{Map, Value};
 
-/// Whether nothing is there: a missing field, `null`, and what Go leaves out.
+/// Returns whether a field is unset: missing, null, or empty in a way that Go omits.
 pub(super) fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -16,7 +16,7 @@ pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// What lies at a path, made if it is missing; none if something other than an object is in the way.
+/// Returns the field at a path and creates what is missing; none if a value on the way is not an object.
 pub(super) fn slot<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Value> {
     path.iter().try_fold(value, |value, step| {
         if value.is_null() {
@@ -26,7 +26,7 @@ pub(super) fn slot<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Va
     })
 }
 
-/// Sets what lies at a path, if it can be there.
+/// Sets the field at a path, unless a value on the way is not an object.
 pub(super) fn put(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     if let Some(slot) = slot(value, path) {
         *slot = new.into();

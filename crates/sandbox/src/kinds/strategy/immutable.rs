@@ -1,6 +1,6 @@
-//! What may not change, beside metadata.
+//! What an update may not change besides metadata.
 //!
-//! Where the API adds the difference to its message, or shows its internal form of a value, the texts here are shorter.
+//! The texts are shorter than Kubernetes' where these contain a diff or a value in its internal Go form.
 
 use serde_json::{Map, Value};
 
@@ -45,7 +45,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, old: &Value, wrong: &mut Vec
     }
 }
 
-/// Fields that stay, and are said to be immutable and no more.
+/// Returns the fields that may not change and whose error says only that.
 fn fields(kind: &Kind) -> &'static [&'static str] {
     match (kind.group(), &*kind.id.plural) {
         ("", "secrets") => &["type"],
@@ -78,7 +78,7 @@ fn is_established(definition: &Value) -> bool {
     conditions.into_iter().flatten().any(|found| found["type"] == "Established" && found["status"] == "True")
 }
 
-/// A ConfigMap or Secret that was made `immutable`.
+/// Checks the data of a ConfigMap or Secret that is marked `immutable`.
 fn frozen(object: &Value, old: &Value, fields: &[&str], wrong: &mut Vec<Cause>) {
     const WHY: &str = "field is immutable when `immutable` is set";
     if old["immutable"] != true {
@@ -93,7 +93,7 @@ fn frozen(object: &Value, old: &Value, fields: &[&str], wrong: &mut Vec<Cause>) 
     }
 }
 
-/// Two values without what may change.
+/// Returns whether two values differ apart from what may change.
 fn differ(new: &Value, old: &Value, ignore: impl Fn(&mut Map<String, Value>)) -> bool {
     let strip = |value: &Value| {
         let mut value = value.as_object().cloned().unwrap_or_default();
@@ -125,7 +125,7 @@ fn claim(object: &Value, old: &Value, wrong: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a field of a PersistentVolume says where it is.
+/// Returns whether a field of a PersistentVolume is its volume source.
 pub(super) fn is_volume_source(field: &str) -> bool {
     let others = [
         "accessModes",
@@ -208,7 +208,8 @@ fn job(object: &Value, old: &Value, wrong: &mut Vec<Cause>) {
     if !together {
         immutable("spec.completions", &spec["completions"], &before["completions"], wrong);
     }
-    // A Job that has not begun may still be told where its Pods shall run; what of the template is not looked at.
+    // A Job that has not started may still change where its Pods are scheduled. Which part of the template changes is
+    // not checked.
     if before["suspend"] != true || !old["status"]["startTime"].is_null() {
         immutable("spec.template", &spec["template"], &before["template"], wrong);
     }

@@ -28,14 +28,14 @@ pub(super) fn validate(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<
     wrong
 }
 
-/// `field is immutable`, where a field has changed.
+/// Reports a field that has changed as immutable.
 pub(super) fn immutable(field: &str, new: &Value, old: &Value, wrong: &mut Vec<Cause>) {
     if new != old {
         wrong.push(Cause::invalid(field, new, "field is immutable"));
     }
 }
 
-/// Adds what a check finds, as invalid.
+/// Reports what a check finds as invalid values.
 pub(super) fn check(check: Check, field: &str, value: &str, wrong: &mut Vec<Cause>) {
     wrong.extend(check(value).iter().map(|found| Cause::invalid(field, &value.into(), found)));
 }
@@ -49,13 +49,13 @@ fn name(kind: &Kind, object: &Value, wrong: &mut Vec<Cause>) {
     let rule: Check = match (kind.group(), &*kind.id.plural) {
         ("", "namespaces" | "services") | ("apps", "statefulsets") => names::dns_label,
         ("rbac.authorization.k8s.io" | "apiregistration.k8s.io", _) => names::path_segment,
-        // Their names say where they are from, and are checked only as far as paths need it.
+        // Event names are derived from other objects and only have to be valid path segments.
         ("" | "events.k8s.io", "events") => names::path_segment,
         _ => names::dns_subdomain,
     };
     let start = meta(object, "generateName");
     if !start.is_empty() {
-        // A hyphen at its end is not the end of the name.
+        // A trailing hyphen does not end the name, so another character takes its place.
         let masked = start.strip_suffix('-').and_then(|rest| rest.char_indices().next_back());
         let masked = masked.map_or_else(|| start.to_owned(), |(last, _)| format!("{}a", &start[..last]));
         for found in rule(&masked) {
@@ -105,7 +105,7 @@ pub(super) fn labels(labels: &Value, field: &str, wrong: &mut Vec<Cause>) {
 pub(super) fn annotations(annotations: &Value, field: &str, wrong: &mut Vec<Cause>) {
     let annotations = annotations.as_object();
     for key in annotations.into_iter().flat_map(Map::keys) {
-        // The case of letters does not matter here.
+        // Keys of annotations are checked without regard to case.
         let found = names::label_key(&key.to_lowercase());
         wrong.extend(found.iter().map(|found| Cause::invalid(field, &key.as_str().into(), found)));
     }
@@ -119,7 +119,7 @@ pub(super) fn too_long(field: &str, limit: usize) -> Cause {
     Cause::new("FieldValueTooLong", field, "Too long", &format!("may not be more than {limit} bytes"))
 }
 
-/// The items' paths have no index; the API has it so.
+/// Checks the owner references. Kubernetes reports their fields without an index.
 fn owners(references: &Value, wrong: &mut Vec<Cause>) {
     const FIELD: &str = "metadata.ownerReferences";
     let mut controller: Option<String> = None;
@@ -180,8 +180,8 @@ pub(super) fn qualified_finalizer(field: &str, name: &str, wrong: &mut Vec<Cause
     }
 }
 
-/// Whether finalizers must have a domain. For custom resources the API server only warns, and for some groups it does
-/// not even do that.
+/// Returns whether finalizers must be qualified with a domain. For custom resources the API server only warns, and some
+/// groups do not check it at all.
 fn wants_qualified_finalizers(kind: &Kind) -> bool {
     let spared = [
         "admissionregistration.k8s.io",

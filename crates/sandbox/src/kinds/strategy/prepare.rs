@@ -1,4 +1,4 @@
-//! What only the server sets.
+//! The fields that only the server sets.
 
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn create(kind: &Kind, object: &mut Value) {
 pub(super) fn update(kind: &Kind, object: &mut Value, old: &Value) {
     both(kind, object);
     match (kind.group(), &*kind.id.plural) {
-        // They go only through `finalize`.
+        // `spec.finalizers`, the only field, changes through `finalize` alone.
         ("", "namespaces") => object["spec"] = old["spec"].clone(),
         ("", "services") => service(object, Some(old)),
         ("apps", "daemonsets") => {
@@ -44,7 +44,7 @@ pub(super) fn update(kind: &Kind, object: &mut Value, old: &Value) {
 
 const TEMPLATE_GENERATION: [&str; 3] = ["metadata", "annotations", "deprecated.daemonset.template.generation"];
 
-/// What is done whenever an object is written.
+/// Prepares an object for creation as well as for an update.
 fn both(kind: &Kind, object: &mut Value) {
     match (kind.group(), &*kind.id.plural) {
         ("", "namespaces") => {
@@ -60,7 +60,7 @@ fn both(kind: &Kind, object: &mut Value) {
         ("", "secrets") => secret(object),
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition(object),
         ("batch", "jobs") => job_defaults(object),
-        // What is empty is shown all the same.
+        // Kubernetes writes the field even if it is empty.
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") if is_unset(&object["rules"]) => {
             put(object, &["rules"], Value::Null);
         }
@@ -73,7 +73,7 @@ fn both(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// The status that a new object has; none where what was sent is kept: Nodes.
+/// Returns the status of a new object; none for kinds that keep the status that was sent, such as Nodes.
 fn first_status(kind: &Kind, object: &Value) -> Option<Value> {
     let created = || object["metadata"]["creationTimestamp"].clone();
     let status = match (kind.group(), &*kind.id.plural) {
@@ -130,7 +130,7 @@ fn default_labels(object: &mut Value, target: &[&str], labels: &Value) {
     }
 }
 
-/// `stringData` becomes `data`.
+/// Moves `stringData` to `data`.
 fn secret(object: &mut Value) {
     let Some(texts) = object.as_object_mut().and_then(|fields| fields.remove("stringData")) else { return };
     for (key, value) in texts.as_object().into_iter().flatten() {
@@ -153,7 +153,7 @@ fn definition(object: &mut Value) {
     }
 }
 
-/// What depends on other fields; the rest is in the table.
+/// Sets the defaults that depend on other fields; the others are in the table.
 fn job_defaults(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
@@ -172,7 +172,7 @@ fn job_defaults(object: &mut Value) {
 
 const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 
-/// Labels by which a Job finds its Pods, and the selector for them.
+/// Adds the labels and the selector by which a Job finds its Pods.
 fn job(object: &mut Value) {
     if object["spec"]["manualSelector"] == true || !object["spec"]["template"].is_object() {
         return;
@@ -193,7 +193,8 @@ fn job(object: &mut Value) {
     default_labels(object, &["metadata", "labels"], &labels);
 }
 
-/// What admission adds to a Pod, and its first status. Tokens are not mounted, and classes of priority not looked up.
+/// Adds what admission adds to a Pod, and its initial status. No token is mounted, and priority classes are not looked
+/// up.
 fn pod(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     if is_unset(&spec["serviceAccountName"]) && is_unset(&spec["serviceAccount"]) {
@@ -219,7 +220,7 @@ fn pod(object: &mut Value) {
     object["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
-/// By the CPU and memory that containers ask for and are held to.
+/// Returns the quality of service class that follows from the CPU and memory requests and limits of the containers.
 fn quality_of_service(spec: &Value) -> &'static str {
     let (mut any, mut guaranteed) = (false, true);
     for container in items(&spec["containers"]).chain(items(&spec["initContainers"])) {
@@ -241,8 +242,8 @@ fn is_zero(quantity: &Value) -> bool {
     is_unset(quantity) || *quantity == 0 || quantity == "0"
 }
 
-/// Defaults and addresses. Addresses are of 10.0.0.0/24 and follow from the name, so two Services may have the same;
-/// node ports likewise.
+/// Sets defaults, addresses and node ports of a Service. Addresses (of 10.0.0.0/24) and ports are derived from the
+/// name, so two Services may share them.
 fn service(object: &mut Value, old: Option<&Value>) {
     let id = hash(&format!("{}/{}", meta(object, "namespace"), meta(object, "name")));
     let old = old.map_or(&Value::Null, |old| &old["spec"]);
@@ -285,7 +286,7 @@ fn service(object: &mut Value, old: Option<&Value>) {
     node_ports(spec, old, id);
 }
 
-/// Keeps `clusterIP` and the first of `clusterIPs` alike.
+/// Keeps `clusterIP` equal to the first of `clusterIPs`.
 fn cluster_ip(spec: &mut Value, otherwise: &str) {
     let (one, first) = (text(spec, "clusterIP"), spec["clusterIPs"][0].as_str().unwrap_or_default());
     let chosen = [one, first, otherwise].into_iter().find(|address| !address.is_empty()).unwrap_or_default().to_owned();
@@ -320,7 +321,7 @@ fn remove(value: &mut Value, field: &str) {
     }
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of a text.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! Rules for the kinds of Kubernetes, beyond their schemas: those that a client is likely to meet.
+//! Validation of Kubernetes' own kinds beyond their schemas, limited to rules that a client is likely to meet.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{names, status::Cause};
 
-/// Of all data of a ConfigMap or Secret.
+/// The size limit for the data of a ConfigMap or Secret.
 const DATA: usize = 1024 * 1024;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -64,7 +64,7 @@ fn namespace(spec: &Value, wrong: &mut Vec<Cause>) {
     }
 }
 
-/// The length of what base64 stands for.
+/// Returns the number of bytes that a base64 text encodes.
 fn decoded(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default().trim_end_matches('=');
     text.len() * 3 / 4
@@ -85,7 +85,7 @@ fn config_map(object: &Value, wrong: &mut Vec<Cause>) {
         size += decoded(value);
     }
     if size > DATA {
-        // It is no one field's fault.
+        // The error belongs to no single field.
         wrong.push(too_long("[]", DATA));
     }
 }

@@ -1,4 +1,4 @@
-//! What lies at the paths of a custom resource's `scale`, with the texts of Go's accessors.
+//! Validation of the fields that the `scale` of a custom resource refers to, with the texts of Go's accessors.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ fn refusal(path: &str, value: &Value, detail: &str) -> Cause {
     Cause::invalid(format!(".{path}"), value, detail)
 }
 
-/// The value at a dotted path, if there is one; an error where something on the way is no object.
+/// Returns the value at a dotted path, if there is one; an error if a value on the way is not an object.
 fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut value = object;
     let mut walked = String::new();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_are_numbers() {
+    fn replicas_must_be_valid_numbers() {
         let check = |object: Value, expected: &[&str]| {
             let mut wrong = Vec::new();
             replicas(&object, "spec.replicas", &mut wrong);

@@ -1,15 +1,15 @@
-//! The subresources and verbs that kinds are served with.
+//! The subresources and verbs of kinds.
 
 use super::Kind;
 use crate::kinds::Version;
 
-/// A subresource as discovery announces it.
+/// A subresource, as discovery announces it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subresource {
     pub(crate) name: &'static str,
     pub(crate) verbs: &'static [&'static str],
-    /// The group, version and kind of its bodies, where these differ from the resource's. An empty group and version are
-    /// the resource's own.
+    /// The group, version and kind of its bodies, if they differ from the resource's. An empty group and version are
+    /// those of the resource.
     pub(crate) kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
@@ -18,8 +18,8 @@ const STATUS: Subresource = Subresource { name: "status", verbs: WHOLE, kind: No
 const SCALE: Subresource = Subresource { name: "scale", verbs: WHOLE, kind: Some(("autoscaling", "v1", "Scale")) };
 const FINALIZE: &str = "finalize";
 
-/// The subresources of the core group beside `status` and `scale`. Only `finalize` is modelled. The others are announced,
-/// because programs look for them, and answered with 501.
+/// The subresources of the core group besides `status` and `scale`. Only `finalize` is modelled; the others are
+/// announced, because programs look for them, and answered with 501.
 #[rustfmt::skip]
 const CORE: &[(&str, Subresource)] = {
     const CALL: &[&str] = &["create", "get"];
@@ -43,7 +43,7 @@ const CORE: &[(&str, Subresource)] = {
     ]
 };
 
-/// Returns whether Kubernetes has subresources of this name that the sandbox does not model.
+/// Returns whether Kubernetes has a subresource of this name that the sandbox does not model.
 pub(crate) fn is_known_subresource(name: &str) -> bool {
     CORE.iter().any(|(_, known)| known.name == name && name != FINALIZE) || name == "approval"
 }
@@ -62,7 +62,7 @@ impl Kind {
         found
     }
 
-    /// Whether requests to a subresource of a version are answered.
+    /// Returns whether requests to a subresource are answered.
     pub(crate) fn serves_subresource(&self, version: &Version, name: &str) -> bool {
         match name {
             "status" => version.status,
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Returns the verbs for objects of the kind, in the API server's order.
+    /// Returns the verbs of the kind in the API server's order.
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
         if self.review {
             return vec!["create"];

@@ -1,4 +1,4 @@
-//! Tests of what is added and refused, against what Kubernetes 1.36.3 answers.
+//! Tests of defaults and rules against the answers of Kubernetes 1.36.3.
 
 use serde_json::{Map, json};
 
@@ -14,7 +14,7 @@ fn kind_of(object: &Value) -> std::sync::Arc<Kind> {
     std::sync::Arc::clone(kinds.by_kind(group, text(object, "kind")).expect("a known kind"))
 }
 
-/// An object as it comes to be prepared: with a name, a namespace, and what all new objects get.
+/// Adds what an object has before it is prepared: a namespace, a UID and a creation time.
 fn with_metadata(object: &Value) -> Value {
     let mut object = object.clone();
     if kind_of(&object).namespaced {
@@ -31,7 +31,7 @@ fn created(object: &Value) -> Value {
     object
 }
 
-/// Without what is empty in one form and missing in the other.
+/// Drops fields that are empty on one side and missing on the other.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -47,9 +47,9 @@ fn plain(value: &Value) -> Value {
     }
 }
 
-/// The pairs are of Kubernetes 1.36.3: what was created, and what it was answered. Times and addresses are replaced.
+/// Compares pairs of what was sent to Kubernetes 1.36.3 and what it returned, with times and addresses replaced.
 #[test]
-fn new_objects_are_as_kubernetes_has_them() {
+fn new_objects_get_the_defaults_of_kubernetes() {
     let pairs: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("pairs");
     assert_eq!(pairs.len(), 48);
     for pair in pairs {
@@ -74,9 +74,9 @@ fn new_objects_are_as_kubernetes_has_them() {
     }
 }
 
-/// What is read from the server can be written back.
+/// An object that was read can be written back unchanged.
 #[test]
-fn objects_written_back_stay_the_same() {
+fn objects_written_back_remain_unchanged() {
     let pairs: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("pairs");
     for pair in pairs {
         let old = created(&pair["in"]);
@@ -100,7 +100,7 @@ fn check_create(object: Value, expected: &[&str]) {
 }
 
 #[test]
-fn new_objects_are_refused_as_kubernetes_does_it() {
+fn invalid_new_objects_are_rejected() {
     let names = "metadata.name: Invalid value: ";
     let labels_null = "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`";
     let template = "spec.template.spec.containers: Required value";
@@ -254,7 +254,7 @@ fn required_fields_are_reported_once() {
     check("v1", "Pod", mounts, &["spec.containers[0].volumeMounts[0].mountPath"]);
 }
 
-/// Changes the object of this kind and name among the pairs.
+/// Changes one of the recorded objects.
 fn check_update(kind: &str, name: &str, change: &Value, expected: &[&str]) {
     let pairs: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("pairs");
     let pair = pairs.iter().find(|pair| pair["in"]["kind"] == kind && pair["in"]["metadata"]["name"] == name);
@@ -271,7 +271,7 @@ fn check_change(old: &Value, change: &Value, expected: &[&str]) {
 }
 
 #[test]
-fn what_may_not_change_is_refused() {
+fn immutable_fields_are_checked() {
     let why = "field is immutable when `immutable` is set";
     let immutable = |field: &str, value: &str| format!("{field}: Invalid value: {value}: field is immutable");
     let other =
@@ -320,7 +320,7 @@ fn what_may_not_change_is_refused() {
 }
 
 #[test]
-fn an_object_that_is_being_deleted_gets_no_new_finalizers() {
+fn no_finalizers_are_added_during_deletion() {
     let mut old = created(&json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "finalizers": ["a/b"]},
     }));
@@ -340,7 +340,7 @@ fn an_object_that_is_being_deleted_gets_no_new_finalizers() {
 }
 
 #[test]
-fn namespaces_keep_what_is_theirs() {
+fn namespaces_keep_finalizers_and_name_label() {
     let old = created(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
     let mut new = old.clone();
     new["spec"]["finalizers"] = json!([]);
@@ -362,9 +362,9 @@ fn services_keep_their_addresses() {
     assert!(new["spec"]["ports"][0].get("nodePort").is_none());
 }
 
-/// Nonsense is refused by the schema; here nothing may break.
+/// The schema rejects objects of the wrong shape; the strategy must not fail on them.
 #[test]
-fn objects_of_the_wrong_shape_do_no_harm() {
+fn objects_of_the_wrong_shape_do_not_panic() {
     for kind in Kinds::new().iter() {
         for odd in [json!("x"), json!(1), json!(["x"]), json!({"template": "x", "containers": "x", "ports": ["x"]})] {
             let mut object = json!({

@@ -1,7 +1,7 @@
-//! Rules for Pods and for what makes them.
+//! Validation of Pods and of the workloads that create them.
 //!
-//! Checked is what makes a Pod a Pod: containers with names and images, and that selectors and labels agree. Volumes,
-//! ports, probes, resources and all other parts of a Pod are taken as the schema lets them through.
+//! Checked are the containers, their names and images, and that selectors match the labels of templates. Volumes,
+//! ports, probes, resources and everything else are only checked against the schema.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ fn controller(spec: &Value, noun: &str, wrong: &mut Vec<Cause>) {
         wrong.push(Cause::invalid("spec.replicas", &spec["replicas"], "must be greater than or equal to 0"));
     }
     let selector = &spec["selector"];
-    // A DaemonSet without a selector is refused for its labels alone.
+    // Kubernetes rejects a DaemonSet without a selector only because the labels do not match.
     if selector.is_null() && noun != "daemonset" {
         wrong.push(Cause::required("spec.selector", ""));
     }
@@ -67,7 +67,7 @@ fn controller(spec: &Value, noun: &str, wrong: &mut Vec<Cause>) {
     }
 }
 
-/// No selector matches nothing here.
+/// Checks that the selector matches the labels of the template; a missing selector matches nothing.
 fn labels_match(spec: &Value, wrong: &mut Vec<Cause>) {
     let labels = &spec["template"]["metadata"]["labels"];
     let selector = &spec["selector"];
@@ -93,7 +93,7 @@ fn job(spec: &Value, field: &str, wrong: &mut Vec<Cause>) {
         wrong.push(Cause::required(format!("{field}.completions"), "when completion mode is Indexed"));
     }
     template(&spec["template"], &format!("{field}.template"), wrong);
-    // `Always` is what it is by default, so it counts as not given. Without a Pod there is none either.
+    // `Always` is the default and counts as unset, and a missing Pod spec gets no default.
     if matches!(text(&spec["template"]["spec"], "restartPolicy"), "" | "Always") {
         let detail = "valid values: \"OnFailure\", \"Never\"";
         wrong.push(Cause::required(format!("{field}.template.spec.restartPolicy"), detail));
