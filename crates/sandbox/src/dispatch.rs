@@ -1,4 +1,4 @@
-//! From a request to what answers it.
+//! Routing of requests.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::{
     verbs::{self, DeleteOptions, Form, Watch, Writer, Written},
 };
 
-/// An answer.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A body that is there.
+    /// A complete body.
     Body { status: StatusCode, content_type: &'static str, body: String, warnings: Vec<String> },
-    /// Events as they come.
+    /// A stream of events.
     Watch(Box<Watch>),
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn answer(state: &mut State, call: &Call) -> Result<Answer, ApiError>
     }
 }
 
-/// What is no resource: probes, discovery, OpenAPI.
+/// Answers a request whose path is not a resource: probes, discovery, OpenAPI.
 fn of_path(state: &State, call: &Call, path: &str) -> Result<Answer, ApiError> {
     if call.verb != Verb::Get {
         return Err(ApiError::method_not_allowed());
@@ -58,7 +58,7 @@ fn of_path(state: &State, call: &Call, path: &str) -> Result<Answer, ApiError> {
         return Ok(Answer::Body { status: StatusCode::OK, content_type, body, warnings: Vec::new() });
     }
     if openapi::wants_v2_protobuf(path, call.accept()) {
-        // All of its bytes are ASCII.
+        // All bytes are ASCII.
         let body = String::from_utf8_lossy(openapi::V2_PROTOBUF).into_owned();
         let content_type = openapi::V2_PROTOBUF_TYPE;
         return Ok(Answer::Body { status: StatusCode::OK, content_type, body, warnings: Vec::new() });
@@ -75,11 +75,12 @@ fn of_resource(state: &mut State, call: &Call, path: &ResourcePath) -> Result<An
     };
     let version = kind.versions.iter().position(|version| version.served && version.name == path.version);
     let version = version.ok_or_else(|| {
-        // Versions of CRDs that are not served are unknown paths; those of Kubernetes' own groups are unknown resources.
+        // For a version that is not served, the API server reports an unknown path for CRDs and an unknown resource for
+        // its own groups.
         if kind.crd.is_some() { ApiError::no_such_path() } else { ApiError::no_such_resource() }
     })?;
     check_content_type(call)?;
-    // An answer that the client cannot take is refused before anything happens.
+    // Rejects a representation that is not supported before the request takes effect.
     Form::of(call.accept())?;
     let scope_fits = match (kind.namespaced, &path.namespace, &path.name) {
         (true, None, Some(_)) | (false, Some(_), _) => false,
@@ -89,7 +90,7 @@ fn of_resource(state: &mut State, call: &Call, path: &ResourcePath) -> Result<An
         return Err(if kind.crd.is_some() { ApiError::no_such_path() } else { ApiError::no_such_resource() });
     }
     if kind.review {
-        // One of a namespace is not asked everywhere.
+        // Reviews of namespaces cannot be sent across all namespaces.
         if path.name.is_some() || path.namespace.is_some() != kind.namespaced {
             return Err(ApiError::no_such_resource());
         }
@@ -106,7 +107,7 @@ fn of_resource(state: &mut State, call: &Call, path: &ResourcePath) -> Result<An
     }
 }
 
-/// Nothing is served there: because nothing answers for the group, or because there is no such thing.
+/// Returns the error for a resource that is not served: its backend does not answer, or it does not exist.
 fn unknown(state: &State, path: &ResourcePath) -> ApiError {
     let dead = discovery::dead_group_versions(state);
     if dead.iter().any(|(group, version)| *group == path.group && *version == path.version) {
@@ -117,7 +118,7 @@ fn unknown(state: &State, path: &ResourcePath) -> ApiError {
     if known { ApiError::no_such_resource() } else { ApiError::no_such_path() }
 }
 
-/// The types that a body may have; patches have their own.
+/// Rejects bodies of unknown types; patches have their own types.
 fn check_content_type(call: &Call) -> Result<(), ApiError> {
     const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
     let given = call.content_type();

@@ -1,4 +1,4 @@
-//! POST.
+//! POST of an object.
 
 use serde_json::{Map, Value, json};
 
@@ -13,8 +13,8 @@ use crate::{
     status::ApiError,
 };
 
-/// The size that etcd takes for one request, 1.5 MiB.
-const MOST_BYTES: usize = 1536 * 1024;
+/// The request size limit of etcd, 1.5 MiB.
+const MAX_BYTES: usize = 1536 * 1024;
 
 /// Creates an object.
 pub(crate) fn create(
@@ -28,7 +28,7 @@ pub(crate) fn create(
     create_decoded(state, writer, object, warnings)
 }
 
-/// Creates what was read already.
+/// Creates an object that is already decoded.
 pub(super) fn create_decoded(
     state: &mut State,
     writer: &Writer,
@@ -47,7 +47,7 @@ pub(super) fn create_decoded(
     finish(state, writer, object, warnings)
 }
 
-/// What an apply makes where nothing was: `managedFields` are there already.
+/// Creates an object for a server-side apply, which has set `managedFields`.
 pub(super) fn create_applied(state: &mut State, writer: &Writer, object: Value) -> Result<Written, ApiError> {
     let fields = object["metadata"]["managedFields"].clone();
     let mut new = new_object(state, writer, object)?;
@@ -55,7 +55,7 @@ pub(super) fn create_applied(state: &mut State, writer: &Writer, object: Value) 
     finish(state, writer, new, Vec::new())
 }
 
-/// Gives an object what the server gives it.
+/// Sets what the server sets in every new object.
 fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
     let kind = &writer.kind;
     if kind.crd.is_some() && is_terminating(state, kind) {
@@ -66,7 +66,7 @@ fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<V
         return Err(ApiError::unnamed("resourceVersion should not be set on objects to be created"));
     }
     if meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty() {
-        // A base that is too long is cut, so that the name fits.
+        // A long base is truncated, so that the name stays within the limit.
         let base: String = meta(&object, "generateName").chars().take(58).collect();
         let name = base + &state.ids.suffix();
         metadata_mut(&mut object).insert("name".to_owned(), name.into());
@@ -92,7 +92,7 @@ fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<V
     Ok(object)
 }
 
-/// Whether no objects of a kind can be created, because its CustomResourceDefinition is being deleted.
+/// Returns whether no objects of a kind can be created, because its CustomResourceDefinition is being deleted.
 pub(crate) fn is_terminating(state: &State, kind: &Kind) -> bool {
     let definitions = ResourceId::new("apiextensions.k8s.io", "customresourcedefinitions");
     let definition = state.store.get(&definitions, "", &format!("{}.{}", kind.id.plural, kind.group()));
@@ -132,8 +132,8 @@ fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<Strin
     Ok(Written { object, created: true, warnings })
 }
 
-/// Stores an object in the version in which its kind is kept, unless nothing is to be stored; hands it back in the
-/// version that is spoken.
+/// Stores an object in the storage version of its kind, except in a dry run, and returns it in the version of the
+/// request.
 pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
     let kind = &writer.kind;
     readable(kind, writer.version)?;
@@ -141,7 +141,7 @@ pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Re
         return Ok(object);
     }
     object["apiVersion"] = kind.stored_api_version().into();
-    if object.to_string().len() > MOST_BYTES {
+    if object.to_string().len() > MAX_BYTES {
         return Err(ApiError::unnamed("etcdserver: request is too large"));
     }
     let change = state.put(&kind.id, object.clone());
@@ -150,8 +150,8 @@ pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Re
     Ok(object)
 }
 
-/// Empty maps and lists of the metadata are not kept, as with the server's own types; empty `managedFields` ask for them
-/// to be forgotten.
+/// Drops empty fields of the metadata, as Go does. Empty `managedFields` remain, because they ask the server to reset
+/// them.
 pub(super) fn drop_empty(metadata: &mut Map<String, Value>) {
     let empty = |value: &Value| match value {
         Value::Null => true,

@@ -1,4 +1,4 @@
-//! From a body to an object: its version and kind, its fields, its place.
+//! Decoding of bodies: version and kind, fields, namespace and name.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -9,11 +9,11 @@ use crate::{
     status::{ApiError, Cause, Qualified},
 };
 
-/// The most unknown fields that a refusal names.
-const MOST_UNKNOWN: usize = 16;
+/// How many unknown fields an error names at most.
+const MAX_UNKNOWN: usize = 16;
 
-/// Reads the body of a write as an object of the writer's kind; unknown fields are dropped, and what is said of them is
-/// handed back.
+/// Decodes the body of a write into an object of the writer's kind. Drops unknown fields and returns the warnings about
+/// them.
 pub(crate) fn decode(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
     name_kind(writer, object)?;
     let schema = &writer.version().schema;
@@ -31,8 +31,8 @@ pub(crate) fn decode(writer: &Writer, object: &mut Value) -> Result<Vec<String>,
     }
 }
 
-/// The same for what is applied. Nothing is dropped from it and nothing is added: the merge refuses what the schema does
-/// not know, and defaults are nobody's.
+/// Checks the body of a server-side apply. The merge rejects unknown fields, and defaults must not be added, because
+/// nobody would own them.
 pub(super) fn decode_applied(writer: &Writer, object: &Value) -> Result<(), ApiError> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
@@ -43,7 +43,7 @@ pub(super) fn decode_applied(writer: &Writer, object: &Value) -> Result<(), ApiE
     Ok(())
 }
 
-/// The same for what a patch made of an object: what cannot be read is the patch's fault.
+/// Decodes the result of a patch. Errors blame the patch.
 pub(super) fn decode_patched(writer: &Writer, object: &mut Value) -> Result<Vec<String>, ApiError> {
     let text = object.to_string();
     decode(writer, object).map_err(|error| {
@@ -58,7 +58,7 @@ pub(super) fn decode_patched(writer: &Writer, object: &mut Value) -> Result<Vec<
 fn name_kind(writer: &Writer, object: &mut Value) -> Result<(), ApiError> {
     let kind = &writer.kind.kind;
     if !object.is_object() {
-        return Err(ApiError::bad_request(format!("the body of the request is no {kind}: it is no JSON object")));
+        return Err(ApiError::bad_request(format!("the body of the request is not a {kind}: it is not a JSON object")));
     }
     check_version(writer, object)?;
     object["apiVersion"] = writer.api_version().into();
@@ -70,7 +70,7 @@ fn name_kind(writer: &Writer, object: &mut Value) -> Result<(), ApiError> {
 fn unknown(writer: &Writer, paths: Vec<String>) -> Vec<String> {
     let duplicates = writer.duplicates.iter().map(|field| format!("duplicate field \"{field}\""));
     let unknown = paths.iter().map(|field| format!("unknown field \"{field}\""));
-    duplicates.chain(unknown).take(MOST_UNKNOWN).collect()
+    duplicates.chain(unknown).take(MAX_UNKNOWN).collect()
 }
 
 fn refuse_unknown(writer: &Writer, unknown: &[String]) -> Result<(), ApiError> {
@@ -120,7 +120,7 @@ fn check_version(writer: &Writer, object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an object that names another namespace than its path.
+/// Rejects an object whose namespace differs from that of the path.
 pub(super) fn check_place(writer: &Writer, namespace: &str, object: &Value) -> Result<(), ApiError> {
     let named = meta(object, "namespace");
     if writer.kind.namespaced && !named.is_empty() && named != namespace {
@@ -130,11 +130,11 @@ pub(super) fn check_place(writer: &Writer, namespace: &str, object: &Value) -> R
     Ok(())
 }
 
-/// Gives a new object the namespace of its path, or refuses it if it names another one.
+/// Sets the namespace of an object to that of the path, unless the object names another one.
 pub(super) fn place(writer: &Writer, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
     check_place(writer, namespace, object)?;
     if !writer.kind.namespaced {
-        // A namespace that a cluster-scoped object names is dropped, as the API server does.
+        // Like the API server, drops the namespace of a cluster-scoped object.
         metadata_mut(object).remove("namespace");
         return Ok(());
     }
@@ -142,7 +142,7 @@ pub(super) fn place(writer: &Writer, namespace: &str, object: &mut Value) -> Res
     Ok(())
 }
 
-/// Checks that an object that replaces another one has its name.
+/// Sets the name of an object to that of the path, unless the object has another one.
 pub(super) fn same_name(name: &str, object: &mut Value) -> Result<(), ApiError> {
     let named = meta(object, "name").to_owned();
     if !named.is_empty() && named != name {

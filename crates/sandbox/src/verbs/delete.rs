@@ -1,4 +1,4 @@
-//! DELETE of one object, as `registry.Store.Delete` of the API server does it.
+//! DELETE of one object, modelled after `registry.Store.Delete` of the API server.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// What becomes of dependents.
+/// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -20,25 +20,25 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// How a deletion is done.
+/// The options of a DELETE.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<Propagation>,
     pub(crate) grace: Option<i64>,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    /// The older spelling of background and orphan was used: `orphanDependents: false` is answered with 202.
+    /// Whether the deprecated `orphanDependents: false` was sent. The API server answers it with 202.
     pub(crate) cascades: bool,
-    /// It is one of many: admission is not told its name.
+    /// Whether the DELETE is part of a DELETE of a collection, where admission does not see the name.
     pub(crate) of_collection: bool,
 }
 
 impl DeleteOptions {
-    /// Reads the options of a call, of its body or else of its query, and whether nothing is to be stored.
+    /// Reads the options from the body of a call, or else from its query, and whether it is a dry run.
     pub(crate) fn of(call: &Call) -> Result<(Self, bool), ApiError> {
         let body = if call.body.is_empty() { Value::Null } else { call.json()? };
         if !body.is_null() && !body.is_object() {
-            return Err(ApiError::bad_request("the body of the request is no DeleteOptions"));
+            return Err(ApiError::bad_request("the body of the request is not a DeleteOptions object"));
         }
         if let Some(kind) = body["kind"].as_str().filter(|kind| *kind != "DeleteOptions") {
             let version = body["apiVersion"].as_str().unwrap_or_default();
@@ -72,7 +72,7 @@ impl DeleteOptions {
             }
             (None, None) => None,
         };
-        // A body stands for all options: the query does not count beside it.
+        // With a body, the query is ignored.
         let mut dry_run = queried && call.dry_run("DeleteOptions")?;
         if let Some(values) = body["dryRun"].as_array().filter(|values| !values.is_empty()) {
             dry_run = true;
@@ -117,16 +117,16 @@ impl DeleteOptions {
     }
 }
 
-/// What came of a deletion.
+/// The result of a DELETE.
 #[derive(Debug)]
 pub(crate) struct Deleted {
-    /// As it was last, or as it is now, marked.
+    /// The last state of a removed object, or the current state of one that is marked for deletion.
     pub(crate) object: Value,
-    /// Whether it is gone.
+    /// Whether the object has been removed.
     pub(crate) gone: bool,
 }
 
-/// Deletes an object: at once, or by marking it.
+/// Removes an object, or marks it for deletion if something holds it.
 pub(crate) fn delete(
     state: &mut State,
     writer: &Writer,
@@ -163,7 +163,7 @@ pub(crate) fn delete(
         if !writer.dry_run {
             state.remove(&kind.id, namespace, name);
         }
-        // Only kinds that know a grace period mark what goes at once.
+        // Kinds with grace periods return even a removed object with its `deletionTimestamp`.
         let mut object = if kind.is_graceful() { object } else { old };
         let revision = state.store.revision().to_string();
         metadata_mut(&mut object).insert("resourceVersion".to_owned(), revision.into());
@@ -176,7 +176,7 @@ pub(crate) fn delete(
     Ok(Deleted { object, gone: false })
 }
 
-/// Refuses options of another type than the API has: what is not understood must not be taken as not said.
+/// Rejects options of the wrong type, so that they are not mistaken for unset ones.
 fn check_types(body: &Value) -> Result<(), ApiError> {
     let texts = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
     let preconditions = |value: &Value| {
@@ -201,7 +201,7 @@ fn check_types(body: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Marks an object for deletion. A mark that is there stays as it is, but a shorter grace period makes it earlier.
+/// Marks an object for deletion. An existing mark changes only if the new grace period is shorter.
 fn mark(state: &State, kind: &Kind, object: &mut Value, options: &DeleteOptions) {
     let grace = kind.grace_period(object, options.grace);
     let (marked, known) = (is_deleting(object), object["metadata"]["deletionGracePeriodSeconds"].as_i64());
@@ -218,7 +218,7 @@ fn mark(state: &State, kind: &Kind, object: &mut Value, options: &DeleteOptions)
     }
 }
 
-/// The finalizers `orphan` and `foregroundDeletion` say how dependents are treated.
+/// Sets the finalizers `orphan` or `foregroundDeletion`, according to the propagation policy.
 fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) {
     let has = |finalizer: &str| meta_list(object, "finalizers").any(|known| known == finalizer);
     let wanted = match propagation {
@@ -245,7 +245,7 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagati
     }
 }
 
-/// What a client is told: the marked object, or that it is gone.
+/// Returns the body of the answer: the object, or a `Status` that reports its removal.
 pub(crate) fn answer(kind: &Kind, deleted: Deleted) -> Value {
     if !deleted.gone || kind.returns_deleted() {
         return deleted.object;

@@ -1,11 +1,11 @@
-//! DELETE of a list.
+//! DELETE of a collection.
 
 use serde_json::{Value, json};
 
 use super::{DeleteOptions, Writer, delete, read::readable};
 use crate::{object::Stored, selector::Selector, state::State, status::ApiError};
 
-/// Deletes what a selector matches, one after the other, and hands back the list of what it found.
+/// Deletes the objects that match a selector one after another and returns a list of them.
 pub(crate) fn delete_collection(
     state: &mut State,
     writer: &Writer,
@@ -21,7 +21,7 @@ pub(crate) fn delete_collection(
     let mut items = Vec::new();
     for object in &found {
         let Stored { namespace, name, .. } = &**object;
-        // The first that is refused ends it; what went before is gone.
+        // The first error ends the request; objects deleted before it remain deleted.
         delete(state, writer, namespace, name, options)?;
         let mut item = object.value();
         item["apiVersion"] = writer.api_version().into();

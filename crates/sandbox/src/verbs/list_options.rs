@@ -1,4 +1,4 @@
-//! What lists and watches may be asked for: `ListOptions`, as `ValidateListOptions` of the API checks them.
+//! Validation of `ListOptions`, as `ValidateListOptions` of apimachinery does it.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// Checks which options go together.
+/// Rejects options that contradict each other.
 pub(super) fn check(call: &Call, watch: bool) -> Result<(), ApiError> {
     let rule = call.text("resourceVersionMatch");
     let forbidden = |detail: &str| Cause::forbidden("resourceVersionMatch", detail);
@@ -46,13 +46,13 @@ pub(super) fn check(call: &Call, watch: bool) -> Result<(), ApiError> {
     if causes.is_empty() { Ok(()) } else { Err(ApiError::options("ListOptions", causes)) }
 }
 
-/// Reads a revision.
+/// Parses a `resourceVersion`.
 pub(super) fn revision(text: &str) -> Result<u64, String> {
     let parse = || format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
     text.parse().map_err(|_| format!("resourceVersion: Invalid value: \"{text}\": {}", parse()))
 }
 
-/// A revision that is still to come is not waited for.
+/// Rejects a revision in the future, for which the API server would wait.
 pub(super) fn check_revision(state: &State, call: &Call) -> Result<(), ApiError> {
     let Some(text) = call.text("resourceVersion") else { return Ok(()) };
     if call.text("continue").is_some() && text != "0" {

@@ -1,6 +1,6 @@
-//! What requests do, each as one step on the [`State`]: nothing here waits.
+//! The verbs of the API. Each is one step on the [`State`] and never waits.
 //!
-//! Controllers act through the same functions as clients do, so that admission and finalizers hold for them, too.
+//! Controllers use the same functions as clients, so that admission and finalizers apply to them as well.
 
 mod create;
 mod decode;
@@ -37,37 +37,37 @@ pub(crate) use scale::{scale, scale_of, update_scale};
 pub(crate) use update::update;
 pub(crate) use watch::Watch;
 
-/// How unknown fields are treated: `fieldValidation`.
+/// The treatment of unknown fields: `fieldValidation`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
-    /// They are dropped.
+    /// Drop them.
     #[default]
     Ignore,
-    /// They are dropped, and the answer says so.
+    /// Drop them and return warnings.
     Warn,
-    /// They are refused.
+    /// Reject the request.
     Strict,
 }
 
-/// Who writes, and how.
+/// Who writes what kind of object, and with which options.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     pub(crate) user: User,
-    /// Whom `managedFields` name.
+    /// The field manager.
     pub(crate) manager: String,
     pub(crate) dry_run: bool,
     pub(crate) validation: FieldValidation,
     pub(crate) kind: Arc<Kind>,
-    /// The version of the kind that is spoken, an index of its versions.
+    /// The version of the request, as an index of the kind's versions.
     pub(crate) version: usize,
-    /// `status`, `scale`, `finalize`.
+    /// `status`, `scale` or `finalize`.
     pub(crate) subresource: Option<String>,
-    /// Fields that the body gives more than once.
+    /// Fields that occur more than once in the body.
     pub(crate) duplicates: Vec<String>,
 }
 
 impl Writer {
-    /// The one who sends a call.
+    /// Reads the writer from a call.
     pub(crate) fn of(
         call: &Call,
         kind: &Arc<Kind>,
@@ -93,7 +93,7 @@ impl Writer {
         Ok(Self {
             user: call.user.clone(),
             manager: call.manager(),
-            // A deletion says it in its own options.
+            // A DELETE has its own options.
             dry_run: !matches!(call.verb, Verb::Delete | Verb::DeleteCollection) && call.dry_run(options)?,
             validation,
             kind: Arc::clone(kind),
@@ -103,7 +103,7 @@ impl Writer {
         })
     }
 
-    /// A controller that writes in the version in which objects are kept.
+    /// Returns a controller that writes in the storage version.
     pub(crate) fn controller(kind: &Arc<Kind>, name: &str) -> Self {
         let user = User::new(format!("system:serviceaccount:kube-system:{name}"), ["system:masters"]);
         Self {
@@ -127,16 +127,16 @@ impl Writer {
         &self.kind.versions[self.version]
     }
 
-    /// `apps/v1`
+    /// Returns the `apiVersion` of the request: `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         self.kind.api_version(&self.version().name)
     }
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// As it is stored now, or would be, in the version that is spoken.
+    /// The object as it is stored, or would be in a dry run, in the version of the request.
     pub(crate) object: Value,
     pub(crate) created: bool,
     pub(crate) warnings: Vec<String>,

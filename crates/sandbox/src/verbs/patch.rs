@@ -1,4 +1,4 @@
-//! PATCH: what is there, changed and put back.
+//! PATCH of an object.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -21,7 +21,7 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// Patches an object; server-side apply creates it if need be.
+/// Patches an object. A server-side apply creates it if it does not exist.
 pub(crate) fn patch(
     state: &mut State,
     writer: &Writer,
@@ -67,7 +67,7 @@ pub(crate) fn patch(
     replace(state, writer, old, new, warnings, FieldOwnership::Track)
 }
 
-/// Server-side apply.
+/// Performs a server-side apply.
 fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: &Call) -> Result<Written, ApiError> {
     if call.text("fieldManager").is_none() {
         let cause = Cause::required("fieldManager", "is required for apply patch");
@@ -116,7 +116,8 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
     replace(state, writer, live, merged, Vec::new(), FieldOwnership::Applied)
 }
 
-/// The status is applied through its subresource only, and nothing else is.
+/// Drops the parts that the endpoint does not accept: the status outside its subresource, and everything else within
+/// it.
 fn keep_part(writer: &Writer, applied: &mut Value) {
     let Some(fields) = applied.as_object_mut().filter(|_| writer.version().status) else { return };
     if writer.subresource.as_deref() == Some("status") {

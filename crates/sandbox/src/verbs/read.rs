@@ -1,4 +1,4 @@
-//! GET of one object and of lists.
+//! GET of an object or a list.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     status::ApiError,
 };
 
-/// What of an object a client asks for.
+/// The representation of objects that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// All of it.
+    /// Complete objects.
     Whole,
     /// `PartialObjectMetadata`.
     Metadata,
@@ -24,7 +24,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Reads an `Accept` header: the first form that is known.
+    /// Parses an `Accept` header and returns the first supported representation.
     pub(crate) fn of(accept: &str) -> Result<Self, ApiError> {
         if accept.is_empty() {
             return Ok(Self::Whole);
@@ -53,7 +53,7 @@ impl Form {
         Err(if json { error } else { error.about_nothing() })
     }
 
-    /// Writes an object.
+    /// Writes an object in this representation.
     pub(crate) fn write(self, object: &Stored, api_version: &str, out: &mut String) {
         match self {
             Self::Whole | Self::Table => object.write(api_version, out),
@@ -62,7 +62,7 @@ impl Form {
     }
 }
 
-/// Reads one object.
+/// Returns an object as JSON.
 pub(crate) fn get(
     state: &State,
     kind: &Kind,
@@ -85,7 +85,7 @@ pub(crate) fn get(
     Ok(out)
 }
 
-/// A version that only a webhook could make can be neither read nor written: none ever answers here.
+/// Rejects requests in a version that needs a conversion webhook, because none ever answers here.
 pub(super) fn readable(kind: &Kind, version: usize) -> Result<(), ApiError> {
     let converts = kind.crd.as_ref().is_some_and(|crd| crd.webhook) && version != kind.storage;
     if !converts {
@@ -97,15 +97,15 @@ pub(super) fn readable(kind: &Kind, version: usize) -> Result<(), ApiError> {
     Err(error)
 }
 
-/// A page of a list, and what it goes on with.
+/// One page of a list.
 struct Page {
     objects: Vec<Arc<Stored>>,
     revision: u64,
-    /// The token for the next page, and how many objects are left, where that is known.
+    /// The token for the next page, and the number of remaining objects if it is known.
     rest: Option<(String, Option<usize>)>,
 }
 
-/// Reads a list.
+/// Returns a list as JSON.
 pub(crate) fn list(
     state: &State,
     kind: &Kind,
@@ -127,7 +127,7 @@ pub(crate) fn list(
             metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
         }
     } else if kind.crd.is_some() && form == Form::Whole {
-        // Lists of custom resources always say that they end.
+        // A list of custom resources always has the field.
         metadata.push_str(r#","continue":"""#);
     }
     metadata.push('}');
@@ -142,7 +142,7 @@ pub(crate) fn list(
             out.push(',');
         }
         match form {
-            // Items of the server's own types do not repeat what the list says.
+            // In lists of Kubernetes' own kinds, items have no `apiVersion` and `kind`.
             Form::Whole if kind.crd.is_none() => object.write_item(&mut out),
             form => form.write(object, &api_version, &mut out),
         }
@@ -162,7 +162,7 @@ fn page(
     let limit: usize = call.text("limit").map(call::number).transpose()?.unwrap_or(0);
     let token = call.text("continue").map(Token::read).transpose()?;
     list_options::check_revision(state, call)?;
-    // At revision 0 the API server answers from its cache, which knows no pages.
+    // For revision 0 the API server answers from its cache and ignores limits.
     let cached = call.text("resourceVersion") == Some("0");
     let limit = if limit == 0 || cached { usize::MAX } else { limit };
     let exact = call.param("resourceVersionMatch") == Some("Exact");
@@ -189,7 +189,7 @@ fn page(
             namespace: object.namespace.to_string(),
             name: object.name.to_string(),
         });
-        // With a selector the server does not know how many are left.
+        // With a selector, the API server does not count the remaining objects.
         rest = last.map(|token| (token.write(), selector.is_everything().then_some(left)));
     }
     Ok(Page { objects: found, revision: at, rest })
@@ -203,7 +203,7 @@ fn too_old(continues: bool) -> ApiError {
     })
 }
 
-/// Where a list goes on: behind this key, as it was at this revision.
+/// A position in a list at a revision: after the object with this key.
 struct Token {
     revision: u64,
     namespace: String,
@@ -211,7 +211,7 @@ struct Token {
 }
 
 impl Token {
-    /// Neither of the parts can hold a slash.
+    /// Encodes the token. Neither namespaces nor names contain a slash.
     fn write(&self) -> String {
         let text = format!("{}/{}/{}", self.revision, self.namespace, self.name);
         text.bytes().map(|byte| format!("{byte:02x}")).collect()

@@ -12,12 +12,12 @@ use crate::{
     status::{ApiError, Cause, Qualified},
 };
 
-/// Reads an object's Scale.
+/// Returns the Scale of a stored object.
 pub(crate) fn scale(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
     scale_of(writer, &current(state, writer, namespace, name)?)
 }
 
-/// An object's `autoscaling/v1` Scale.
+/// Returns the `autoscaling/v1` Scale of an object.
 pub(crate) fn scale_of(writer: &Writer, object: &Value) -> Result<Value, ApiError> {
     let scale = fields(writer)?;
     let mut metadata = Map::new();
@@ -43,7 +43,7 @@ pub(crate) fn scale_of(writer: &Writer, object: &Value) -> Result<Value, ApiErro
     }))
 }
 
-/// Sets the number of replicas.
+/// Writes the number of replicas of a Scale to the object.
 pub(crate) fn update_scale(
     state: &mut State,
     writer: &Writer,
@@ -73,12 +73,12 @@ fn fields(writer: &Writer) -> Result<&Scale, ApiError> {
     writer.version().scale.as_ref().ok_or_else(ApiError::no_such_path)
 }
 
-/// The value at a dotted path.
+/// Returns the value at a dotted path.
 fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(object, |value, part| &value[part])
 }
 
-/// A label selector as text: `app=web,tier in (a,b)`.
+/// Returns a label selector as text: `app=web,tier=db`.
 fn selector_text(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().or_else(|| selector.as_object());
     let equal = |(key, value): (&String, &Value)| value.as_str().map(|value| format!("{key}={value}"));

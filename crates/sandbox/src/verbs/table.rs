@@ -1,4 +1,4 @@
-//! Tables: objects as `kubectl get` shows them, in the columns of the API server.
+//! Objects as tables, with the columns of the API server.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// The first value that a JSONPath finds: `.spec.size`, `.status.conditions[?(@.type=="Ready")].status`, `.items[0]`.
+/// Returns the first value that a JSONPath matches: `.spec.size`, `.status.conditions[?(@.type=="Ready")].status`,
+/// `.items[0]`.
 fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     let mut found = object;
     let mut rest = path;
@@ -103,7 +104,7 @@ fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     Some(found)
 }
 
-/// How long ago, as `duration.HumanDuration` of apimachinery says it.
+/// Returns an age in the format of apimachinery's `duration.HumanDuration`.
 fn age(then: &str, now: Timestamp) -> String {
     let Ok(then) = then.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     let seconds = now.duration_since(then).as_secs().max(0);
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_said_as_kubectl_says_them() {
+    fn ages_are_formatted_like_in_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (119, "119s"),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_columns_are_followed() {
+    fn json_paths_of_columns_are_evaluated() {
         let object = json!({
             "spec": {"size": "small", "a.b": 1},
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "items": [1, 2]},

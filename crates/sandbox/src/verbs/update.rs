@@ -1,4 +1,4 @@
-//! PUT, and the second half of PATCH.
+//! PUT, and the common part of PUT and PATCH.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// Replaces an object. A `resourceVersion` or `uid` in it must be the stored one.
+/// Replaces an object. If the new one has a `resourceVersion` or `uid`, the stored one must have the same.
 pub(crate) fn update(
     state: &mut State,
     writer: &Writer,
@@ -45,7 +45,7 @@ pub(crate) fn update(
     replace(state, writer, old, object, warnings, FieldOwnership::Track)
 }
 
-/// The object as it is stored, in the version that is spoken.
+/// Returns the stored object in the version of the request.
 pub(super) fn current(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
     let kind = &writer.kind;
     let stored = state.store.get(&kind.id, namespace, name);
@@ -56,7 +56,7 @@ pub(super) fn current(state: &State, writer: &Writer, namespace: &str, name: &st
     Ok(old)
 }
 
-/// A PUT that names a UID replaces only the object of this UID.
+/// Rejects a PUT with another UID than that of the stored object.
 fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     let (name, uid, known) = (meta(old, "name"), meta(new, "uid"), meta(old, "uid"));
     if uid.is_empty() || uid == known {
@@ -72,7 +72,7 @@ fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     Err(ApiError::conflict(&kind.resource(), name, &why))
 }
 
-/// What an object says of the one that it replaces must be so.
+/// Rejects a write that is based on another `resourceVersion` than the stored one.
 pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     let (name, revision) = (meta(old, "name"), meta(new, "resourceVersion"));
     if !revision.is_empty() && revision.parse::<u64>().is_err() {
@@ -84,16 +84,16 @@ pub(super) fn check_preconditions(kind: &Kind, old: &Value, new: &Value) -> Resu
     Ok(())
 }
 
-/// Who says who owns which field.
+/// How the owners of fields are determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldOwnership {
-    /// What was changed is the writer's.
+    /// The writer owns what it changed.
     Track,
-    /// Server-side apply has said it.
+    /// Server-side apply has determined the owners.
     Applied,
 }
 
-/// Puts an object in the place of another one.
+/// Replaces a stored object.
 pub(super) fn replace(
     state: &mut State,
     writer: &Writer,
@@ -148,7 +148,7 @@ pub(super) fn replace(
     Ok(Written { object, created: false, warnings })
 }
 
-/// Takes from the new object what the request may change, and the rest from the old one.
+/// Combines the fields that the request may change with the stored values of all others.
 fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
     let kind = &writer.kind;
     let set = |object: &mut Value, field: &str, value: &Value| match object.as_object_mut() {
@@ -181,7 +181,7 @@ fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
         _ => {}
     }
     for field in ["uid", "name", "namespace"] {
-        // What the client says of these is checked, where it says anything.
+        // If the client sends these fields, they are validated.
         if meta(&new, field).is_empty() {
             set(&mut new["metadata"], field, &old["metadata"][field]);
         }
@@ -190,14 +190,14 @@ fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
         set(&mut new["metadata"], field, &old["metadata"][field]);
     }
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        // A deletion cannot be undone, whatever the client says.
+        // A deletion cannot be undone.
         set(&mut new["metadata"], field, &old["metadata"][field]);
     }
     create::drop_empty(metadata_mut(&mut new));
     new
 }
 
-/// The generation rises with every change of what is wanted: of everything but metadata and status.
+/// Increments the generation if anything but metadata and status has changed.
 fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
     if !kind.has_generation() {
         return;
@@ -219,7 +219,7 @@ fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
     }
 }
 
-/// Whether nothing holds an object any more that is marked for deletion.
+/// Returns whether an object that is being deleted can be removed, because nothing holds it.
 pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
     let graceful = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     let held = meta_list(object, "finalizers").next().is_some() || kind.has_spec_finalizers(object);

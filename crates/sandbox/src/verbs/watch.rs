@@ -1,4 +1,4 @@
-//! Watches: what was there, what changes, and bookmarks between.
+//! Watches: initial events, changes and bookmarks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     status::ApiError,
 };
 
-/// The longest that a watch may ask for: tokio's clock does not reach all that an `i64` can say.
-const MOST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The maximum timeout. tokio's clock cannot represent every `i64` of seconds.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a watch lasts that does not say it: as with the API server's `--min-request-timeout`, half an hour.
-const LASTS: Duration = Duration::from_secs(1800);
+/// The timeout of a watch that requests none: half an hour, the default of the API server's `--min-request-timeout`.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Where a watch stands.
+/// A watch and its progress.
 #[derive(Debug)]
 pub(crate) struct Watch {
     kind: Arc<Kind>,
@@ -32,21 +32,21 @@ pub(crate) struct Watch {
     namespace: Option<String>,
     selector: Selector,
     form: Form,
-    /// All changes up to this revision were sent.
+    /// The revision up to which all changes have been sent.
     revision: u64,
     epoch: u64,
-    /// What is there is sent first; the bookmark that ends it, too, if asked for.
+    /// Whether the initial events are still to be sent, and whether a bookmark has to follow them.
     initial: Option<bool>,
     bookmarks: Option<Duration>,
     next_bookmark: Instant,
     ends: Instant,
     ended: bool,
-    /// It has said something before: what it missed since is all that can be forgotten for it.
+    /// Whether the watch has sent something. From then on, only history that it has not seen yet can expire for it.
     running: bool,
 }
 
 impl Watch {
-    /// Begins a watch.
+    /// Starts a watch.
     pub(crate) fn new(
         state: &mut State,
         kind: &Arc<Kind>,
@@ -81,29 +81,29 @@ impl Watch {
             initial,
             bookmarks: bookmarks.then_some(every),
             next_bookmark: now + every,
-            ends: now + timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(LASTS).min(MOST),
+            ends: now + timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(DEFAULT_TIMEOUT).min(MAX_TIMEOUT),
             ended: false,
             running: false,
         })
     }
 
-    /// When there is something to say even if nothing changes.
+    /// Returns when the watch has something to send even if nothing changes.
     pub(crate) fn due(&self) -> Instant {
         if self.bookmarks.is_some() { self.next_bookmark.min(self.ends) } else { self.ends }
     }
 
-    /// Whether all was said.
+    /// Returns whether the watch has sent everything.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Tells of each change to come.
+    /// Returns a channel that announces changes.
     pub(crate) fn subscribe(&self, state: &mut State) -> tokio::sync::watch::Receiver<u64> {
         state.store.table(&self.kind.id).subscribe()
     }
 
-    /// What is to be said now, one event a line.
-    pub(crate) fn say(&mut self, state: &mut State) -> String {
+    /// Returns the events that are to be sent now, one per line.
+    pub(crate) fn take_events(&mut self, state: &mut State) -> String {
         let mut out = String::new();
         let now_at = state.store.revision();
         let table = state.store.table(&self.kind.id);
@@ -139,7 +139,8 @@ impl Watch {
                     match (before, after) {
                         (None, Some(after)) => self.event("ADDED", after, &mut out),
                         (Some(_), Some(after)) => self.event("MODIFIED", after, &mut out),
-                        // What no longer matches is gone for this watch, with the revision at which that came about.
+                        // An object that no longer matches is deleted for this watch, at the revision at which it
+                        // stopped matching.
                         (Some(_), None) if change.after.is_none() => self.event("DELETED", &change.last, &mut out),
                         (Some(before), None) => {
                             let last = Stored::new(before.value(), change.revision);
