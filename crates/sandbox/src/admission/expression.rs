@@ -1,4 +1,4 @@
-//! CEL: what conditions and policies say of a request.
+//! Evaluation of CEL expressions in match conditions and policies.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use super::{AdmissionRequest, language};
 use crate::status::ApiError;
 
-/// How many expressions are kept parsed.
+/// How many parsed expressions are cached.
 const KEPT: usize = 1024;
 
-/// The functions that expressions call.
+/// The functions that expressions can call.
 static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(language::functions);
 
-/// Expressions by their text: they are parsed once.
+/// The cache of parsed expressions.
 static PARSED: LazyLock<Mutex<HashMap<String, Parsed>>> = LazyLock::new(Mutex::default);
 
 type Parsed = Arc<Result<Expression, String>>;
@@ -30,7 +30,7 @@ type Parsed = Arc<Result<Expression, String>>;
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
-    /// The expression may well have a value in Kubernetes.
+    /// Whether the expression may have a value in Kubernetes.
     pub(super) not_modelled: bool,
 }
 
@@ -44,15 +44,15 @@ impl Failure {
     }
 }
 
-/// The variables that an expression may name.
+/// The variables that an expression can use.
 pub(super) struct Scope {
     context: Context<'static>,
-    /// Variables of the policy that have no value, and why.
+    /// The variables of the policy that could not be evaluated.
     failed: BTreeMap<String, Failure>,
 }
 
 impl Scope {
-    /// `object`, `oldObject` and `request`; everything else is null.
+    /// Creates a scope with `object`, `oldObject` and `request`. All other variables are null.
     pub(super) fn new(request: &AdmissionRequest<'_>, version: &str) -> Self {
         let mut context = FUNCTIONS.new_inner_scope();
         context.add_variable_from_value("object", cel(request.object.unwrap_or(&Value::Null)));
@@ -68,7 +68,7 @@ impl Scope {
         self
     }
 
-    /// The Namespace, without what policies do not see of it.
+    /// Sets `namespaceObject`, without the fields that policies cannot read.
     pub(super) fn namespace(mut self, mut namespace: Value) -> Self {
         if let Some(fields) = namespace.as_object_mut() {
             fields.retain(|field, _| matches!(field.as_str(), "metadata" | "spec" | "status"));
@@ -80,8 +80,8 @@ impl Scope {
         self
     }
 
-    /// The `variables` of a policy, each of which may use those before it. One without a value matters only to who
-    /// uses it.
+    /// Evaluates the `variables` of a policy, each of which may use earlier ones. An error only affects expressions
+    /// that use the variable.
     pub(super) fn variables(mut self, variables: &Value) -> Self {
         let mut values = HashMap::new();
         for variable in variables.as_array().into_iter().flatten() {
@@ -102,7 +102,7 @@ impl Scope {
         self
     }
 
-    /// The value of an expression.
+    /// Evaluates an expression.
     pub(super) fn evaluate(&self, expression: &str) -> Result<Cel, Failure> {
         self.value(expression).map_err(|failure| match failure.not_modelled {
             true => failure,
@@ -122,7 +122,7 @@ impl Scope {
             return Err(unknown("it uses the variable authorizer"));
         }
         self.context.resolve(tree).map_err(|error| match error {
-            ExecutionError::UndeclaredReference(name) => unknown(&format!("{name} is not known")),
+            ExecutionError::UndeclaredReference(name) => unknown(&format!("{name} is unknown")),
             ExecutionError::NoSuchKey(name) if references.has_variable("variables") => {
                 let failed = self.failed.get(name.as_str()).cloned();
                 failed.unwrap_or_else(|| Failure { message: format!("no such key: {name}"), not_modelled: false })
@@ -132,7 +132,7 @@ impl Scope {
     }
 }
 
-/// Whether all conditions hold. One that does not hold decides, whatever is wrong with the others.
+/// Returns whether all conditions are true. A false condition takes precedence over errors in others.
 pub(super) fn conditions(scope: &Scope, conditions: &Value) -> Result<bool, Failure> {
     let mut failures: Vec<Failure> = Vec::new();
     for condition in conditions.as_array().into_iter().flatten() {
@@ -166,7 +166,7 @@ fn parse(expression: &str) -> Parsed {
     parsed
 }
 
-/// An error, as Kubernetes' own evaluation tells it.
+/// Returns the text of an error as Kubernetes' evaluator writes it.
 fn text(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(name) => format!("no such key: {name}"),
@@ -185,7 +185,7 @@ fn text(error: &ExecutionError) -> String {
     }
 }
 
-/// The variable `request`; what is empty is not there.
+/// Returns the variable `request`, without empty fields.
 fn request_variable(request: &AdmissionRequest<'_>, version: &str) -> Value {
     let group = request.kind.group();
     let kind = |version: &str| match request.subresource {
@@ -215,7 +215,7 @@ fn request_variable(request: &AdmissionRequest<'_>, version: &str) -> Value {
     variable
 }
 
-/// JSON as CEL sees it; names of fields are as they are written.
+/// Converts JSON to CEL.
 fn cel(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_as_kubernetes_does() {
+    fn errors_have_the_texts_of_kubernetes() {
         fails("object.spec.x == 1", "no such key: spec");
         fails("object.metadata.__namespace__ == 'x'", "no such key: __namespace__");
         fails("object.data.k > 1", "no such overload");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_modelled_is_said() {
+    fn unknown_expressions_are_not_modelled() {
         not_modelled("authorizer.path('/x').check('get').allowed()");
         not_modelled("object.metadata.name ==");
         not_modelled("nobody('x')");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_see_part_of_the_namespace() {
+    fn policies_can_read_part_of_the_namespace() {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "shop", "labels": {"team": "a"}, "managedFields": []},

@@ -1,4 +1,4 @@
-//! CEL as Kubernetes speaks it: what the evaluator lacks or does otherwise.
+//! Kubernetes' dialect of CEL, where the evaluator lacks something or behaves differently.
 
 use kube_cel::{
     KubeCelExt,
@@ -13,11 +13,11 @@ use kube_cel::{
     },
 };
 
-/// Numbers of different types are equal if they are the same number.
+/// Equality that compares numbers of different types by value.
 const EQUAL: &str = "@equal";
 const NOT_EQUAL: &str = "@not_equal";
 
-/// The functions of Kubernetes.
+/// Returns a context with the functions of Kubernetes.
 pub(super) fn functions() -> Context<'static> {
     let mut context = Context::default().with_all();
     context.add_function("dyn", |value: Value| -> ResolveResult { Ok(value) });
@@ -26,20 +26,20 @@ pub(super) fn functions() -> Context<'static> {
     context
 }
 
-/// Reads an expression.
+/// Parses an expression.
 pub(super) fn parse(expression: &str) -> Result<Expression, String> {
     let mut tree =
         Parser::default().enable_optional_syntax(true).parse(expression).map_err(|error| error.to_string())?;
-    mend(&mut tree);
+    rewrite(&mut tree);
     Ok(tree)
 }
 
-/// Puts in what the evaluator can do for what it does wrongly: `a[?'b']` for `a.?b`, which fails where `b` is missing,
-/// and for `.b` of what is optional; and our own equality.
-fn mend(tree: &mut Expression) {
+/// Rewrites what the evaluator does wrong: `a.?b`, which fails if `b` is missing, and `.b` of an optional value become
+/// `a[?'b']`, and equality becomes our own.
+fn rewrite(tree: &mut Expression) {
     match &mut tree.expr {
         Expr::Call(call) => {
-            call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(mend);
+            call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(rewrite);
             let name = match call.func_name.as_str() {
                 operators::OPT_SELECT => operators::OPT_INDEX,
                 operators::EQUALS => EQUAL,
@@ -49,33 +49,33 @@ fn mend(tree: &mut Expression) {
             name.clone_into(&mut call.func_name);
         }
         Expr::Select(select) => {
-            mend(&mut select.operand);
+            rewrite(&mut select.operand);
             if is_optional(&select.operand) {
                 tree.expr = optional_select(std::mem::take(select));
             }
         }
         Expr::Comprehension(parts) => {
             let before = [&mut parts.iter_range, &mut parts.accu_init, &mut parts.loop_cond];
-            before.into_iter().chain([&mut parts.loop_step, &mut parts.result]).for_each(mend);
+            before.into_iter().chain([&mut parts.loop_step, &mut parts.result]).for_each(rewrite);
         }
-        Expr::List(list) => list.elements.iter_mut().for_each(mend),
-        Expr::Map(map) => map.entries.iter_mut().for_each(mend_entry),
-        Expr::Struct(fields) => fields.entries.iter_mut().for_each(mend_entry),
+        Expr::List(list) => list.elements.iter_mut().for_each(rewrite),
+        Expr::Map(map) => map.entries.iter_mut().for_each(rewrite_entry),
+        Expr::Struct(fields) => fields.entries.iter_mut().for_each(rewrite_entry),
         Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
     }
 }
 
-fn mend_entry(entry: &mut IdedEntryExpr) {
+fn rewrite_entry(entry: &mut IdedEntryExpr) {
     match &mut entry.expr {
-        EntryExpr::StructField(field) => mend(&mut field.value),
+        EntryExpr::StructField(field) => rewrite(&mut field.value),
         EntryExpr::MapEntry(entry) => {
-            mend(&mut entry.key);
-            mend(&mut entry.value);
+            rewrite(&mut entry.key);
+            rewrite(&mut entry.value);
         }
     }
 }
 
-/// Whether a mended expression selects something optionally, or something of that.
+/// Returns whether a rewritten expression is an optional selection, or a selection from one.
 fn is_optional(tree: &Expression) -> bool {
     let Expr::Call(call) = &tree.expr else { return false };
     match call.func_name.as_str() {
@@ -85,7 +85,7 @@ fn is_optional(tree: &Expression) -> bool {
     }
 }
 
-/// `.b` of what is optional, or `has()` of it.
+/// Rewrites `.b` of an optional value, or `has()` of it.
 fn optional_select(select: SelectExpr) -> Expr {
     let field = Expr::Literal(LiteralValue::String(CelString::from(select.field)));
     let args = vec![*select.operand, Expression { id: 0, expr: field }];
@@ -115,7 +115,7 @@ fn equal(one: &Value, other: &Value) -> bool {
                 _ => one == other,
             }
         }
-        // Only numbers of different types are ordered without being equal.
+        // Numbers of different types can be equal, although they are not the same value.
         (Value::Int(_) | Value::UInt(_) | Value::Float(_), Value::Int(_) | Value::UInt(_) | Value::Float(_)) => {
             one.partial_cmp(other) == Some(std::cmp::Ordering::Equal)
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_equal_whatever_their_type() {
+    fn numbers_of_different_types_are_equal() {
         check("a.b == 3 && a.b == 3.0 && a.b == 3u && 3.0 == a.b && a.b != 3.5 && a.b != '3' && dyn(1) == 1.0");
         check("[1, 2.0] == [1.0, 2] && {'x': 1} == {'x': 1.0} && [1] != [1, 1] && {'x': 1} != {'y': 1}");
         check("[1, 2].all(x, x == 1.0 || x == 2u) && null == null && 'x' != null && true == true");

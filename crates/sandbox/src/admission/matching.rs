@@ -1,11 +1,11 @@
-//! Which requests a webhook or a policy is about: rules and selectors.
+//! Matching of requests by the rules and selectors of webhooks and policies.
 
 use serde_json::Value;
 
 use super::{AdmissionRequest, Operation};
 use crate::{kinds::ResourceId, selector::label_selector_matches, state::State};
 
-/// Whether the namespace and the object are selected.
+/// Returns whether the selectors match the namespace and the object.
 pub(super) fn selected(state: &State, request: &AdmissionRequest<'_>, by: &Value) -> bool {
     namespace_selected(state, request, &by["namespaceSelector"]) && object_selected(request, &by["objectSelector"])
 }
@@ -14,7 +14,7 @@ fn namespace_selected(state: &State, request: &AdmissionRequest<'_>, selector: &
     if request.scope().is_empty() && !request.is_namespace() {
         return true;
     }
-    // A Namespace that is written is judged by the labels it will have.
+    // A write to a Namespace is matched by the labels that it will have.
     let written = request.is_namespace() && request.subresource.is_none() && request.operation != Operation::Delete;
     if written && let Some(object) = request.object {
         return labels_selected(object, selector);
@@ -24,7 +24,7 @@ fn namespace_selected(state: &State, request: &AdmissionRequest<'_>, selector: &
 }
 
 fn object_selected(request: &AdmissionRequest<'_>, selector: &Value) -> bool {
-    // To select everything is to need no object.
+    // A selector that matches everything needs no object.
     if is_empty(selector) || selector.as_object().is_some_and(|fields| fields.values().all(is_empty)) {
         return true;
     }
@@ -40,8 +40,8 @@ fn labels_selected(object: &Value, selector: &Value) -> bool {
     label_selector_matches(selector, &|key| labels.get(key).and_then(Value::as_str))
 }
 
-/// The version by which one of the rules is about a request: the client's, or else, for `matchPolicy: Equivalent`,
-/// another one of the same kind. Without rules there is none.
+/// Returns the version in which a rule matches a request: the one of the request, or else, with `matchPolicy:
+/// Equivalent`, another version of the kind. Without rules, nothing matches.
 pub(super) fn matched_version<'a>(
     request: &AdmissionRequest<'a>,
     rules: &Value,
@@ -58,7 +58,8 @@ pub(super) fn matched_version<'a>(
     rules().find_map(|rule| others().find(|other| rule_matches(request, &other.name, rule))).map(|other| &*other.name)
 }
 
-/// The same for `matchConstraints` and `matchResources` of policies, which exclude, too, and match all without rules.
+/// Returns the version in which the `matchConstraints` or `matchResources` of a policy match. These can also exclude
+/// resources, and match everything without rules.
 pub(super) fn matched_resources<'a>(state: &State, request: &AdmissionRequest<'a>, by: &Value) -> Option<&'a str> {
     let policy = &by["matchPolicy"];
     if !selected(state, request, by) || matched_version(request, &by["excludeResourceRules"], policy).is_some() {
@@ -102,7 +103,7 @@ mod tests {
     };
     use crate::{call::User, kinds::Kind};
 
-    /// What is test about: a kind, its subresource, the version spoken, and what is done with it.
+    /// A kind, a subresource, a version and an operation.
     struct TestRequest<'a>(&'a Kind, &'a str, &'a str, Operation);
 
     impl TestRequest<'_> {

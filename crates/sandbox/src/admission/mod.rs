@@ -1,7 +1,7 @@
-//! Whether a request may change what it wants to change: namespaces, webhooks, escalation of rights and policies.
+//! Admission: namespace lifecycle, webhooks, policies, and escalation of rights.
 //!
-//! Other built-in plugins (LimitRanger, ServiceAccount, PodSecurity, ResourceQuota, …) are not modelled: nothing here
-//! changes an object.
+//! Other built-in plugins (LimitRanger, ServiceAccount, PodSecurity, ResourceQuota, …) are not modelled, so admission
+//! never changes an object.
 
 mod expression;
 mod language;
@@ -15,7 +15,7 @@ use crate::{authorization, state::State, status::ApiError};
 
 pub(crate) use request::{AdmissionRequest, Operation};
 
-/// Asks, in the API server's order: what changes objects there comes first, then what only looks at them.
+/// Runs admission in the API server's order: mutating plugins first, then validating ones.
 pub(crate) fn admit(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     namespace::admit(state, request)?;
     policy::mutate(state, request)?;
@@ -38,7 +38,7 @@ mod tests {
         schema::Schema,
     };
 
-    /// A kind as tests need it, with these versions.
+    /// Returns a kind with these versions.
     pub(super) fn kind(group: &str, plural: &str, kind: &str, namespaced: bool, versions: &[&str]) -> Kind {
         let version = |name: &&str| Version {
             name: (*name).to_owned(),
@@ -68,7 +68,7 @@ mod tests {
         kind("", "configmaps", "ConfigMap", true, &["v1"])
     }
 
-    /// A state with the namespace `shop`.
+    /// Returns a state with the namespace `shop`.
     pub(super) fn state() -> State {
         let mut state = State::new(Options::default());
         put(&mut state, "", "namespaces", json!({"metadata": {"name": "shop", "labels": {"team": "a"}}}));
@@ -80,7 +80,7 @@ mod tests {
         state.store.put(&ResourceId::new(group, plural), object);
     }
 
-    /// What becomes of creating, or deleting, a ConfigMap in `shop`.
+    /// Creates or deletes a ConfigMap in `shop`.
     pub(super) fn ask(state: &State, operation: Operation, object: &Value, dry_run: bool) -> Result<(), ApiError> {
         let (user, kind) = (User::new("jane", ["system:masters"]), configmaps());
         let deletion = operation == Operation::Delete;
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_in_the_way() {
+    fn requests_are_admitted() {
         assert_eq!(ask(&state(), Operation::Create, &json!({"metadata": {"name": "a"}}), false), Ok(()));
     }
 
     #[test]
-    fn refusals_name_what_is_to_be_generated() {
+    fn errors_contain_the_base_of_a_generated_name() {
         let mut state = state();
         let deleting = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         put(&mut state, "", "namespaces", deleting);

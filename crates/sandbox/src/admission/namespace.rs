@@ -1,4 +1,4 @@
-//! NamespaceLifecycle: what lies in a namespace needs it, and nothing new comes into one that goes.
+//! NamespaceLifecycle: an object needs its namespace, and a terminating namespace accepts no new objects.
 
 use super::{AdmissionRequest, Operation};
 use crate::{
@@ -7,17 +7,17 @@ use crate::{
     status::{ApiError, Cause, Qualified},
 };
 
-/// Namespaces that cannot be deleted.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// The namespaces that cannot be deleted.
+const UNDELETABLE: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 pub(super) fn admit(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if request.is_namespace() {
-        let refused = request.operation == Operation::Delete && IMMORTAL.contains(&request.name);
+        let refused = request.operation == Operation::Delete && UNDELETABLE.contains(&request.name);
         let forbidden =
             || ApiError::forbidden(&request.kind.resource(), request.name, "this namespace may not be deleted");
         return if refused { Err(forbidden()) } else { Ok(()) };
     }
-    // Reviews of rights would tell who may not know it which namespaces there are.
+    // The answer would reveal whether the namespace exists.
     let review_of_rights = request.kind.is("authorization.k8s.io", "localsubjectaccessreviews");
     if request.namespace.is_empty() || request.operation == Operation::Delete || review_of_rights {
         return Ok(());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_rule_their_content() {
+    fn namespaces_are_checked() {
         use Operation::{Create, Delete, Update};
         let (configmaps, namespaces) = (configmaps(), kind("", "namespaces", "Namespace", false, &["v1"]));
         check(&configmaps, Create, "shop", "a", Ok(()));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_told() {
+    fn terminating_namespaces_are_a_cause() {
         let mut state = state();
         let going = json!({"metadata": {"name": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         put(&mut state, "", "namespaces", going);

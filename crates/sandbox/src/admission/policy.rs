@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies; of MutatingAdmissionPolicies only that they are not modelled.
+//! ValidatingAdmissionPolicies. Requests that a MutatingAdmissionPolicy matches are answered with 501.
 
 use http::StatusCode;
 use kube_cel::cel::Value as Cel;
@@ -16,7 +16,7 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// A policy with its bindings.
+/// A policy and its bindings.
 struct Bound {
     policy: Value,
     bindings: Vec<Value>,
@@ -31,7 +31,7 @@ impl Bound {
         self.policy["spec"]["failurePolicy"] == "Ignore"
     }
 
-    /// The version by which the policy is about a request.
+    /// Returns the version in which the policy matches a request.
     fn matches<'a>(&self, state: &State, request: &AdmissionRequest<'a>) -> Option<&'a str> {
         matching::matched_resources(state, request, &self.policy["spec"]["matchConstraints"])
     }
@@ -44,7 +44,7 @@ impl Bound {
     }
 }
 
-/// A policy's objection to a request.
+/// The rejection of a request by a policy.
 struct Denial {
     message: String,
     reason: String,
@@ -56,7 +56,8 @@ impl Denial {
     }
 }
 
-/// The policies that are bound. Those are not asked about policies, nor about what is never kept.
+/// Returns the policies that have bindings; none for requests that concern policies or are never stored, to which
+/// policies do not apply.
 fn bound(state: &State, request: &AdmissionRequest<'_>, policies: &str, bindings: &str) -> Vec<Bound> {
     let group = "admissionregistration.k8s.io";
     let plural = &request.kind.id.plural;
@@ -74,7 +75,7 @@ fn bound(state: &State, request: &AdmissionRequest<'_>, policies: &str, bindings
     bound.filter(|bound| !bound.bindings.is_empty()).collect()
 }
 
-/// Refuses what a MutatingAdmissionPolicy might change.
+/// Rejects requests that a MutatingAdmissionPolicy might change.
 pub(super) fn mutate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     if request.operation == Operation::Delete {
         return Ok(());
@@ -85,14 +86,14 @@ pub(super) fn mutate(state: &State, request: &AdmissionRequest<'_>) -> Result<()
         let scope = Scope::new(request, version).variables(&spec["variables"]);
         let applies = !matches!(conditions(&scope, &spec["matchConditions"]), Ok(false));
         if applies && bound.bindings(state, request).next().is_some() {
-            let what = format!("MutatingAdmissionPolicies, and {:?} is about this request", bound.name());
+            let what = format!("MutatingAdmissionPolicies, and {:?} matches this request", bound.name());
             return Err(ApiError::not_modelled(what));
         }
     }
     Ok(())
 }
 
-/// Asks the ValidatingAdmissionPolicies; the first objection is told.
+/// Evaluates the ValidatingAdmissionPolicies until one denies the request.
 pub(super) fn validate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     for bound in bound(state, request, "validatingadmissionpolicies", "validatingadmissionpolicybindings") {
         let Some(version) = bound.matches(state, request) else { continue };
@@ -134,8 +135,8 @@ fn denied(request: &AdmissionRequest<'_>, bound: &Bound, binding: Option<&Value>
     error
 }
 
-/// What a policy says of a request, with one of its parameters. What cannot be evaluated here, but could be in
-/// Kubernetes, is an error whatever the failure policy.
+/// Evaluates a policy with one of its parameters. An expression that only Kubernetes could evaluate is an error
+/// regardless of the failure policy.
 fn decide(
     state: &State,
     request: &AdmissionRequest<'_>,
@@ -151,7 +152,7 @@ fn decide(
     };
     let scope = || Scope::new(request, version).params(params);
     if spec["matchConditions"].as_array().is_some_and(|conditions| !conditions.is_empty()) {
-        // Conditions do not see the namespace.
+        // Match conditions cannot use `namespaceObject`.
         match conditions(&scope().variables(&spec["variables"]), &spec["matchConditions"]) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
@@ -183,7 +184,8 @@ fn decide(
     Ok(None)
 }
 
-/// The message of a validation that does not hold: what its expression gives, its text, or the expression itself.
+/// Returns the denial of a failed validation, with the result of its message expression, its message, or the expression
+/// itself.
 fn objection(scope: &Scope, validation: &Value) -> Denial {
     let text = |field: &str| validation[field].as_str().unwrap_or_default().trim();
     let given = match validation["messageExpression"].as_str().filter(|text| !text.is_empty()) {
@@ -203,7 +205,7 @@ fn objection(scope: &Scope, validation: &Value) -> Denial {
     Denial { message, reason: text("reason").to_owned() }
 }
 
-/// The kind of a policy's parameters, if it has any.
+/// Returns the kind of a policy's parameters, if it has any.
 fn param_kind<'s>(state: &'s State, policy: &Value) -> Result<Option<&'s Kind>, String> {
     let kind = &policy["spec"]["paramKind"];
     let [api_version, kind] = ["apiVersion", "kind"].map(|field| kind[field].as_str().unwrap_or_default());
@@ -216,7 +218,7 @@ fn param_kind<'s>(state: &'s State, policy: &Value) -> Result<Option<&'s Kind>, 
     found.map(|found| Some(&**found)).ok_or_else(missing)
 }
 
-/// The parameters that a binding names; one that is none where the policy takes none.
+/// Returns the parameters that a binding refers to, or a single `None` for a policy without parameters.
 fn params(
     state: &State,
     request: &AdmissionRequest<'_>,
@@ -252,7 +254,7 @@ fn params(
     Ok(found.into_iter().map(|object| Some(object.value())).collect())
 }
 
-/// The code of a reason that a policy may give.
+/// Returns the status code and reason for the reason of a validation.
 fn refusal(reason: &str) -> (StatusCode, &'static str) {
     match reason {
         "Forbidden" => (StatusCode::FORBIDDEN, "Forbidden"),
@@ -275,7 +277,7 @@ mod tests {
 
     const GROUP: &str = "admissionregistration.k8s.io";
 
-    /// A state with a policy on ConfigMaps and its binding.
+    /// Returns a state with a policy for ConfigMaps and its binding.
     fn with_policy(spec: &Value, binding: &Value) -> State {
         let mut state = state();
         state.kinds.insert(Arc::new(configmaps()));
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_makes_the_code() {
+    fn the_reason_determines_the_code() {
         for (reason, code) in
             [("Forbidden", 403), ("Unauthorized", 401), ("RequestEntityTooLarge", 413), ("Invalid", 422)]
         {
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_match_is_not_asked() {
+    fn policies_apply_to_matching_requests() {
         let never = || validations(json!({"expression": "false"}));
         let with = |field: &str, value: Value| {
             let mut spec = never();
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_the_namespace_are_seen() {
+    fn variables_and_the_namespace_can_be_read() {
         let spec = json!({
             "variables": [{"name": "team", "expression": "namespaceObject.metadata.labels.team"}],
             "validations": [{"expression": "variables.team == 'b'", "messageExpression": "'team ' + variables.team"}],
@@ -436,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_do_not_rule_policies() {
+    fn policies_do_not_apply_to_policies() {
         let mut state =
             with_policy(&json!({"matchConstraints": {}, "validations": [{"expression": "false"}]}), &json!({}));
         let asked = |state: &State, plural: &str, kind_name: &str| {

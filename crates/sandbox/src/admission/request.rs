@@ -1,10 +1,10 @@
-//! Requests as admission sees them.
+//! A request as admission sees it.
 
 use serde_json::Value;
 
 use crate::{call::User, kinds::Kind, object::meta, status::ApiError};
 
-/// What a request wants to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -13,7 +13,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// `CREATE`, as rules spell it.
+    /// Returns the operation as rules spell it: `CREATE`.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -28,15 +28,15 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) operation: Operation,
     pub(crate) user: &'a User,
     pub(crate) kind: &'a Kind,
-    /// The version that the client speaks.
+    /// The version of the request.
     pub(crate) version: &'a str,
     pub(crate) subresource: Option<&'a str>,
     /// Empty for cluster-scoped objects.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// As it will be; none for a deletion.
+    /// The new object; none for a deletion.
     pub(crate) object: Option<&'a Value>,
-    /// As it is; none for a creation.
+    /// The stored object; none for a creation.
     pub(crate) old: Option<&'a Value>,
     /// `CreateOptions`, `UpdateOptions`, `PatchOptions`, `DeleteOptions`.
     pub(crate) options: &'a Value,
@@ -48,7 +48,7 @@ impl<'a> AdmissionRequest<'a> {
         self.subresource.unwrap_or_default()
     }
 
-    /// The namespace of the request: a Namespace lies in itself.
+    /// Returns the namespace of the request. For a Namespace, this is the Namespace itself.
     pub(super) fn scope(&self) -> &'a str {
         if self.is_namespace() { self.name } else { self.namespace }
     }
@@ -57,7 +57,7 @@ impl<'a> AdmissionRequest<'a> {
         self.kind.is("", "namespaces")
     }
 
-    /// Whether the object itself rules admission: neither webhooks nor policies are asked about those.
+    /// Returns whether the object configures admission. Webhooks are not called for such objects.
     pub(super) fn is_admission_configuration(&self) -> bool {
         self.kind.group() == "admissionregistration.k8s.io"
             && matches!(
@@ -71,7 +71,7 @@ impl<'a> AdmissionRequest<'a> {
             )
     }
 
-    /// A refusal that names the object, by the start of its name where the rest is yet to be generated.
+    /// Rejects the request. The error names the object, or the base of a name that is yet to be generated.
     pub(super) fn forbidden(&self, why: &str) -> ApiError {
         let object = self.object.unwrap_or(&Value::Null);
         let names = [self.name, meta(object, "name"), meta(object, "generateName")];

@@ -1,4 +1,4 @@
-//! Webhooks: nobody answers them here, so that each one that is called fails.
+//! Admission webhooks, which never answer here, so that every call fails.
 
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// Calls the webhooks of a kind of configuration, as the API server does: those that may change the object one after
-/// the other, the others together.
+/// Calls the webhooks of one kind of configuration. Like the API server, it calls mutating webhooks one after another
+/// and decides about all validating ones before the first call.
 pub(super) fn admit(state: &State, request: &AdmissionRequest<'_>, configurations: &str) -> Result<(), ApiError> {
     if request.is_admission_configuration() {
         return Ok(());
@@ -80,7 +80,7 @@ fn call(state: &State, request: &AdmissionRequest<'_>, webhook: &Value) -> Resul
     failed(&format!("failed to call webhook: Post \"{url}?timeout={seconds}s\": {why}"))
 }
 
-/// Where a webhook is called, and why it cannot be reached.
+/// Returns the URL of a webhook and why it cannot be reached.
 fn unreachable(state: &State, client: &Value) -> (String, String) {
     if let Some(url) = client["url"].as_str() {
         let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
@@ -108,7 +108,7 @@ fn unreachable(state: &State, client: &Value) -> (String, String) {
     (url, why)
 }
 
-/// Names are known to nobody; behind addresses nobody listens.
+/// Returns the error of a connection: no name resolves, and no address accepts connections.
 fn refused(host: &str) -> String {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
@@ -124,7 +124,7 @@ fn bracketed(ip: &str) -> String {
     if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
 }
 
-/// An internal error that the API server's own code found: it is told twice.
+/// Returns an internal error, whose message the API server repeats as a cause.
 fn internal(why: &str) -> ApiError {
     let cause = Cause { reason: "", field: String::new(), message: why.to_owned() };
     ApiError::internal(why).causes(vec![cause])
@@ -142,7 +142,7 @@ mod tests {
         *,
     };
 
-    /// A webhook that is called for every ConfigMap, with changes.
+    /// Returns a webhook for every ConfigMap, with changes.
     fn webhook(changes: Value) -> Value {
         let mut webhook = json!({
             "name": "w.example.com", "sideEffects": "None",
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_fail() {
+    fn called_webhooks_fail() {
         let post = |rest: &str| {
             format!(
                 "Internal error occurred: failed calling webhook \"w.example.com\": failed to call webhook: Post {rest}"
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_that_are_not_called_do_not_fail() {
+    fn other_webhooks_do_not_fail() {
         let passes = |changes: Value| check(webhook(changes), false, Ok(()));
         passes(json!({"failurePolicy": "Ignore"}));
         passes(json!({"rules": []}));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn dry_runs_need_a_promise() {
+    fn dry_runs_require_webhooks_without_side_effects() {
         let message = "admission webhook \"w.example.com\" does not support dry run";
         for side_effects in ["Some", "Unknown"] {
             let webhook = webhook(json!({"sideEffects": side_effects, "failurePolicy": "Ignore"}));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_is_told() {
+    fn the_first_failure_is_reported() {
         let mut state = state();
         let configuration =
             |name: &str, hook: &str| json!({"metadata": {"name": name}, "webhooks": [webhook(json!({"name": hook}))]});

@@ -1,26 +1,26 @@
-//! What a user wants to do, as RBAC sees it.
+//! The access that a request needs.
 
 use crate::call::{Call, Target, Verb};
 
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// What a user wants to do.
+/// An access for which RBAC is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AccessRequest<'a> {
-    /// To a resource; the namespace of cluster-scoped ones is empty, the name of lists too.
+    /// Access to a resource. The namespace is empty for cluster-scoped resources, and the name for collections.
     Resource {
         verb: &'a str,
         group: &'a str,
-        /// `pods`, `pods/log`
+        /// The resource, with its subresource if there is one: `pods`, `pods/log`.
         resource: &'a str,
         namespace: &'a str,
         name: &'a str,
     },
-    /// To a path that is no resource.
+    /// Access to a path that is not a resource.
     Path { verb: &'a str, path: &'a str },
 }
 
-/// The same with texts of its own. With a path it is about that, else about a resource.
+/// The access that a call needs: to the path if there is one, else to the resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallAccess {
     pub(super) verb: String,
@@ -32,7 +32,7 @@ pub(super) struct CallAccess {
 }
 
 impl CallAccess {
-    /// What a call wants to do.
+    /// Returns the access that a call needs.
     pub(super) fn of(call: &Call) -> Self {
         let path = match &call.target {
             Target::Path(path) => {
@@ -42,10 +42,10 @@ impl CallAccess {
             }
             Target::Resource(path) => path,
         };
-        // Only the first part of what follows the name counts: `proxy`.
+        // RBAC only considers the first segment of a subresource: `proxy`.
         let subresource = path.subresource.as_deref().and_then(|rest| rest.split('/').next());
         let selected = matches!(call.verb, Verb::List | Verb::Watch).then(|| selected_name(call)).flatten();
-        // A Namespace lies in itself.
+        // A Namespace counts as an object in the namespace of its own name.
         let itself = path.name.as_deref().filter(|_| path.group.is_empty() && path.plural == "namespaces");
         Self {
             verb: call.verb.as_str().to_owned(),
@@ -66,7 +66,7 @@ impl CallAccess {
     }
 }
 
-/// The name that a list's field selector asks for.
+/// Returns the name that the field selector of a list requires.
 fn selected_name(call: &Call) -> Option<&str> {
     let mut terms = call.text("fieldSelector")?.split(',');
     terms.find_map(|term| {

@@ -1,4 +1,4 @@
-//! Nobody grants more than they have.
+//! Prevention of privilege escalation through roles and bindings.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
     status::ApiError,
 };
 
-/// Forbids roles and bindings that grant what the user does not have.
+/// Rejects roles and bindings that grant rights which the user does not have.
 pub(crate) fn forbid_escalation(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     let Some(object) = request.object.filter(|_| state.options.rbac && request.kind.group() == RBAC) else {
         return Ok(());
@@ -29,7 +29,7 @@ pub(crate) fn forbid_escalation(state: &State, request: &AdmissionRequest<'_>) -
     }
 }
 
-/// Whether a change only concerns how the object is collected one day.
+/// Returns whether an update only changes fields of the metadata that concern garbage collection.
 fn is_left(object: &Value, old: Option<&Value>) -> bool {
     let rest = |object: &Value| {
         let mut rest = object.clone();
@@ -72,7 +72,7 @@ fn forbid_binding(state: &State, request: &AdmissionRequest<'_>, binding: &Value
     if may(state, request.user, "bind", RBAC, plural, request.namespace, name) {
         return Ok(());
     }
-    // The role that is missing is told as if it were a binding.
+    // Kubernetes' error for a missing role names the kind of the binding.
     let rules = rules::of_role(state, reference, request.namespace)
         .map_err(|missing| ApiError::not_found(&request.kind.resource(), &missing.name))?;
     confirm(state, request, &rules)
@@ -82,7 +82,7 @@ fn review_forbidden(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
     ApiError::forbidden(&request.kind.resource(), request.name, why)
 }
 
-/// Confirms that the user has all that these rules grant.
+/// Checks that the user has all rights that the rules grant.
 fn confirm(state: &State, request: &AdmissionRequest<'_>, granted: &[Value]) -> Result<(), ApiError> {
     let User { name, groups } = request.user;
     let mut owned = Vec::new();
@@ -108,7 +108,7 @@ fn confirm(state: &State, request: &AdmissionRequest<'_>, granted: &[Value]) -> 
     Err(review_forbidden(request, &why))
 }
 
-/// The smallest part of what a rule grants.
+/// A single right that a rule grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Right {
     Resource { group: String, resource: String, name: Option<String>, verb: String },
@@ -158,7 +158,7 @@ fn break_down(rule: &Value) -> Vec<Right> {
     rights
 }
 
-/// Rights as the API server lists them: the verbs of one resource together, sorted by their text.
+/// Lists rights like the API server: the verbs for a resource in one line, and the lines sorted.
 fn compact(rights: &[Right]) -> Vec<String> {
     type Same<'a> = (&'a str, &'a str, Option<&'a str>);
     let mut resources: Vec<(Same<'_>, Vec<&str>)> = Vec::new();
@@ -185,7 +185,7 @@ fn compact(rights: &[Right]) -> Vec<String> {
     lines.into_iter().collect()
 }
 
-/// `["a" "b"]`
+/// Returns `["a" "b"]`.
 fn quoted(texts: &[impl AsRef<str>]) -> String {
     let quoted: Vec<_> = texts.iter().map(|text| format!("{:?}", text.as_ref())).collect();
     format!("[{}]", quoted.join(" "))
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a role or binding that `ulf` writes. He may read roles in `shop`.
+    /// Writes a role or binding as `ulf`, who may read and write roles in `shop`.
     fn write(state: &mut State, kind: &Kind, object: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let rules = json!([{"apiGroups": [RBAC], "resources": ["roles"], "verbs": ["get", "create", "update"]}]);
         put(state, "roles", json!({"metadata": {"name": "own", "namespace": "shop"}, "rules": rules}));
@@ -255,7 +255,7 @@ mod tests {
                            {APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"list\" \"get\"]}";
 
     #[test]
-    fn roles_grant_what_their_writer_has() {
+    fn roles_cannot_grant_more_than_their_writer_has() {
         let roles = kind("roles", "Role");
         let own =
             role(json!([{"apiGroups": [RBAC], "resources": ["roles"], "resourceNames": ["x"], "verbs": ["get"]}]));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_escalate_escalates() {
+    fn the_verb_escalate_allows_escalation() {
         let mut state = state();
         let rules = json!([{"apiGroups": [RBAC], "resources": ["roles"], "verbs": ["escalate"]}]);
         put(&mut state, "roles", json!({"metadata": {"name": "escalate", "namespace": "shop"}, "rules": rules}));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_may_be_collected() {
+    fn metadata_for_garbage_collection_may_change() {
         let (roles, old) = (kind("roles", "Role"), role(more()));
         let mut new = old.clone();
         new["metadata"]["finalizers"] = json!(["a.example/b"]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregation_needs_everything() {
+    fn aggregation_requires_all_rights() {
         let mut object = role(json!([]));
         object["aggregationRule"] = json!({"clusterRoleSelectors": [{}]});
         let refused = write(&mut state(), &kind("clusterroles", "ClusterRole"), &object, None).expect_err("refused");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_grant_what_their_writer_has() {
+    fn bindings_cannot_grant_more_than_their_writer_has() {
         let bindings = kind("rolebindings", "RoleBinding");
         let binding = |kind: &str, name: &str| {
             let reference = json!({"apiGroup": RBAC, "kind": kind, "name": name});

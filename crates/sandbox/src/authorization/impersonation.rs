@@ -1,7 +1,7 @@
-//! Whom a request may stand for: the modes of impersonation of Kubernetes 1.36, each tried after the other.
+//! Impersonation with the modes of Kubernetes 1.36, which are tried one after another.
 //!
-//! The mode for the node that a service account runs on is left out: no token here says where its bearer runs. UIDs and
-//! extra values are asked for and not kept, for users have none here.
+//! The mode for the node of a service account is left out, because no token here contains a node. Access to UIDs and
+//! extra values is checked, but these are not kept, because users have none here.
 
 use super::{access::CallAccess, check, forbidden};
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// From so many groups on, it is asked first whether all of them are allowed.
+/// From this number of groups on, access to all groups is checked first.
 const MANY: usize = 4;
 
-/// Who is wanted.
+/// The user that a request wants to impersonate.
 #[derive(Debug)]
 struct Wanted {
     name: String,
@@ -26,7 +26,7 @@ struct Wanted {
     extra: Vec<(String, String)>,
 }
 
-/// The user as whom a call is to be answered: the one who sends it, or whom that one may impersonate.
+/// Returns the user of a call: the sender, or the user that the sender impersonates.
 pub(crate) fn impersonate(state: &State, call: &Call) -> Result<User, ApiError> {
     let Some(wanted) = wanted(call)? else { return Ok(call.user.clone()) };
     let mut first = None;
@@ -67,7 +67,7 @@ fn wanted(call: &Call) -> Result<Option<Wanted>, ApiError> {
     Err(ApiError::bad_request(format!("requested {} without impersonating a user name", go_text(&wanted))))
 }
 
-/// A user as Go shows it.
+/// Returns a user as Go prints it.
 fn go_text(wanted: &Wanted) -> String {
     let list = |texts: &[&str]| {
         let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
@@ -93,12 +93,12 @@ enum Mode {
     ArbitraryNode,
     ServiceAccount,
     UserInfo,
-    /// As it was before there were modes.
+    /// Impersonation without constraints, as in earlier versions.
     Legacy,
 }
 
 impl Mode {
-    /// None for the one that constrains nothing.
+    /// Returns the name of a constrained mode.
     fn name(self) -> Option<&'static str> {
         match self {
             Self::ArbitraryNode => Some("arbitrary-node"),
@@ -156,7 +156,7 @@ impl Mode {
         wanted.extra.iter().try_for_each(extra)
     }
 
-    /// Groups that only the legacy mode gives.
+    /// Rejects groups that only the legacy mode grants.
     fn forbid_groups(call: &Call, wanted: &Wanted, access: &CallAccess) -> Result<(), ApiError> {
         for (group, shown) in [("", "empty string"), ("system:masters", "system:masters")] {
             if wanted.groups.iter().any(|name| name == group) {
@@ -168,7 +168,7 @@ impl Mode {
         Ok(())
     }
 
-    /// The wanted one, in the groups that follow from the name.
+    /// Returns the impersonated user with the groups that the name implies.
     fn user(self, wanted: Wanted) -> User {
         let Wanted { name, mut groups, .. } = wanted;
         if self == Self::ArbitraryNode {
@@ -188,7 +188,7 @@ fn node(name: &str) -> Option<&str> {
     name.strip_prefix("system:node:").filter(|name| names::dns_subdomain(name).is_empty())
 }
 
-/// The namespace and the name of a service account.
+/// Returns the namespace and name of a service account.
 fn account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     let valid = names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty();
@@ -209,7 +209,7 @@ mod tests {
         *,
     };
 
-    /// What becomes of reading a ConfigMap under these headers: the user and its groups, or the code and the text.
+    /// Reads a ConfigMap with headers and compares the user and groups, or the code and message.
     fn check(user: &User, headers: &[(&str, &str)], expected: Result<(&str, &[&str]), (u16, &str)>) {
         let mut state = state();
         put(
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_meant() {
+    fn impersonation_is_authorized() {
         let [admin, legacy, constrained] =
             [User::admin(), User::new("impersonator", [""; 0]), User::new("constrained", [""; 0])];
         check(&admin, &[], Ok(("admin", &["system:masters", AUTHENTICATED])));

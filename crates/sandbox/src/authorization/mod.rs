@@ -1,4 +1,4 @@
-//! Rights: RBAC from the Roles and bindings in the store.
+//! Authorization: RBAC with the Roles and bindings in the store.
 
 mod access;
 mod escalation;
@@ -20,7 +20,8 @@ pub(crate) use escalation::forbid_escalation;
 pub(crate) use impersonation::impersonate;
 pub(crate) use rules::of_user;
 
-/// What everybody who is known may read: the ClusterRoles `system:discovery` and `system:public-info-viewer`.
+/// The paths that all authenticated users may read, by the ClusterRoles `system:discovery` and
+/// `system:public-info-viewer`.
 const DISCOVERY: [&str; 11] = [
     "/api",
     "/api/*",
@@ -35,7 +36,7 @@ const DISCOVERY: [&str; 11] = [
     "/version/",
 ];
 
-/// Whether the user of a call may do it.
+/// Rejects a call that its user is not allowed to make.
 pub(crate) fn authorize(state: &State, call: &Call) -> Result<(), ApiError> {
     if !state.options.rbac {
         return Ok(());
@@ -43,12 +44,12 @@ pub(crate) fn authorize(state: &State, call: &Call) -> Result<(), ApiError> {
     check(state, &call.user, CallAccess::of(call).request())
 }
 
-/// Whether a user may do something; everybody may where RBAC is off.
+/// Rejects an access that a user is not allowed. Without RBAC, everything is allowed.
 fn check(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), ApiError> {
     authorize_access(state, user, request).map_err(|reason| forbidden(user, request, &reason))
 }
 
-/// Refuses with what went wrong on the way, which is mostly nothing.
+/// Checks an access. The error is the reason beyond missing rules, and is mostly empty.
 pub(crate) fn authorize_access(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if state.options.rbac { decide(state, user, request) } else { Ok(()) }
 }
@@ -73,13 +74,13 @@ fn forbidden(user: &User, request: AccessRequest<'_>, reason: &str) -> ApiError 
     }
 }
 
-/// The API server avoids what might be taken for HTML.
+/// Kubernetes escapes HTML in these messages.
 fn explain(why: &str, reason: &str) -> String {
     let why = why.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if reason.is_empty() { why } else { format!("{why}: {reason}") }
 }
 
-/// Whether a user may do something to a resource (`users`, `pods/log`); everybody may where RBAC is off.
+/// Returns whether a user is allowed access to a resource (`users`, `pods/log`).
 pub(crate) fn may(
     state: &State,
     user: &User,
@@ -92,7 +93,7 @@ pub(crate) fn may(
     authorize_access(state, user, AccessRequest::Resource { verb, group, resource, namespace, name }).is_ok()
 }
 
-/// Refuses with what went wrong on the way, which is mostly nothing.
+/// Evaluates RBAC. The error is the reason beyond missing rules, and is mostly empty.
 fn decide(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if is_master(user) {
         return Ok(());
@@ -138,7 +139,7 @@ mod tests {
         state.store.put(&ResourceId::new(RBAC, plural), object);
     }
 
-    /// Binds a role; to this subject.
+    /// Binds a role to a subject.
     pub(super) fn bind(state: &mut State, namespace: Option<&str>, role: (&str, &str), subject: &Value) {
         let name = format!("{}-{}", role.0, role.1);
         let plural = if namespace.is_some() { "rolebindings" } else { "clusterrolebindings" };
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_allow() {
+    fn roles_grant_access() {
         let reader = User::new("rita", ["readers"]);
         allowed(&reader, Method::GET, "/api/v1/namespaces/shop/configmaps/a");
         allowed(&reader, Method::GET, "/api/v1/configmaps");
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_is_refused() {
+    fn errors_name_the_access() {
         let user = User::new("restricted", ["readers"]);
         let cannot = |what: &str, rest: &str| format!("{what} is forbidden: User \"restricted\" cannot {rest}");
         let check =
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_that_are_missing_are_told() {
+    fn missing_roles_are_reported() {
         let mut state = state();
         let user = json!({"kind": "User", "name": "u"});
         bind(&mut state, None, ("ClusterRole", "none"), &user);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_hold_in_their_namespace() {
+    fn bindings_apply_in_their_namespace() {
         let state = state();
         let editor = User::new("ed", [""; 0]);
         assert!(may(&state, &editor, "impersonate", "", "users", "shop", "x"));
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_service_accounts_are_known() {
+    fn service_accounts_are_in_their_groups() {
         let mut state = state();
         bind(
             &mut state,

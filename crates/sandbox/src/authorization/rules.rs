@@ -1,20 +1,20 @@
-//! The rules that a user has, and what they allow.
+//! The rules that apply to a user, and what they allow.
 
 use serde_json::{Value, json};
 
 use super::access::{AccessRequest, RBAC};
 use crate::{call::User, kinds::ResourceId, selector::label_selector_matches, state::State};
 
-/// A role that a binding names and that is not there.
+/// A missing role that a binding refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// `Role`, `ClusterRole`
+    /// `Role` or `ClusterRole`.
     pub(super) kind: String,
     pub(super) name: String,
 }
 
-/// Visits each rule that holds for a user in a namespace, or in the cluster if that is empty, until the visitor says
-/// no. Tells which roles are missing.
+/// Visits each rule for a user in a namespace, or in the cluster if that is empty, until the visitor returns false.
+/// Returns the missing roles.
 pub(super) fn visit(
     state: &State,
     user: &User,
@@ -64,12 +64,12 @@ fn is_in_group(user: &User, group: &str) -> bool {
     user.groups.iter().any(|known| known == group) || of_namespace()
 }
 
-/// The namespace and the name of a ServiceAccount.
+/// Returns the namespace and name of a service account.
 fn service_account(user: &User) -> Option<(&str, &str)> {
     user.name.strip_prefix("system:serviceaccount:")?.split_once(':')
 }
 
-/// The rules of the role that a binding in this namespace names.
+/// Returns the rules of the role that a binding in a namespace refers to.
 pub(super) fn of_role(state: &State, reference: &Value, namespace: &str) -> Result<Vec<Value>, Missing> {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let (plural, namespace) = if text("kind") == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
@@ -81,7 +81,7 @@ pub(super) fn of_role(state: &State, reference: &Value, namespace: &str) -> Resu
     Ok(rules)
 }
 
-/// The rules of a role: its own, or those of the ClusterRoles that it aggregates.
+/// Collects the rules of a role, or those of the ClusterRoles that it aggregates.
 fn collect(state: &State, role: &Value, seen: &mut Vec<String>, rules: &mut Vec<Value>) {
     let rule = &role["aggregationRule"];
     if rule.is_null() {
@@ -98,7 +98,7 @@ fn collect(state: &State, role: &Value, seen: &mut Vec<String>, rules: &mut Vec<
     }
 }
 
-/// All rules that hold for a user in a namespace, and what went wrong on the way.
+/// Returns all rules for a user in a namespace, and an error text about missing roles.
 pub(crate) fn of_user(state: &State, user: &User, namespace: &str) -> (Vec<Value>, String) {
     if !state.options.rbac {
         let all = json!(["*"]);
@@ -113,18 +113,18 @@ pub(crate) fn of_user(state: &State, user: &User, namespace: &str) -> (Vec<Value
     (rules, missing(&missing_roles))
 }
 
-/// Tells which roles are missing; nothing if none are.
+/// Returns an error text about missing roles; empty if there are none.
 pub(super) fn missing(roles: &[Missing]) -> String {
     let text = |role: &Missing| format!("{}.{RBAC} {:?} not found", role.kind.to_lowercase(), role.name);
     aggregate(roles.iter().map(text).collect())
 }
 
-/// The texts of a rule's field.
+/// Returns the strings in a field of a rule.
 pub(super) fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     rule[field].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether a rule allows something.
+/// Returns whether a rule allows an access.
 pub(super) fn allows(rule: &Value, request: AccessRequest<'_>) -> bool {
     let has = |field: &str, wanted: &str| texts(rule, field).any(|text| text == "*" || text == wanted);
     match request {
@@ -141,18 +141,18 @@ pub(super) fn allows(rule: &Value, request: AccessRequest<'_>) -> bool {
     }
 }
 
-/// Whether `*`, `pods`, `pods/log` or `*/log` is about a resource.
+/// Returns whether `*`, `pods`, `pods/log` or `*/log` matches a resource.
 pub(super) fn resource_covers(rule: &str, resource: &str) -> bool {
     let subresource = resource.split_once('/').map(|(_, subresource)| subresource);
     rule == "*" || rule == resource || (subresource.is_some() && rule.strip_prefix("*/") == subresource)
 }
 
-/// Whether `/logs` or `/logs/*` is about a path.
+/// Returns whether `/logs` or `/logs/*` matches a path.
 pub(super) fn url_covers(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
-/// Several messages as one: `[a, b]`.
+/// Joins distinct messages: `[a, b]`.
 pub(super) fn aggregate(mut messages: Vec<String>) -> String {
     let mut seen = std::collections::BTreeSet::new();
     messages.retain(|message| seen.insert(message.clone()));
