@@ -1,4 +1,4 @@
-//! The service account controller: every active namespace has a service account `default`.
+//! The service account controller: every active namespace gets a service account `default`.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{state::State, verbs::create};
 
-/// Gives a namespace its service account.
+/// Creates the service account of a namespace.
 pub(super) fn sync(state: &mut State, namespace: &str) -> Step {
     let Some(found) = load(state, &id("", "namespaces", "", namespace)) else { return Ok(Next::Done) };
     let there = state.store.get_id(&id("", "serviceaccounts", namespace, DEFAULT_ACCOUNT)).is_some();

@@ -1,4 +1,4 @@
-//! What the controllers have to do, and which work a change causes.
+//! The work of the controllers, and which work a change causes.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,4 +1,4 @@
-//! Whether the Service behind an APIService is there: nothing behind one ever answers here, so none is available.
+//! The availability of APIServices. Nothing behind a Service ever answers here, so none with a Service is available.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ fn api_service(name: &str) -> ObjectId {
     id(GROUP, "apiservices", "", name)
 }
 
-/// Looks at all that point to a Service.
+/// Adds work on all APIServices that refer to a Service.
 pub(super) fn of_service(state: &mut State, namespace: &str, name: &str, now: Instant) -> Step {
     let resource = ResourceId::new(GROUP, "apiservices");
     let all = state.store.list(&resource, None);
@@ -50,7 +50,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     Ok(Next::Done)
 }
 
-/// Why it is not available: the first thing that is missing.
+/// Returns the reason and message for the first thing that is missing.
 fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
@@ -83,7 +83,7 @@ fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
     ("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"))
 }
 
-/// Whether a slice has an endpoint that is ready, at a port of this name.
+/// Returns whether a slice has a ready endpoint and a port of this name.
 fn has_endpoint(slice: &Value, port: &str) -> bool {
     let items = |field: &str| slice[field].as_array().into_iter().flatten();
     items("ports").any(|known| known["name"].as_str().unwrap_or_default() == port)

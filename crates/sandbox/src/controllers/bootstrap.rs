@@ -1,6 +1,6 @@
-//! What is there in a cluster from its beginning.
+//! The initial objects of a cluster.
 //!
-//! It is put in place directly, without admission, because a sandbox is made for every test and has to be cheap.
+//! They are stored directly, without admission, because every test starts a sandbox.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,16 +14,16 @@ use crate::{
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The revision of the first object: an empty store is at the one before.
+/// The revision of the first object, after that of an empty store.
 const FIRST: u64 = 2;
-/// Stand for the UID and the time in what is copied.
+/// The placeholders for the UID and the time in the template objects.
 const UID: &str = "00000000-0000-4000-8000-000000000000";
 const TIME: &str = "0000-00-00T00:00:00Z";
 
-/// What is there in a cluster from its beginning: namespaces, roles, service accounts.
+/// Stores the initial objects of a cluster: namespaces, roles, service accounts.
 pub(crate) fn bootstrap(state: &mut State) {
-    // Reading and writing these anew takes longer than copying their texts, in which only the UID and the time differ.
-    // The revisions do not: nothing was there before.
+    // Copying the text of templates and replacing UID and time is faster than parsing and serializing. Revisions do not
+    // change, because the store is empty.
     static ALL: LazyLock<Vec<(ResourceId, Stored)>> = LazyLock::new(|| {
         let stored = |(revision, (resource, mut object)): (u64, (ResourceId, Value))| {
             let metadata = metadata_mut(&mut object);
@@ -36,7 +36,7 @@ pub(crate) fn bootstrap(state: &mut State) {
     let now = state.clock.text();
     for (resource, object) in &*ALL {
         let object = object.again(&state.ids.uid(), (TIME, &now));
-        // All of this is as the controllers want it, so they are not told.
+        // These objects cause no work for the controllers.
         state.store.keep(resource, Arc::new(object));
     }
 }
@@ -136,7 +136,7 @@ fn roles(all: &mut Objects) {
     role(all, "admin", with(&[&write, &read, &own]), Some("admin"), None);
 }
 
-/// A role that others may be added to, and that may be added to another one.
+/// Adds a ClusterRole, which may aggregate others (`collects`) and be aggregated itself (`part_of`).
 fn role(all: &mut Objects, name: &str, rules: Value, collects: Option<&str>, part_of: Option<&str>) {
     let label = |role: &str| format!("{RBAC}/aggregate-to-{role}");
     let mut role = json!({
@@ -178,7 +178,7 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
-/// What `view` may: read everything in a namespace but secrets and what gives access.
+/// Returns the rules of `view`: read access to everything in a namespace except secrets and access rights.
 fn reading() -> Vec<Value> {
     let core = [
         "bindings",
@@ -233,7 +233,7 @@ fn reading() -> Vec<Value> {
     ]
 }
 
-/// What `edit` may beyond that.
+/// Returns the rules that `edit` adds.
 fn writing() -> Vec<Value> {
     let secret = ["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"];
     let core = [
@@ -279,7 +279,7 @@ fn writing() -> Vec<Value> {
     ]
 }
 
-/// What `admin` may beyond that.
+/// Returns the rules that `admin` adds.
 fn owning() -> Vec<Value> {
     let both = [&WRITE[..], &READ[..]].concat();
     vec![

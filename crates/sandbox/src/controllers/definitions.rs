@@ -1,4 +1,5 @@
-//! The controllers of CustomResourceDefinitions: names are accepted, kinds served, and objects deleted with their kind.
+//! The controllers of CustomResourceDefinitions, which accept names, serve kinds, and delete the instances of a deleted
+//! definition.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,7 +21,7 @@ use crate::{
 };
 
 const CONTROLLER: &str = "custom-resource-definitions";
-/// How often it is looked whether the objects are gone, and for how long until they are deleted once more.
+/// The interval at which remaining instances are checked, and the time until their deletion is repeated.
 const POLL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,13 +29,13 @@ fn definition_id(name: &str) -> ObjectId {
     id("apiextensions.k8s.io", "customresourcedefinitions", "", name)
 }
 
-/// The resource that a definition defines.
+/// Returns the resource that a definition defines.
 fn resource_of(definition: &Value) -> ResourceId {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     ResourceId::new(&text(&definition["spec"]["group"]), &text(&definition["spec"]["names"]["plural"]))
 }
 
-/// Accepts the names of a definition, then serves its kind: a step at a time, each of which brings the next.
+/// Accepts the names of a definition, then serves its kind. Each step changes the status, which causes the next one.
 pub(super) fn sync(state: &mut State, name: &str) -> Step {
     let Some(definition) = load(state, &definition_id(name)) else { return Ok(Next::Done) };
     let (requested, known) = (requested_names(&definition), &definition["status"]["acceptedNames"]);
@@ -45,7 +46,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     if wanting {
         let (accepted, conflict) = accept_names(state, &definition, &requested);
         if *known != accepted {
-            // Names may be free now that others want.
+            // Other definitions may get the names that this one gave up.
             state.controllers.add_named(Task::Names, "", group_of(name), Instant::now());
         }
         let names = DefinitionNames { accepted: accepted.clone(), wanting: conflict.is_some() };
@@ -73,7 +74,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     Ok(Next::Done)
 }
 
-/// Serves the kind of a definition, unless this state of it is served already.
+/// Serves the kind of a definition, unless this generation is already served.
 fn serve(state: &mut State, definition: &Value) {
     let served = ServedDefinition {
         uid: meta(definition, "uid").into(),
@@ -91,12 +92,12 @@ fn serve(state: &mut State, definition: &Value) {
     }
 }
 
-/// The group of a definition: its name is `widgets.example.com`.
+/// Returns the group of a definition from its name, `widgets.example.com`.
 fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
-/// The names that a definition asks for, with those that follow from others.
+/// Returns the requested names, including defaults.
 fn requested_names(definition: &Value) -> Value {
     let mut names = definition["spec"]["names"].clone();
     let kind = names["kind"].as_str().unwrap_or_default().to_owned();
@@ -109,10 +110,10 @@ fn requested_names(definition: &Value) -> Value {
     names
 }
 
-/// Why names are not accepted: the reason and the message.
+/// Why names are not accepted: a reason and a message.
 type Conflict = (&'static str, String);
 
-/// The names that nobody else in the group has, and what is wrong with the others.
+/// Returns the names that no other definition in the group has, and a conflict about the others.
 fn accept_names(state: &State, definition: &Value, requested: &Value) -> (Value, Option<Conflict>) {
     let (resources, kinds) = names_in_use(state, group_of(meta(definition, "name")));
     let known = &definition["status"]["acceptedNames"];
@@ -159,7 +160,7 @@ fn set_name(accepted: &mut Value, field: &str, wanted: &Value) {
     }
 }
 
-/// The names of resources, and those of kinds, that definitions of a group have.
+/// Returns the names of resources and of kinds that are accepted in a group.
 fn names_in_use(state: &State, group: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
     for (_, DefinitionNames { accepted: names, .. }) in
@@ -199,7 +200,7 @@ fn set_names(object: &mut Value, accepted: Value, conflict: Option<&Conflict>, n
     }
 }
 
-/// Reconsiders the definitions of a group that want names which may be free now.
+/// Adds work on definitions of a group that lack names, which may now be available.
 pub(super) fn reconsider(state: &mut State, group: &str, now: Instant) -> Step {
     let wanting = state.controllers.names.iter().filter(|(name, names)| names.wanting && group_of(name) == group);
     let wanting: Vec<_> = wanting.map(|(name, _)| name.clone()).collect();
@@ -209,7 +210,7 @@ pub(super) fn reconsider(state: &mut State, group: &str, now: Instant) -> Step {
     Ok(Next::Done)
 }
 
-/// Deletes the objects of a definition that is being deleted, in all namespaces.
+/// Deletes the instances of a definition that is being deleted.
 pub(super) fn clean_up(state: &mut State, name: &str, now: Instant) -> Step {
     let definition_id = definition_id(name);
     let Some(definition) = load(state, &definition_id) else { return Ok(Next::Done) };
@@ -217,7 +218,7 @@ pub(super) fn clean_up(state: &mut State, name: &str, now: Instant) -> Step {
     if !held || state.controllers.cleanups.contains_key(name) {
         return Ok(Next::Done);
     }
-    say(state, name, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress")?;
+    set_terminating(state, name, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress")?;
     if !conditions::is_true(&definition, "Established") {
         return finish(state, name, "NeverEstablished", "resource was never established");
     }
@@ -231,7 +232,7 @@ pub(super) fn clean_up(state: &mut State, name: &str, now: Instant) -> Step {
     Ok(Next::Done)
 }
 
-/// Looks whether the objects are gone.
+/// Checks whether the instances have been deleted.
 pub(super) fn poll(state: &mut State, name: &str, now: Instant) -> Step {
     let until = state.controllers.cleanups.get(name).copied();
     let definition = load(state, &definition_id(name)).filter(|definition| has_finalizer(definition, CRD_CLEANUP));
@@ -248,17 +249,17 @@ pub(super) fn poll(state: &mut State, name: &str, now: Instant) -> Step {
         return Ok(Next::After(POLL));
     }
     let message = "could not confirm zero CustomResources remaining: context deadline exceeded";
-    let said = say(state, name, true, "InstanceDeletionCheck", message);
+    let written = set_terminating(state, name, true, "InstanceDeletionCheck", message);
     state.controllers.cleanups.remove(name);
     state.controllers.queue.retry(Work::new(Task::Cleanup, "", name), now);
-    said.map(|()| Next::Done)
+    written.map(|()| Next::Done)
 }
 
 fn is_empty(state: &State, resource: &ResourceId) -> bool {
     state.store.list(resource, None).next().is_none()
 }
 
-/// Deletes all objects of a resource in the storage itself, as the real one does: no admission is asked.
+/// Deletes all instances in storage. Like in Kubernetes, admission does not apply.
 fn delete_instances(state: &mut State, resource: &ResourceId) {
     let objects: Vec<_> = state.store.list(resource, None).cloned().collect();
     let now = state.clock.text();
@@ -279,7 +280,7 @@ fn delete_instances(state: &mut State, resource: &ResourceId) {
     }
 }
 
-fn say(state: &mut State, name: &str, status: bool, reason: &str, message: &str) -> Result<(), ApiError> {
+fn set_terminating(state: &mut State, name: &str, status: bool, reason: &str, message: &str) -> Result<(), ApiError> {
     let now = state.clock.text();
     let condition = Condition { name: "Terminating", status, reason, message };
     edit_status(state, &definition_id(name), CONTROLLER, |object| {
@@ -287,14 +288,14 @@ fn say(state: &mut State, name: &str, status: bool, reason: &str, message: &str)
     })
 }
 
-/// Lets a definition go.
+/// Removes the finalizer of a definition.
 fn finish(state: &mut State, name: &str, reason: &str, message: &str) -> Step {
-    say(state, name, false, reason, message)?;
+    set_terminating(state, name, false, reason, message)?;
     edit(state, &definition_id(name), CONTROLLER, |object| remove_finalizer(object, CRD_CLEANUP))?;
     Ok(Next::Done)
 }
 
-/// Serves the kind of a definition that is gone no longer; its names are free.
+/// Stops serving the kind of a deleted definition and releases its names.
 pub(super) fn unserve(state: &mut State, name: &str, now: Instant) -> Step {
     let current = state.store.get_id(&definition_id(name)).map(|stored| stored.uid.clone());
     let served = state.controllers.served.get(name).filter(|served| current.as_ref() != Some(&served.uid)).cloned();

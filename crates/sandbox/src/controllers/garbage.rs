@@ -1,7 +1,8 @@
-//! The garbage collector: what becomes of an object whose owners go, and of an owner that waits for its dependents.
+//! The garbage collector, which deletes dependents with their owners, and keeps owners until their dependents are
+//! deleted.
 //!
-//! It knows objects by UID. The real one keeps a graph for this and looks an owner up by its coordinates before it
-//! believes that it is gone; so does this one, on the store, which is its graph.
+//! It identifies objects by UID. Before it treats an owner as deleted, it looks the owner up by kind and name, like the
+//! real one. The store serves as its graph.
 
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ use crate::{
 
 const CONTROLLER: &str = "generic-garbage-collector";
 
-/// The object of a UID.
+/// Returns the object with a UID.
 fn find<'a>(state: &'a State, uid: &str) -> Option<(ObjectId, &'a Stored)> {
     let id = state.store.find_uid(uid)?;
     Some((id.clone(), state.store.get_id(id)?))
@@ -32,7 +33,7 @@ fn soon(state: &mut State, task: Task, uid: &str, now: Instant) {
     state.controllers.queue.add(Work::new(task, "", uid), now);
 }
 
-/// An object with new references: where one of them names nothing that is known, it may be garbage.
+/// Collects an object with new owner references if one of them does not match a known object.
 pub(super) fn check_references(state: &mut State, uid: &str) -> Step {
     let Some((id, stored)) = find(state, uid) else { return Ok(Next::Done) };
     let mut doubtful = false;
@@ -56,7 +57,7 @@ pub(super) fn check_references(state: &mut State, uid: &str) -> Step {
     if doubtful { collect_object(state, &id) } else { Ok(Next::Done) }
 }
 
-/// Says in an Event that an owner lies in another namespace. An Event that cannot be written is not missed.
+/// Reports in an Event that an owner is in another namespace. If the Event cannot be written, it is dropped.
 fn report_namespace(state: &mut State, id: &ObjectId, owner: &Owner) {
     let (Some(events), Some(kind)) = (state.kinds.find("", "events").cloned(), state.kinds.get(&id.resource)) else {
         return;
@@ -83,7 +84,7 @@ fn report_namespace(state: &mut State, id: &ObjectId, owner: &Owner) {
     let _unwritten = create(state, &writer(&events, CONTROLLER), namespace, event);
 }
 
-/// Looks at all dependents of an object that is gone, or that waits for them.
+/// Adds work on all dependents of an object that was deleted or waits for them.
 pub(super) fn dependents(state: &mut State, uid: &str, now: Instant) -> Step {
     for uid in dependent_uids(state, uid) {
         soon(state, Task::Collect, &uid, now);
@@ -99,7 +100,7 @@ fn dependent_uids(state: &State, uid: &str) -> Vec<Box<str>> {
     state.store.dependents(uid).filter_map(|id| Some(state.store.get_id(id)?.uid.clone())).collect()
 }
 
-/// Looks whether an object still waits for its dependents; nothing else about it.
+/// Checks whether an object still waits for its dependents.
 pub(super) fn unblock(state: &mut State, uid: &str, now: Instant) -> Step {
     match find(state, uid) {
         Some((_, stored)) if stored.waits_for(FOREGROUND) => collect(state, uid, now),
@@ -107,7 +108,7 @@ pub(super) fn unblock(state: &mut State, uid: &str, now: Instant) -> Step {
     }
 }
 
-/// Deletes an object if nothing owns it any more, or takes it a step further on its way.
+/// Deletes an object without owners, or continues a deletion in the foreground.
 pub(super) fn collect(state: &mut State, uid: &str, now: Instant) -> Step {
     let Some((id, stored)) = find(state, uid) else { return Ok(Next::Done) };
     if !stored.waits_for(FOREGROUND) {
@@ -129,19 +130,19 @@ pub(super) fn collect(state: &mut State, uid: &str, now: Instant) -> Step {
     Ok(Next::Done)
 }
 
-/// The owners of an object.
+/// The owners of an object by state.
 #[derive(Default)]
 struct Owners {
-    /// There, and to stay.
+    /// Existing and not waiting for dependents.
     solid: Vec<Box<str>>,
-    /// Not there.
+    /// Missing.
     dangling: Vec<Box<str>>,
-    /// There, and waiting for their dependents to go.
+    /// Waiting for their dependents to be deleted.
     waiting: Vec<Box<str>>,
 }
 
-/// Looks the owners of an object up by their coordinates. None where this leads nowhere: a cluster-scoped object cannot
-/// have an owner in a namespace.
+/// Looks up the owners of an object by kind and name. Returns none for a cluster-scoped object with a namespaced owner,
+/// which is invalid.
 fn classify(state: &State, id: &ObjectId, stored: &Stored) -> Result<Option<Owners>, ApiError> {
     let mut owners = Owners::default();
     for owner in &stored.owners {
@@ -196,7 +197,7 @@ fn collect_object(state: &mut State, id: &ObjectId) -> Step {
     Ok(Next::Done)
 }
 
-/// Takes an object from the references of all its dependents, and lets it go.
+/// Removes an object from the references of all its dependents, then removes its finalizer.
 pub(super) fn orphan(state: &mut State, uid: &str) -> Step {
     let Some((id, stored)) = find(state, uid) else { return Ok(Next::Done) };
     if !stored.waits_for(ORPHAN) {
@@ -222,7 +223,7 @@ fn drop_references(object: &mut Value, uids: &[Box<str>]) {
     }
 }
 
-/// Objects that own each other in a circle would wait for ever.
+/// Removes the blocks, because objects that own each other would wait forever.
 fn unblock_references(object: &mut Value) {
     let Some(Value::Array(references)) = metadata_mut(object).get_mut("ownerReferences") else { return };
     for reference in references.iter_mut().filter(|reference| reference["blockOwnerDeletion"] == true) {
@@ -230,7 +231,7 @@ fn unblock_references(object: &mut Value) {
     }
 }
 
-/// The group of `apps/v1`.
+/// Returns the group of an `apiVersion`.
 fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }

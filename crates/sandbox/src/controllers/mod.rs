@@ -1,7 +1,7 @@
-//! The controllers of a cluster that deletion depends on.
+//! The controllers of a cluster that matter for deletion.
 //!
-//! Each change is noted in one queue of work items with due times, as controllers of a real cluster note it in theirs;
-//! what is due is then done step by step. Nothing waits and nothing runs beside: the same changes give the same course.
+//! Changes add work with due times to one queue, and due work is done step by step. Nothing waits or runs concurrently,
+//! so the same changes always have the same effects.
 
 mod accounts;
 mod agenda;
@@ -28,7 +28,7 @@ use work::{Task, Work};
 pub(crate) use agenda::Controllers;
 pub(crate) use bootstrap::bootstrap;
 
-/// Does what is due.
+/// Does all work that is due.
 pub(crate) fn run_due(state: &mut State, now: Instant) {
     while let Some(work) = state.controllers.queue.take(now) {
         match perform(state, &work, now) {
@@ -37,7 +37,7 @@ pub(crate) fn run_due(state: &mut State, now: Instant) {
                 state.controllers.queue.forget(&work);
                 state.controllers.queue.add(work, now + delay);
             }
-            // What is gone needs nothing any more.
+            // An object that no longer exists needs no work.
             Err(error) if error.code == http::StatusCode::NOT_FOUND => state.controllers.queue.forget(&work),
             Ok(Next::Retry) | Err(_) => state.controllers.queue.retry(work, now),
         }

@@ -1,6 +1,6 @@
-//! The namespace controller: empties a namespace that is being deleted, and says what keeps it.
+//! The namespace controller, which empties namespaces that are being deleted and reports what remains.
 //!
-//! It does not watch the content: what remains is looked at again after a while, as the real one does it.
+//! Like the real one, it does not watch the content but checks it again after a while.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
 
 const CONTROLLER: &str = "namespace-controller";
 const FINALIZER: &str = "kubernetes";
-/// How long it is supposed to take until finalizers are done.
+/// The estimated seconds until finalizers are removed.
 const FINALIZERS_TAKE: u64 = 15;
 
-/// Empties a namespace and lets it go.
+/// Empties a namespace and removes its finalizer.
 pub(super) fn sync(state: &mut State, name: &str) -> Step {
     let namespace_id = id("", "namespaces", "", name);
     let Some(namespace) = load(state, &namespace_id) else { return Ok(Next::Done) };
@@ -38,7 +38,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     sweep.run(state);
     let now = state.clock.text();
     let conditions = sweep.conditions();
-    // That a condition is not written stops nothing.
+    // The conditions are informational, so a failure to write them is ignored.
     let _unwritten = edit_status(state, &namespace_id, CONTROLLER, |object| {
         for (name, (status, reason, message)) in &conditions {
             let condition = Condition { name, status: *status, reason, message };
@@ -54,7 +54,7 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     finalize(state, name)
 }
 
-/// Says that nothing is left to be done here.
+/// Removes the controller's finalizer from a namespace.
 fn finalize(state: &mut State, name: &str) -> Step {
     let (Some(kind), Some(mut namespace)) =
         (state.kinds.find("", "namespaces"), load(state, &id("", "namespaces", "", name)))
@@ -72,9 +72,9 @@ fn finalize(state: &mut State, name: &str) -> Step {
 /// One pass over the content of a namespace.
 struct Sweep<'a> {
     namespace: &'a str,
-    /// Seconds since the deletion of the namespace.
+    /// The seconds since the namespace was marked for deletion.
     since: u64,
-    /// Seconds that it will still take, as far as can be told.
+    /// The estimated seconds until the content is deleted.
     estimate: u64,
     undiscovered: Option<String>,
     refused: Vec<String>,
@@ -101,7 +101,7 @@ impl<'a> Sweep<'a> {
         self.undiscovered.is_some() || !self.refused.is_empty()
     }
 
-    /// Deletes everything; as long as pods are there, only pods.
+    /// Deletes the content. Until all Pods are deleted, it deletes only Pods.
     fn run(&mut self, state: &mut State) {
         let kinds: Vec<_> = state.kinds.iter().filter(|kind| kind.namespaced && !kind.review).cloned().collect();
         let (pods, others): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| kind.is("", "pods"));
@@ -109,7 +109,7 @@ impl<'a> Sweep<'a> {
             self.delete_all(state, kind);
         }
         if !self.remaining.is_empty() {
-            // What is counted so far is not said in this case.
+            // In this case the conditions do not report the Pods.
             self.remaining.clear();
             self.finalizers.clear();
             return;
@@ -156,7 +156,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Deletes one after another until one is refused.
+    /// Deletes the objects of a kind until a deletion fails.
     fn delete_kind(&self, state: &mut State, kind: &Arc<Kind>) -> Result<(), ApiError> {
         let objects = state.store.list(&kind.id, Some(self.namespace));
         let names: Vec<_> = objects.map(|object| object.name.clone()).collect();
@@ -171,7 +171,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// How long running pods may take to end; none once that time is over.
+    /// Returns the longest grace period of running Pods; 0 once it is over.
     fn grace_of_pods(&self, state: &State) -> u64 {
         let grace = |pod: Value| match pod["status"]["phase"].as_str() {
             Some("Succeeded" | "Failed") => None,
@@ -182,9 +182,9 @@ impl<'a> Sweep<'a> {
         if self.since >= longest { 0 } else { longest }
     }
 
-    /// What is said of the pass: the status, reason and message of each condition.
+    /// Returns the status, reason and message of each condition.
     fn conditions(&self) -> [(&'static str, (bool, &'static str, String)); 5] {
-        let said = |failure: Option<(&'static str, String)>, reason, message: &str| match failure {
+        let outcome = |failure: Option<(&'static str, String)>, reason, message: &str| match failure {
             Some((reason, message)) => (true, reason, message),
             None => (false, reason, message.to_owned()),
         };
@@ -207,17 +207,17 @@ impl<'a> Sweep<'a> {
         [
             (
                 "NamespaceDeletionDiscoveryFailure",
-                said(discovery, "ResourcesDiscovered", "All resources successfully discovered"),
+                outcome(discovery, "ResourcesDiscovered", "All resources successfully discovered"),
             ),
             (
                 "NamespaceDeletionGroupVersionParsingFailure",
-                said(None, "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+                outcome(None, "ParsedGroupVersions", "All legacy kube types successfully parsed"),
             ),
-            ("NamespaceDeletionContentFailure", said(content, "ContentDeleted", deleted)),
-            ("NamespaceContentRemaining", said(remaining, "ContentRemoved", "All content successfully removed")),
+            ("NamespaceDeletionContentFailure", outcome(content, "ContentDeleted", deleted)),
+            ("NamespaceContentRemaining", outcome(remaining, "ContentRemoved", "All content successfully removed")),
             (
                 "NamespaceFinalizersRemaining",
-                said(finalizers, "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+                outcome(finalizers, "ContentHasNoFinalizers", "All content-preserving finalizers finished"),
             ),
         ]
     }
@@ -235,7 +235,7 @@ pub(super) fn refused(messages: &[String]) -> Option<String> {
     (count > 0).then(|| format!("Failed to delete all resource types, {count} remaining: {}", sorted.join(", ")))
 }
 
-/// What is said of group versions that nobody answers for.
+/// Returns the message about group versions without a backend.
 pub(super) fn undiscovered(dead: &[(String, String)]) -> Option<String> {
     let stale = |(group, version): &(String, String)| {
         format!("{group}/{version}: stale GroupVersion discovery: {group}/{version}")

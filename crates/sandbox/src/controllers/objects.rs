@@ -1,4 +1,4 @@
-//! What all controllers do with objects.
+//! Access to objects for controllers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,19 +13,19 @@ use crate::{
     verbs::{Writer, update},
 };
 
-/// What comes after a step.
+/// What to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Done,
-    /// The same once more, later.
+    /// Repeat the step later.
     After(Duration),
-    /// It could not be done: once more, at growing intervals.
+    /// Retry the step at growing intervals.
     Retry,
 }
 
 pub(super) type Step = Result<Next, ApiError>;
 
-/// A controller that speaks the version of a kind that clients prefer.
+/// Returns a controller that writes in the preferred version of a kind.
 pub(super) fn writer(kind: &Arc<Kind>, controller: &str) -> Writer {
     let mut writer = Writer::controller(kind, controller);
     if let Some(preferred) = kind.versions.iter().position(|version| version.served) {
@@ -34,7 +34,7 @@ pub(super) fn writer(kind: &Arc<Kind>, controller: &str) -> Writer {
     writer
 }
 
-/// Changes an object; a change that changes nothing is not written. What is gone is fine.
+/// Changes an object if the change has an effect. Succeeds if the object does not exist.
 pub(super) fn edit(
     state: &mut State,
     id: &ObjectId,
@@ -44,7 +44,7 @@ pub(super) fn edit(
     edit_part(state, id, controller, None, change)
 }
 
-/// The same for its status, whereupon the rest of the object stays as it is.
+/// Changes the status of an object if the change has an effect.
 pub(super) fn edit_status(
     state: &mut State,
     id: &ObjectId,
@@ -75,7 +75,7 @@ fn edit_part(
     Ok(())
 }
 
-/// A kind that is not served now may be served again.
+/// Returns an error that is retried, because the kind may be served later.
 pub(super) fn not_served(resource: &ResourceId) -> ApiError {
     ApiError::internal(format!("{resource} is not served"))
 }
@@ -98,17 +98,17 @@ pub(super) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     meta_list(object, "finalizers").any(|known| known == finalizer)
 }
 
-/// Where the object of a namespace lies.
+/// Returns the key of an object.
 pub(super) fn id(group: &str, plural: &str, namespace: &str, name: &str) -> ObjectId {
     ObjectId::new(&ResourceId::new(group, plural), namespace, name)
 }
 
-/// The objects of a namespace.
+/// Returns the objects of a namespace.
 pub(super) fn objects(state: &State, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Stored>> {
     state.store.list(&ResourceId::new(group, plural), Some(namespace)).cloned().collect()
 }
 
-/// The object that lies there.
+/// Returns an object if it exists.
 pub(super) fn load(state: &State, id: &ObjectId) -> Option<Value> {
     state.store.get_id(id).map(|stored| stored.value())
 }

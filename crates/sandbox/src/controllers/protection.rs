@@ -1,4 +1,4 @@
-//! Protection of storage in use: a claim that a pod uses and a volume that is bound are not let go.
+//! Protection of storage in use: finalizers hold a claim that a Pod uses and a volume that is bound.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
 
-/// Looks at all claims of a namespace that are being deleted.
+/// Adds work on all claims of a namespace that are being deleted.
 pub(super) fn sync_claims(state: &mut State, namespace: &str, now: Instant) -> Step {
     let claims = objects(state, "", "persistentvolumeclaims", namespace);
     for claim in claims.iter().filter(|claim| claim.deleting) {
@@ -37,7 +37,7 @@ pub(super) fn sync_claim(state: &mut State, namespace: &str, name: &str) -> Step
     Ok(Next::Done)
 }
 
-/// Whether a pod uses a claim: only one that has a node can.
+/// Returns whether a Pod uses a claim. Only a Pod that is assigned to a node does.
 fn uses(pod: &Value, claim: &Value) -> bool {
     let name = meta(claim, "name");
     if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {

@@ -1,4 +1,4 @@
-//! Work items in the order in which they are due, each at most once.
+//! A queue of work by due time that contains each item at most once.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 
 use super::work::{Task, Work};
 
-/// The interval before the first repetition; it doubles from time to time, as client-go's rate limiter has it.
+/// The first and the longest retry interval. The interval doubles, like in client-go's rate limiter.
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
-/// Namespaces are tried once a minute at least.
+/// The longest retry interval for namespaces.
 const LONGEST_OF_NAMESPACES: Duration = Duration::from_secs(60);
 
-/// When an item is due, and its number among those that are due at the same time.
+/// The due time of an item, and its number among those with the same time.
 type Position = (Instant, u64);
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     items: BTreeMap<Position, Work>,
     positions: HashMap<Work, Position>,
-    /// How often an item failed.
+    /// How often each item has failed.
     failures: HashMap<Work, u32>,
     added: u64,
 }
 
 impl Queue {
-    /// Adds an item; one that is there already stays, at the earlier of both times.
+    /// Adds an item. If it is already queued, the earlier of both times counts.
     pub(super) fn add(&mut self, work: Work, due: Instant) {
         if let Some(known) = self.positions.get(&work) {
             if known.0 <= due {
@@ -41,7 +41,7 @@ impl Queue {
         self.items.insert((due, self.added), work);
     }
 
-    /// Adds an item that failed, later with every failure.
+    /// Adds a failed item, with an interval that doubles with each failure.
     pub(super) fn retry(&mut self, work: Work, now: Instant) {
         let failures = self.failures.entry(work.clone()).or_default();
         let longest = if work.task == Task::Namespace { LONGEST_OF_NAMESPACES } else { LONGEST };
@@ -50,7 +50,7 @@ impl Queue {
         self.add(work, now + delay);
     }
 
-    /// Forgets how often an item failed.
+    /// Resets the failures of an item.
     pub(super) fn forget(&mut self, work: &Work) {
         self.failures.remove(work);
     }
@@ -59,7 +59,7 @@ impl Queue {
         self.items.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes the first item that is due.
+    /// Removes and returns the first item that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Work> {
         let first = self.items.first_entry().filter(|entry| entry.key().0 <= now)?;
         let work = first.remove();

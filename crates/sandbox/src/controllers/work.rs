@@ -1,49 +1,49 @@
-//! Items of work.
+//! Work items of the controllers.
 
-/// What is to be done with an object.
+/// What to do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// Look whether the owners of an object (a UID) are what they should be.
+    /// Check the owner references of an object (a UID).
     References,
-    /// Look whether an object (a UID) is garbage, or whether what it waits for is gone.
+    /// Collect an object (a UID) if it is garbage, or continue its deletion in the foreground.
     Collect,
-    /// Look only whether what an object (a UID) waits for is gone.
+    /// Check whether an object (a UID) still waits for its dependents.
     Unblock,
-    /// Look at all dependents of an object (a UID).
+    /// Add work on all dependents of an object (a UID).
     Dependents,
-    /// Make an object (a UID) the owner of nothing.
+    /// Orphan the dependents of an object (a UID).
     Orphan,
     /// Empty a namespace that is being deleted.
     Namespace,
-    /// Give a namespace its service account.
+    /// Create the service account of a namespace.
     Account,
-    /// Accept a definition's names, and serve its kind.
+    /// Accept the names of a definition and serve its kind.
     Definition,
-    /// Reconsider the names of all definitions of a group, because some are free again.
+    /// Reconsider the names of all definitions of a group, because some are available again.
     Names,
-    /// Delete the objects of a definition that is being deleted.
+    /// Delete the instances of a definition that is being deleted.
     Cleanup,
-    /// Look whether they are gone.
+    /// Check whether the instances have been deleted.
     CleanupPoll,
-    /// Serve the kind of a definition that is gone no longer.
+    /// Stop serving the kind of a deleted definition.
     Unserve,
     Claim,
-    /// All claims of a namespace.
+    /// All claims of a namespace that are being deleted.
     Claims,
     Volume,
     Deployment,
     ReplicaSet,
     Job,
-    /// Whatever in a namespace could take in what has lost its owner.
+    /// All workloads of a namespace, which may adopt an object without owner.
     Adopt,
     JobPod,
-    /// Look whether the Service of an APIService is there.
+    /// Check the Service of an APIService.
     ApiService,
-    /// The same for all that point to a Service.
+    /// Check all APIServices that refer to a Service.
     ApiServices,
 }
 
-/// A task and the object that it is about.
+/// A task and the object that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Work {
     pub(super) task: Task,

@@ -40,11 +40,17 @@ async fn world(finalizers: &[&str]) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_is_served_when_its_names_are_accepted() {
+async fn kinds_are_served_once_names_are_accepted() {
     let world = world(&[]).await;
-    assert_eq!(world.condition(&of("widgets"), "NamesAccepted"), said("True", "NoConflicts", "no conflicts found"));
+    assert_eq!(
+        world.condition(&of("widgets"), "NamesAccepted"),
+        expected_condition("True", "NoConflicts", "no conflicts found")
+    );
     let accepted = "the initial names have been accepted";
-    assert_eq!(world.condition(&of("widgets"), "Established"), said("True", "InitialNamesAccepted", accepted));
+    assert_eq!(
+        world.condition(&of("widgets"), "Established"),
+        expected_condition("True", "InitialNamesAccepted", accepted)
+    );
     let definition = world.get(&of("widgets")).expect("there");
     assert_eq!(definition["status"]["acceptedNames"]["singular"], "widget");
     assert_eq!(definition["status"]["storedVersions"], json!(["v1"]));
@@ -52,30 +58,39 @@ async fn a_kind_is_served_when_its_names_are_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_another_has_are_waited_for() {
+async fn definitions_wait_for_names_in_use() {
     let mut world = world(&[]).await;
     world.create(definition("gadgets", "Widget"));
     world.settle().await;
     let in_use = "\"WidgetList\" is already in use";
-    assert_eq!(world.condition(&of("gadgets"), "NamesAccepted"), said("False", "ListKindConflict", in_use));
+    assert_eq!(
+        world.condition(&of("gadgets"), "NamesAccepted"),
+        expected_condition("False", "ListKindConflict", in_use)
+    );
     let not_all = "not all names are accepted";
-    assert_eq!(world.condition(&of("gadgets"), "Established"), said("False", "NotAccepted", not_all));
+    assert_eq!(world.condition(&of("gadgets"), "Established"), expected_condition("False", "NotAccepted", not_all));
     assert!(world.state.kinds.find("example.com", "gadgets").is_none());
     world.delete(&of("widgets"), None);
     world.pass(Duration::from_secs(1)).await;
-    assert_eq!(world.condition(&of("gadgets"), "NamesAccepted"), said("True", "NoConflicts", "no conflicts found"));
+    assert_eq!(
+        world.condition(&of("gadgets"), "NamesAccepted"),
+        expected_condition("True", "NoConflicts", "no conflicts found")
+    );
     assert!(world.state.kinds.find("example.com", "gadgets").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_takes_all_its_objects_along() {
+async fn instances_are_deleted_with_their_definition() {
     let mut world = world(&[]).await;
     let kind = world.state.kinds.find("example.com", "widgets").expect("served").clone();
     assert!(!is_terminating(&world.state, &kind));
     world.delete(&of("widgets"), None);
     assert!(is_terminating(&world.state, &kind));
     let pending = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    assert_eq!(world.condition(&of("widgets"), "Terminating"), said("True", "InstanceDeletionPending", pending));
+    assert_eq!(
+        world.condition(&of("widgets"), "Terminating"),
+        expected_condition("True", "InstanceDeletionPending", pending)
+    );
     world.settle().await;
     assert!(!world.has(&of("widgets")) && !world.has(&widget("default")) && !world.has(&widget("kube-public")));
     assert!(world.state.kinds.find("example.com", "widgets").is_none());
@@ -86,16 +101,22 @@ async fn a_definition_takes_all_its_objects_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_held_holds_its_definition() {
+async fn instances_with_finalizers_hold_their_definition() {
     let mut world = world(&["x/y"]).await;
     world.delete(&of("widgets"), None);
     world.pass(Duration::from_secs(30)).await;
     let in_progress = "CustomResource deletion is in progress";
-    assert_eq!(world.condition(&of("widgets"), "Terminating"), said("True", "InstanceDeletionInProgress", in_progress));
+    assert_eq!(
+        world.condition(&of("widgets"), "Terminating"),
+        expected_condition("True", "InstanceDeletionInProgress", in_progress)
+    );
     assert!(world.get(&widget("default")).expect("held")["metadata"]["deletionTimestamp"].is_string());
-    // After a minute it begins anew; it is polled every five seconds.
+    // The deletion is repeated after a minute and polled every five seconds.
     world.pass(Duration::from_secs(3600)).await;
-    assert_eq!(world.condition(&of("widgets"), "Terminating"), said("True", "InstanceDeletionInProgress", in_progress));
+    assert_eq!(
+        world.condition(&of("widgets"), "Terminating"),
+        expected_condition("True", "InstanceDeletionInProgress", in_progress)
+    );
     world.release(&widget("default"));
     world.pass(Duration::from_secs(30)).await;
     assert!(world.has(&of("widgets")));
@@ -106,14 +127,14 @@ async fn an_object_that_is_held_holds_its_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_others_hold_a_definition_whose_objects_are_gone() {
+async fn other_finalizers_hold_a_definition_without_instances() {
     let mut world = world(&[]).await;
     world.edit(&of("widgets"), None, |object| object["metadata"]["finalizers"] = json!(["x/y"]));
     world.delete(&of("widgets"), None);
     world.pass(Duration::from_secs(60)).await;
     let definition = world.get(&of("widgets")).expect("held");
     assert_eq!(definition["metadata"]["finalizers"], json!(["x/y"]));
-    let removed = said("False", "InstanceDeletionCompleted", "removed all instances");
+    let removed = expected_condition("False", "InstanceDeletionCompleted", "removed all instances");
     assert_eq!(world.condition(&of("widgets"), "Terminating"), removed);
     assert!(world.state.kinds.find("example.com", "widgets").is_some());
     world.release(&of("widgets"));
@@ -122,7 +143,7 @@ async fn finalizers_of_others_hold_a_definition_whose_objects_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_of_a_new_kind_are_believed_once_it_is_served() {
+async fn owners_of_unknown_kinds_are_checked_once_these_are_served() {
     let mut world = World::new();
     world.create(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
@@ -131,7 +152,7 @@ async fn owners_of_a_new_kind_are_believed_once_it_is_served() {
         },
     }));
     world.pass(Duration::from_secs(60)).await;
-    assert!(world.has(&map("child")), "a kind that is not known may be known later");
+    assert!(world.has(&map("child")), "an unknown kind may be served later");
     world.create(definition("widgets", "Widget"));
     world.pass(Duration::from_secs(1000)).await;
     assert!(!world.has(&map("child")));

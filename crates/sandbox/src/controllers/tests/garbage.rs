@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_child_goes_with_its_parent_but_not_the_other_way_round() {
+async fn dependents_are_deleted_with_their_owner() {
     for (propagation, child_is_left) in [
         (None, false),
         (Some(Propagation::Background), false),
@@ -29,7 +29,7 @@ async fn a_child_goes_with_its_parent_but_not_the_other_way_round() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_background_the_parent_goes_first_and_in_the_foreground_the_child() {
+async fn background_deletes_the_owner_first_and_foreground_the_dependents() {
     let mut world = World::new();
     let mother = world.config_map("mother", &[], &[]);
     world.config_map("son", &[&mother], &["x/y"]);
@@ -51,7 +51,7 @@ async fn in_the_background_the_parent_goes_first_and_in_the_foreground_the_child
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_children_that_block_are_waited_for() {
+async fn foreground_waits_only_for_blocking_dependents() {
     let mut world = World::new();
     let mother = world.config_map("mother", &[], &[]);
     world.create(json!({
@@ -66,7 +66,7 @@ async fn only_children_that_block_are_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_foreground_reaches_grandchildren() {
+async fn foreground_deletion_is_recursive() {
     let mut world = World::new();
     let mother = world.config_map("mother", &[], &[]);
     let son = world.config_map("son", &[&mother], &[]);
@@ -81,7 +81,7 @@ async fn the_foreground_reaches_grandchildren() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_circle_of_owners_does_not_wait_for_itself() {
+async fn cyclic_owners_are_deleted() {
     let mut world = World::new();
     let one = world.config_map("one", &[], &[]);
     let two = world.config_map("two", &[&one], &[]);
@@ -93,7 +93,7 @@ async fn a_circle_of_owners_does_not_wait_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_two_owners_is_enough_and_references_to_the_other_go() {
+async fn dependents_remain_while_one_owner_exists() {
     for propagation in [Propagation::Background, Propagation::Foreground] {
         let mut world = World::new();
         let (one, two) = (world.config_map("one", &[], &[]), world.config_map("two", &[], &[]));
@@ -110,7 +110,7 @@ async fn one_of_two_owners_is_enough_and_references_to_the_other_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_that_are_not_there() {
+async fn dependents_of_missing_owners_are_collected() {
     let check = async |change: fn(&mut Value), is_left: bool| {
         let mut world = World::new();
         let owner = world.config_map("owner", &[], &[]);
@@ -128,14 +128,14 @@ async fn owners_that_are_not_there() {
     check(|reference| reference["uid"] = "nobody".into(), false).await;
     check(|reference| reference["name"] = "other".into(), false).await;
     check(|reference| reference["kind"] = "Secret".into(), false).await;
-    // A version that is not served is no other kind.
+    // The version of an owner does not matter.
     check(|reference| reference["apiVersion"] = "v9".into(), true).await;
-    // A kind that is not known may be known later.
+    // A kind that is unknown may be served later.
     check(|reference| reference["kind"] = "Widget".into(), true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_in_other_namespaces_are_none() {
+async fn owners_in_other_namespaces_are_invalid() {
     let mut world = World::new();
     let owner = world.config_map("owner", &[], &[]);
     world.create(json!({
@@ -149,7 +149,7 @@ async fn owners_in_other_namespaces_are_none() {
     world.settle().await;
     assert!(!world.has(&id("", "configmaps", "kube-public", "child")));
     let role = id("rbac.authorization.k8s.io", "clusterroles", "", "child");
-    assert!(world.has(&role), "what has no namespace cannot have an owner in one, and stays");
+    assert!(world.has(&role), "a cluster-scoped object cannot have a namespaced owner, and remains");
     let uid = owner["metadata"]["uid"].as_str().expect("a UID");
     let message = |event: Value| event["message"].as_str().map(str::to_owned);
     let events = |namespace| objects(&world.state, "", "events", namespace);
@@ -165,21 +165,21 @@ async fn owners_in_other_namespaces_are_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_finalizers_hold_parents_and_children() {
-    // The cases of the article on finalizers: nothing happens by itself until the finalizer is removed.
+async fn stale_finalizers_block_deletion() {
+    // The cases of the Kubernetes blog on finalizers: nothing happens until the finalizer is removed.
     let mut world = World::new();
     let mother = world.config_map("mother", &[], &["kubernetes"]);
     world.config_map("son", &[&mother], &[]);
     world.delete(&map("mother"), None);
     world.pass(Duration::from_secs(600)).await;
-    assert!(world.has(&map("mother")) && world.has(&map("son")), "a parent that is held keeps its children");
+    assert!(world.has(&map("mother")) && world.has(&map("son")), "a held owner keeps its dependents");
     world.release(&map("mother"));
     world.settle().await;
     assert!(!world.has(&map("mother")) && !world.has(&map("son")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wide_family_goes_in_a_moment() {
+async fn many_dependents_are_deleted_at_once() {
     let mut world = World::new();
     let mother = world.config_map("mother", &[], &[]);
     for child in 0..300 {

@@ -1,4 +1,4 @@
-//! The controllers, step by step on a clock that stands still.
+//! Tests of the controllers under a paused clock.
 
 mod definitions;
 mod garbage;
@@ -24,7 +24,7 @@ use crate::{
     verbs::{DeleteOptions, Propagation, Writer, create, delete, update},
 };
 
-/// A cluster, and the hands of a clock.
+/// A cluster whose time the test advances.
 struct World {
     state: State,
 }
@@ -41,7 +41,7 @@ impl World {
         Writer::controller(self.state.kinds.find(group, plural).expect("a kind"), "test")
     }
 
-    /// Creates an object of a kind that is known by its singular name.
+    /// Creates an object of a known kind.
     fn create(&mut self, object: Value) -> Value {
         let api_version = object["apiVersion"].as_str().expect("a version");
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -50,7 +50,7 @@ impl World {
         create(&mut self.state, &Writer::controller(&kind, "test"), &namespace, object).expect("created").object
     }
 
-    /// A ConfigMap in the namespace `default` with these owners, which block, and finalizers.
+    /// Creates a ConfigMap in the namespace `default` with blocking owners and finalizers.
     fn config_map(&mut self, name: &str, owners: &[&Value], finalizers: &[&str]) -> Value {
         let references: Vec<Value> = owners.iter().map(|owner| reference(owner, true)).collect();
         self.create(json!({
@@ -92,7 +92,7 @@ impl World {
         objects.iter().map(|object| object.name.to_string()).collect()
     }
 
-    /// Lets time pass, and the controllers do what is due in it.
+    /// Advances the clock and does the work that becomes due.
     async fn pass(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Some(next) = self.state.controllers.next().filter(|next| *next <= end) {
@@ -125,6 +125,6 @@ fn map(name: &str) -> ObjectId {
     id("", "configmaps", "default", name)
 }
 
-fn said(status: &str, reason: &str, message: &str) -> Option<(String, String, String)> {
+fn expected_condition(status: &str, reason: &str, message: &str) -> Option<(String, String, String)> {
     Some((status.to_owned(), reason.to_owned(), message.to_owned()))
 }

@@ -33,7 +33,7 @@ fn content(kind: &str, name: &str, finalizers: &[&str]) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_with_its_content_after_five_seconds() {
+async fn namespaces_are_emptied_after_five_seconds() {
     let mut world = world();
     world.create(content("ConfigMap", "a", &[]));
     world.settle().await;
@@ -44,14 +44,14 @@ async fn a_namespace_goes_with_its_content_after_five_seconds() {
     assert_eq!(world.get(&shop()).expect("there")["status"]["phase"], "Terminating");
     world.pass(Duration::from_millis(200)).await;
     assert!(!world.has(&in_shop("configmaps", "a")) && !world.has(&shop()));
-    assert_eq!(world.names("", "serviceaccounts", "shop"), Vec::<String>::new(), "the account does not come back");
-    // The last change of the conditions is looked after once more.
+    assert_eq!(world.names("", "serviceaccounts", "shop"), Vec::<String>::new(), "the account is not recreated");
+    // The last change of the conditions causes one more pass.
     world.pass(Duration::from_secs(5)).await;
     assert_eq!(world.state.controllers.next(), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_holds_a_namespace_is_said() {
+async fn conditions_report_what_holds_a_namespace() {
     let mut world = world();
     world.create(content("ConfigMap", "free", &[]));
     world.create(content("ConfigMap", "held", &["x/y"]));
@@ -60,7 +60,7 @@ async fn what_holds_a_namespace_is_said() {
     world.pass(Duration::from_secs(6)).await;
     assert!(!world.has(&in_shop("configmaps", "free")));
     let check = |world: &World, name, status, reason, message| {
-        assert_eq!(world.condition(&shop(), name), said(status, reason, message));
+        assert_eq!(world.condition(&shop(), name), expected_condition(status, reason, message));
     };
     for (name, status, reason, message) in [
         ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
@@ -93,7 +93,7 @@ async fn what_holds_a_namespace_is_said() {
     }
     world.release(&in_shop("secrets", "held"));
     world.release(&in_shop("configmaps", "held"));
-    // The content is not watched. The conditions were written at 5 s, which is looked after at 10 s.
+    // The content is not watched. Writing the conditions after 5 s causes a pass after 10 s.
     world.pass(Duration::from_millis(3900)).await;
     assert!(world.has(&shop()));
     world.pass(Duration::from_millis(200)).await;
@@ -101,7 +101,7 @@ async fn what_holds_a_namespace_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_held_is_looked_after_every_eight_seconds() {
+async fn held_namespaces_are_checked_every_eight_seconds() {
     let mut world = world();
     world.create(content("ConfigMap", "held", &["x/y"]));
     world.delete(&shop(), None);
@@ -115,7 +115,7 @@ async fn a_namespace_that_is_held_is_looked_after_every_eight_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_go_first() {
+async fn pods_are_deleted_first() {
     let mut world = world();
     let mut pod = content("Pod", "a", &["x/y"]);
     pod["spec"] = json!({"containers": [{"name": "a", "image": "a"}]});
@@ -130,7 +130,7 @@ async fn pods_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_the_namespace_itself_hold_it_empty() {
+async fn finalizers_hold_an_empty_namespace() {
     let mut world = world();
     world.edit(&shop(), None, |object| object["metadata"]["finalizers"] = json!(["x/y"]));
     world.delete(&shop(), None);
@@ -139,14 +139,14 @@ async fn finalizers_of_the_namespace_itself_hold_it_empty() {
     assert!(namespace["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty));
     assert_eq!(
         world.condition(&shop(), "NamespaceContentRemaining"),
-        said("False", "ContentRemoved", "All content successfully removed")
+        expected_condition("False", "ContentRemoved", "All content successfully removed")
     );
     world.release(&shop());
     assert!(!world.has(&shop()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_forced_away_leaves_its_content() {
+async fn finalizing_a_namespace_early_leaves_its_content() {
     let mut world = world();
     world.create(content("ConfigMap", "held", &["x/y"]));
     world.delete(&shop(), None);
@@ -157,13 +157,13 @@ async fn a_namespace_forced_away_leaves_its_content() {
 }
 
 #[test]
-fn failures_are_said_as_the_api_says_them() {
+fn failures_are_reported_with_the_texts_of_kubernetes() {
     use crate::controllers::namespaces::{refused, undiscovered};
 
     assert_eq!((undiscovered(&[]), refused(&[])), (None, None));
     let dead = |group: &str| (group.to_owned(), "v1beta1".to_owned());
     assert_eq!(
-        undiscovered(&[dead("z.example.com"), dead("metrics.k8s.io")]).expect("said"),
+        undiscovered(&[dead("z.example.com"), dead("metrics.k8s.io")]).expect("a message"),
         "Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: \
          metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1, \
          z.example.com/v1beta1: stale GroupVersion discovery: z.example.com/v1beta1"

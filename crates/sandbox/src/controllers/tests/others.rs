@@ -1,4 +1,4 @@
-//! Service accounts, storage in use, the beginning, and the queue.
+//! Service accounts, storage in use, initial objects, the queue and APIServices.
 
 use super::*;
 use crate::controllers::{
@@ -7,7 +7,7 @@ use crate::controllers::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_service_account_comes_back() {
+async fn service_accounts_are_recreated() {
     let mut world = World::new();
     let account = id("", "serviceaccounts", "default", "default");
     let before = world.get(&account).expect("there from the beginning");
@@ -28,7 +28,7 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_stays_as_long_as_a_pod_on_a_node_uses_it() {
+async fn claims_remain_while_a_pod_on_a_node_uses_them() {
     let mut world = World::new();
     let claim = id("", "persistentvolumeclaims", "default", "data");
     world.create(json!({
@@ -48,11 +48,11 @@ async fn a_claim_stays_as_long_as_a_pod_on_a_node_uses_it() {
     let now = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
     delete(&mut world.state, &writer, "default", "running", &now).expect("deleted");
     world.settle().await;
-    assert!(!world.has(&running) && !world.has(&claim), "a pod without a node does not count");
+    assert!(!world.has(&running) && !world.has(&claim), "a pod without a node does not use the claim");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_stays_as_long_as_it_is_bound() {
+async fn volumes_remain_while_they_are_bound() {
     let mut world = World::new();
     let volume = id("", "persistentvolumes", "", "disk");
     world.create(json!({
@@ -70,7 +70,7 @@ async fn a_volume_stays_as_long_as_it_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_beginning_is_the_same_each_time_and_leaves_nothing_to_do() {
+async fn initial_objects_are_reproducible_and_cause_no_work() {
     let all = |world: &World| world.state.store.all().map(|stored| stored.value()).collect::<Vec<_>>();
     let world = World::new();
     assert_eq!(world.state.controllers.next(), None);
@@ -81,7 +81,7 @@ async fn the_beginning_is_the_same_each_time_and_leaves_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_queue_holds_each_item_once_at_its_earliest() {
+async fn the_queue_contains_each_item_once_at_its_earliest_time() {
     let (mut queue, start) = (Queue::default(), Instant::now());
     let at = |milliseconds| start + Duration::from_millis(milliseconds);
     let work = |name| Work::new(Task::Claim, "default", name);
@@ -107,7 +107,7 @@ async fn the_queue_holds_each_item_once_at_its_earliest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_service_says_what_is_missing() {
+async fn api_services_report_what_is_missing() {
     let mut world = World::new();
     let api_service = id("apiregistration.k8s.io", "apiservices", "", "v1.away.example.com");
     world.create(json!({
@@ -117,29 +117,29 @@ async fn an_api_service_says_what_is_missing() {
             "service": {"namespace": "default", "name": "away", "port": 443}, "insecureSkipTLSVerify": true,
         },
     }));
-    let told = async |world: &mut World| {
+    let reason = async |world: &mut World| {
         world.settle().await;
         let conditions = &world.get(&api_service).expect("there")["status"]["conditions"];
         let [condition] = conditions.as_array().expect("a list").as_slice() else { panic!("{conditions}") };
         assert_eq!((&condition["type"], &condition["status"]), (&json!("Available"), &json!("False")));
         condition["reason"].as_str().unwrap_or_default().to_owned()
     };
-    assert_eq!(told(&mut world).await, "ServiceNotFound");
+    assert_eq!(reason(&mut world).await, "ServiceNotFound");
     world.create(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "away", "namespace": "default"},
         "spec": {"ports": [{"port": 443}]},
     }));
-    assert_eq!(told(&mut world).await, "EndpointsNotFound");
+    assert_eq!(reason(&mut world).await, "EndpointsNotFound");
     world.create(json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "away", "namespace": "default", "labels": {"kubernetes.io/service-name": "away"}},
         "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"name": "", "port": 443}],
     }));
-    assert_eq!(told(&mut world).await, "FailedDiscoveryCheck");
+    assert_eq!(reason(&mut world).await, "FailedDiscoveryCheck");
 }
 
 #[test]
-fn the_beginning_is_the_same_but_for_uids_and_times() {
+fn initial_objects_differ_only_in_uids_and_times() {
     let made = |seed, start: &str| {
         let mut state = State::new(Options::default().seed(seed).start(start.parse().expect("a time")));
         bootstrap(&mut state);

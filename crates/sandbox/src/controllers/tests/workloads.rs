@@ -1,4 +1,4 @@
-//! Workloads in a cluster that runs nothing.
+//! Workloads in a cluster without nodes.
 
 use super::*;
 
@@ -31,7 +31,7 @@ async fn world(replicas: i64) -> World {
     world
 }
 
-/// The replicas that each ReplicaSet wants, fewest first.
+/// Returns the replicas of each ReplicaSet in ascending order.
 fn replicas(world: &World) -> Vec<i64> {
     let sets = objects(&world.state, "apps", "replicasets", "default");
     let mut replicas: Vec<_> = sets.iter().map(|set| set.value()["spec"]["replicas"].as_i64().unwrap_or(-1)).collect();
@@ -44,7 +44,7 @@ fn pods(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_makes_pods_that_stay_pending() {
+async fn deployments_create_pods_that_remain_pending() {
     let world = world(2).await;
     let status = world.get(&web()).expect("there")["status"].clone();
     let now = "2026-01-01T00:00:00Z";
@@ -81,7 +81,7 @@ async fn a_deployment_makes_pods_that_stay_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_is_scaled() {
+async fn deployments_are_scaled() {
     let mut world = world(2).await;
     for wanted in [5, 1, 0, 3] {
         world.edit(&web(), None, |object| object["spec"]["replicas"] = wanted.into());
@@ -91,12 +91,13 @@ async fn a_deployment_is_scaled() {
     let gone = id("", "pods", "default", &pods(&world)[0]);
     world.delete(&gone, None);
     world.settle().await;
-    assert_eq!(pods(&world).len(), 3, "a pod that is deleted is replaced");
+    assert_eq!(pods(&world).len(), 3, "a deleted pod is replaced");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_template_gets_as_far_as_it_may_without_pods_that_run() {
-    // As a real cluster without nodes does it: 1 replica may surge by 1, 4 may lose 1 and surge by 1.
+async fn rollouts_stall_without_running_pods() {
+    // The numbers of a real cluster without nodes: 1 replica may surge by 1; of 4, 1 may be unavailable and 1 may be
+    // added.
     for (wanted, expected) in [(1, vec![1, 1]), (4, vec![2, 3])] {
         let mut world = world(wanted).await;
         world
@@ -115,7 +116,7 @@ async fn a_new_template_gets_as_far_as_it_may_without_pods_that_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_are_made_ready_bring_a_rollout_to_its_end() {
+async fn rollouts_complete_with_ready_pods() {
     let mut world = world(4).await;
     let ready = |world: &mut World| {
         for pod in pods(world) {
@@ -126,7 +127,7 @@ async fn pods_that_are_made_ready_bring_a_rollout_to_its_end() {
     };
     ready(&mut world);
     world.settle().await;
-    let available = said("True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
+    let available = expected_condition("True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
     assert_eq!(world.condition(&web(), "Available"), available);
     world.edit(&web(), None, |object| object["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
     for _ in 0..8 {
@@ -135,11 +136,11 @@ async fn pods_that_are_made_ready_bring_a_rollout_to_its_end() {
     }
     world.settle().await;
     assert_eq!((replicas(&world), pods(&world).len()), (vec![0, 4], 4));
-    assert_eq!(world.condition(&web(), "Progressing").expect("said").1, "NewReplicaSetAvailable");
+    assert_eq!(world.condition(&web(), "Progressing").expect("a condition").1, "NewReplicaSetAvailable");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_goes_with_its_pods_or_leaves_them_to_the_next() {
+async fn orphaned_replica_sets_are_adopted() {
     for propagation in [None, Some(Propagation::Foreground)] {
         let mut world = world(2).await;
         world.delete(&web(), propagation);
@@ -154,7 +155,7 @@ async fn a_deployment_goes_with_its_pods_or_leaves_them_to_the_next() {
     assert_eq!((pods(&world), world.has(&web())), (before.clone(), false));
     world.create(deployment(2));
     world.settle().await;
-    assert_eq!((pods(&world), replicas(&world)), (before, vec![2]), "the next one takes the ReplicaSet in");
+    assert_eq!((pods(&world), replicas(&world)), (before, vec![2]), "the new Deployment adopts the ReplicaSet");
 }
 
 async fn with_job() -> World {
@@ -175,7 +176,7 @@ async fn with_job() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_tracks_its_pod() {
+async fn jobs_track_their_pods() {
     let world = with_job().await;
     let status = world.get(&job_id()).expect("there")["status"].clone();
     assert_eq!(
@@ -191,7 +192,7 @@ async fn a_job_tracks_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_lets_its_pod_go() {
+async fn jobs_release_their_pods_on_deletion() {
     for (propagation, left) in [
         (Some(Propagation::Background), 0),
         (Some(Propagation::Foreground), 0),
@@ -210,7 +211,7 @@ async fn a_job_lets_its_pod_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_a_job_is_replaced_after_a_while() {
+async fn failed_pods_of_jobs_are_replaced_after_a_delay() {
     let mut world = with_job().await;
     let first = pods(&world);
     world.delete(&id("", "pods", "default", &first[0]), None);
@@ -222,12 +223,12 @@ async fn a_pod_of_a_job_is_replaced_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_complete_when_its_pod_is() {
+async fn jobs_complete_with_their_pods() {
     let mut world = with_job().await;
     let pod = id("", "pods", "default", &pods(&world)[0]);
     world.edit(&pod, Some("status"), |object| object["status"] = json!({"phase": "Succeeded"}));
     world.settle().await;
-    let reached = said("True", "CompletionsReached", "Reached expected number of succeeded pods");
+    let reached = expected_condition("True", "CompletionsReached", "Reached expected number of succeeded pods");
     assert_eq!(world.condition(&job_id(), "Complete"), reached);
     assert_eq!(world.get(&job_id()).expect("there")["status"]["succeeded"], 1);
     assert!(world.get(&pod).expect("kept")["metadata"]["finalizers"].is_null());

@@ -1,4 +1,4 @@
-//! The Deployment controller: a ReplicaSet for each template, the newest of which grows as the others shrink.
+//! The Deployment controller: one ReplicaSet per template, of which the newest grows while the others shrink.
 
 use std::{collections::BTreeSet, hash::Hasher};
 
@@ -67,7 +67,7 @@ fn annotate(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// Whether a ReplicaSet is of the template that a Deployment has now.
+/// Returns whether a ReplicaSet has the current template of a Deployment.
 fn same_template(set: &Value, deployment: &Value) -> bool {
     let mut template = set["spec"]["template"].clone();
     if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
@@ -79,7 +79,7 @@ fn same_template(set: &Value, deployment: &Value) -> bool {
             .all(|field| template["metadata"][field] == deployment["spec"]["template"]["metadata"][field])
 }
 
-/// A text of the template's own, of the alphabet of generated names, as Kubernetes makes it from another hash.
+/// Returns a hash of a template in the alphabet of generated names. Kubernetes uses another hash.
 fn hash(template: &Value) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hasher = Fnv(0x811c_9dc5);
@@ -88,7 +88,7 @@ fn hash(template: &Value) -> String {
     digits.bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
 }
 
-/// FNV-1a of 32 bits.
+/// 32-bit FNV-1a.
 struct Fnv(u32);
 
 impl Hasher for Fnv {
@@ -103,7 +103,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// The ReplicaSet of a template that none is of.
+/// Returns a ReplicaSet for a new template.
 fn new_set(deployment: &Value, sets: &[Value]) -> Value {
     let mut template = deployment["spec"]["template"].clone();
     let hash = hash(&template);
@@ -128,14 +128,14 @@ fn new_set(deployment: &Value, sets: &[Value]) -> Value {
     })
 }
 
-/// How many replicas each ReplicaSet of a Deployment has, and how many it may have.
+/// The replicas of the ReplicaSets of a Deployment, and the limits of the rollout.
 struct Rollout {
     wanted: i64,
     surge: i64,
     unavailable: i64,
     recreate: bool,
     newest: usize,
-    /// The replicas that each wants, has running, and has available.
+    /// The desired, existing and available replicas of each ReplicaSet.
     sets: Vec<(i64, i64, i64)>,
 }
 
@@ -165,14 +165,14 @@ impl Rollout {
         }
     }
 
-    /// Gives a ReplicaSet its replicas, and notes what they were meant for.
+    /// Sets the replicas of a ReplicaSet, and the annotations about the rollout.
     fn mark(&self, set: &mut Value, replicas: i64) {
         set["spec"]["replicas"] = replicas.into();
         annotate(set, DESIRED, self.wanted.to_string().into());
         annotate(set, MOST, (self.wanted + self.surge).to_string().into());
     }
 
-    /// The replicas that each is to want.
+    /// Returns the replicas that each ReplicaSet should have.
     fn replicas(&self) -> Vec<i64> {
         let mut replicas: Vec<i64> = self.sets.iter().map(|(wanted, ..)| *wanted).collect();
         let newest = self.newest;
@@ -193,7 +193,8 @@ impl Rollout {
         let least = self.wanted - self.unavailable;
         let mut shrink = total(&replicas) - least - (replicas[newest] - self.sets[newest].2);
         let mut available: i64 = self.sets.iter().map(|(.., available)| *available).sum();
-        // First those that are of no use, oldest first, then as many of the others as can be spared.
+        // First reduces unavailable replicas, then as many available ones as the limits allow, oldest ReplicaSets
+        // first.
         for at in (0..replicas.len()).filter(|at| *at != newest) {
             let cut = (replicas[at] - self.sets[at].2).clamp(0, shrink.max(0));
             replicas[at] -= cut;
@@ -209,7 +210,7 @@ impl Rollout {
     }
 }
 
-/// A number of replicas, or a share of them; `round` is added before hundredths are cut off.
+/// Returns a number of replicas, which may be a percentage. `round` is added to the hundredths before truncation.
 fn share(value: &Value, of: i64, round: i64) -> i64 {
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok());
     percent.map_or_else(|| value.as_i64().unwrap_or(0), |percent| (of * percent + round) / 100)
@@ -254,17 +255,17 @@ fn write_status(state: &mut State, id: &ObjectId, deployment: &Value, sets: &[Va
     Ok(Next::Done)
 }
 
-/// Conditions of Deployments hold two times.
+/// Sets a condition of a Deployment, which also has the time of its last update.
 fn set_condition(status: &mut Value, name: &str, (value, reason, message): (bool, &str, &str), now: &str) {
     let text = |known: &Value, field: &str| known[field].as_str().unwrap_or_default().to_owned();
-    let said: BTreeSet<_> = status["conditions"]
+    let conditions: BTreeSet<_> = status["conditions"]
         .as_array()
         .into_iter()
         .flatten()
         .map(|known| (text(known, "type"), text(known, "status"), text(known, "reason"), text(known, "message")))
         .collect();
     let word = if value { "True" } else { "False" };
-    if said.contains(&(name.to_owned(), word.to_owned(), reason.to_owned(), message.to_owned())) {
+    if conditions.contains(&(name.to_owned(), word.to_owned(), reason.to_owned(), message.to_owned())) {
         return;
     }
     conditions::set(status, &conditions::Condition { name, status: value, reason, message }, now);

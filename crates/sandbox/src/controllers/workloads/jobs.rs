@@ -1,4 +1,4 @@
-//! The Job controller: pods that it tracks by a finalizer, which it takes from those that are done.
+//! The Job controller, which tracks Pods by a finalizer and removes it from finished ones.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const CONTROLLER: &str = "job-controller";
-/// How long a pod that failed is not replaced; it doubles with each.
+/// How long a failed Pod is not replaced. The time doubles with each failure.
 const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 
@@ -28,7 +28,7 @@ fn is_finished(job: &Value) -> bool {
     conditions::is_true(job, "Complete") || conditions::is_true(job, "Failed")
 }
 
-/// A pod whose Job is gone, or done, is tracked by nobody.
+/// Removes the finalizer of a Pod whose Job is deleted or finished.
 pub(in crate::controllers) fn sync_pod(state: &mut State, namespace: &str, name: &str) -> Step {
     let pod_id = id("", "pods", namespace, name);
     let Some(pod) = load(state, &pod_id) else { return Ok(Next::Done) };
@@ -46,7 +46,7 @@ pub(in crate::controllers) fn sync_pod(state: &mut State, namespace: &str, name:
 pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &str) -> Step {
     let job_id = id("batch", "jobs", namespace, name);
     let Some(job) = load(state, &job_id) else {
-        // Its pods are orphans now.
+        // The Pods of a deleted Job are orphans.
         let of_job = |pod: &Stored| pod.owners.iter().any(|owner| &*owner.kind == "Job" && &*owner.name == name);
         for pod in objects(state, "", "pods", namespace).iter().filter(|pod| of_job(pod)) {
             sync_pod(state, namespace, &pod.name)?;
@@ -78,7 +78,7 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
     Ok(next)
 }
 
-/// Where a Job stands.
+/// The progress of a Job.
 struct Tally {
     succeeded: i64,
     failed: i64,
@@ -86,9 +86,9 @@ struct Tally {
     parallelism: i64,
     suspended: bool,
     backoff_limit: i64,
-    /// Pods that are counted now, and tracked no longer.
+    /// Pods that are counted in this step and no longer tracked afterwards.
     done: Vec<String>,
-    /// Whether some of them failed.
+    /// Whether any of them failed.
     fails: bool,
 }
 
@@ -113,7 +113,7 @@ impl Tally {
         }
     }
 
-    /// Whether it is over, and how: the type of the condition, its reason and message.
+    /// Returns the type, reason and message of the final condition, if the Job is finished.
     fn finished(&self) -> Option<(&'static str, &'static str, &'static str)> {
         if self.failed > self.backoff_limit {
             return Some(("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"));
@@ -123,7 +123,7 @@ impl Tally {
         (enough || self.completions == Some(0)).then_some(("Complete", "CompletionsReached", reached))
     }
 
-    /// Deletes the pods that still run.
+    /// Deletes the Pods that are still active.
     fn stop(&mut self, state: &mut State, pods: &mut Vec<Value>) -> Result<(), ApiError> {
         let Some(kind) = state.kinds.find("", "pods") else { return Ok(()) };
         let writer = writer(kind, CONTROLLER);
@@ -135,7 +135,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Makes the pods that are missing, but not at once after one failed.
+    /// Creates missing Pods, with a delay after failures.
     fn manage(&self, state: &mut State, job: &Value, pods: &mut Vec<Value>) -> Result<Next, ApiError> {
         let Some(kind) = state.kinds.find("", "pods") else { return Ok(Next::Done) };
         let writer = writer(kind, CONTROLLER);

@@ -1,5 +1,5 @@
-//! Workloads, as a cluster without scheduler and kubelet has them: Deployments make ReplicaSets, these and Jobs make
-//! pods, and the pods stay pending.
+//! Workloads in a cluster without scheduler and kubelet: Deployments create ReplicaSets, ReplicaSets and Jobs create
+//! Pods, and the Pods remain pending.
 
 pub(super) mod deployments;
 pub(super) mod jobs;
@@ -20,7 +20,7 @@ use crate::{
     store::ObjectId,
 };
 
-/// Lets everything in a namespace look for what it could take in.
+/// Adds work on all workloads of a namespace, which may adopt an object.
 pub(super) fn adopt(state: &mut State, namespace: &str, now: Instant) -> Step {
     for (group, plural, task) in [
         ("apps", "deployments", Task::Deployment),
@@ -34,7 +34,7 @@ pub(super) fn adopt(state: &mut State, namespace: &str, now: Instant) -> Step {
     Ok(Next::Done)
 }
 
-/// The objects of a resource that an owner controls. Those that nobody controls and that its selector fits it takes in.
+/// Returns the objects that an owner controls, and adopts those that its selector matches and that have no controller.
 fn claim(state: &mut State, owner: &Value, resource: &ResourceId, controller: &str) -> Vec<Value> {
     let (namespace, uid) = (meta(owner, "namespace"), meta(owner, "uid"));
     let selector = owner["spec"]["selector"].clone();
@@ -68,7 +68,7 @@ fn add_owner(object: &mut Value, owner: &Value) {
     }
 }
 
-/// A reference to the owner that controls an object.
+/// Returns a reference to the controlling owner.
 fn reference(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta(owner, "name"), "uid": meta(owner, "uid"),
@@ -76,7 +76,7 @@ fn reference(owner: &Value) -> Value {
     })
 }
 
-/// Whether a label selector fits an object; an empty one fits nothing here.
+/// Returns whether a label selector matches an object. An empty one matches nothing.
 fn selects(selector: &Value, object: &Value) -> bool {
     let labels = &object["metadata"]["labels"];
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
@@ -98,7 +98,7 @@ fn selects(selector: &Value, object: &Value) -> bool {
         && any
 }
 
-/// Makes the pod that a template describes.
+/// Returns the Pod that a template describes.
 fn pod(owner: &Value, template: &Value, finalizers: &[&str]) -> Value {
     let mut metadata = json!({
         "generateName": format!("{}-", meta(owner, "name")), "namespace": meta(owner, "namespace"),
@@ -121,7 +121,7 @@ fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Whether a pod runs or is about to.
+/// Returns whether a Pod is running or pending.
 fn is_active(pod: &Value) -> bool {
     !is_deleting(pod) && !matches!(phase(pod), "Succeeded" | "Failed")
 }
@@ -130,7 +130,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions::is_true(pod, "Ready")
 }
 
-/// How many of these there are, as a status has it.
+/// Returns the number of objects in the type of status fields.
 fn count<'a>(pods: impl Iterator<Item = &'a Value>) -> i64 {
     i64::try_from(pods.count()).unwrap_or(i64::MAX)
 }

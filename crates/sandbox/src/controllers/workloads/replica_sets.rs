@@ -1,4 +1,4 @@
-//! The ReplicaSet controller: as many pods as are wanted.
+//! The ReplicaSet controller, which keeps the desired number of Pods.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
     refused.map_or(Ok(Next::Done), Err)
 }
 
-/// Makes the pods that are missing, or deletes those that are too many: pods that are not ready and new ones first.
+/// Creates missing Pods, or deletes surplus ones, starting with those that are not ready and with new ones.
 fn scale(state: &mut State, set: &Value, pods: &mut Vec<Value>) -> Result<(), ApiError> {
     let Some(kind) = state.kinds.find("", "pods") else { return Ok(()) };
     let (writer, namespace) = (writer(kind, CONTROLLER), meta(set, "namespace"));
@@ -73,7 +73,7 @@ fn status(set: &Value, pods: &[Value]) -> Value {
     status
 }
 
-/// Numbers that are zero are left out of a status.
+/// Sets a count in a status. Zero is omitted.
 pub(super) fn set_count(status: &mut Value, field: &str, number: i64) {
     match status.as_object_mut() {
         Some(fields) if number == 0 => drop(fields.remove(field)),
