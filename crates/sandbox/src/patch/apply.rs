@@ -22,18 +22,18 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// What `kubectl apply` without `--server-side` applied last.
+/// The annotation with the object that client-side `kubectl apply` last applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who takes over what `kubectl apply` applied.
+/// The manager that may take over the fields of client-side `kubectl apply`.
 const KUBECTL: &str = "kubectl";
 
-/// Who owns what an object had before anything was applied to it.
+/// The manager of the fields that an object had before its first server-side apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Server-side apply: merges what is applied into what is there.
+/// Merges an applied object into the stored one.
 ///
-/// Fields of entries that name another version are taken as they are: nothing is converted between versions.
+/// Nothing is converted between versions: entries of other versions keep their fields as they are.
 pub(crate) fn apply(
     live: Option<&Value>,
     applied: &Value,
@@ -70,7 +70,8 @@ pub(crate) fn apply(
         take_over(&mut entries, &changes, force, allowed)?;
         changed = !same_but_managed(live, &compared);
         if !gone.is_empty() {
-            // Kubernetes' own kinds know no null; of custom resources it is refused where it is not allowed.
+            // Kubernetes' own kinds have no nulls. In custom resources, a null is rejected later unless the field is
+            // nullable.
             let emptied = if typed.builtin { Emptied::Gone } else { Emptied::Null };
             object = remove(typed, object, &gone, emptied);
         }
@@ -83,7 +84,7 @@ pub(crate) fn apply(
     Ok(object)
 }
 
-/// What is refused at once.
+/// Rejects invalid applied objects.
 fn check(live: Option<&Value>, applied: &Value, typed: Typed<'_>, manager: Manager<'_>) -> Result<(), ApiError> {
     let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(applied, "apiVersion"), text(applied, "kind"));
@@ -101,10 +102,10 @@ fn check(live: Option<&Value>, applied: &Value, typed: Typed<'_>, manager: Manag
     })
 }
 
-/// The live object with what is applied, without `managedFields`.
+/// Returns the stored object merged with the applied one, without `managedFields`.
 fn merged(typed: Typed<'_>, live: &Value, applied: &Value) -> Value {
     let mut object = merge(typed, without_managed(live), applied);
-    // Tools write a null where they know no time.
+    // Tools write a null if they do not know the time.
     let created = &applied["metadata"]["creationTimestamp"];
     if created.is_null() && applied["metadata"].get("creationTimestamp").is_some() {
         metadata_mut(&mut object).insert("creationTimestamp".to_owned(), live["metadata"]["creationTimestamp"].clone());
@@ -124,7 +125,7 @@ fn without_managed(object: &Value) -> Value {
     object.as_object().map(|fields| copy(fields, &root).into()).unwrap_or_default()
 }
 
-/// Whether objects are the same, whatever is noted of managers in the old one.
+/// Returns whether two objects are the same apart from `managedFields` in the old one.
 fn same_but_managed(old: &Value, new: &Value) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
     old.len() == new.len()
@@ -138,7 +139,7 @@ fn same_but_managed(old: &Value, new: &Value) -> bool {
         })
 }
 
-/// What the manager applied before and now nobody owns.
+/// Returns the fields that the manager applied before and that no manager owns now.
 fn to_remove(typed: Typed<'_>, object: &Value, own: &Entry<'_>, set: &Set, others: &[Entry<'_>]) -> Set {
     let last = own.set();
     if set.contains(&last) {
@@ -151,7 +152,8 @@ fn to_remove(typed: Typed<'_>, object: &Value, own: &Entry<'_>, set: &Set, other
     outdated(typed, object, &last, &kept)
 }
 
-/// Takes what changed from all others: what they disagree on must be `allowed`, unless it is forced.
+/// Takes changed fields away from all other managers. Unless forced, fields that another manager owns must be
+/// `allowed`.
 fn take_over(
     others: &mut Vec<Entry<'_>>,
     changes: &Changes,
@@ -183,7 +185,7 @@ fn take_over(
     Ok(())
 }
 
-/// The refusal that names all conflicts.
+/// Returns the error that lists all conflicts.
 fn conflict(mut conflicts: Vec<(&Entry<'_>, Set)>) -> ApiError {
     conflicts.sort_by_cached_key(|(entry, _)| entry.identifier());
     let found: Vec<_> = conflicts.iter().map(|(entry, set)| (entry.shown(), set.paths())).collect();
@@ -206,18 +208,19 @@ fn conflict(mut conflicts: Vec<(&Entry<'_>, Set)>) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "Conflict", message).causes(causes)
 }
 
-/// The entry of the manager after it applied.
+/// Returns the entry of the manager after the apply.
 fn owned<'a>(before: Option<Entry<'a>>, mut set: Set, manager: Manager<'_>, changed: bool) -> Option<Entry<'a>> {
     set.subtract(&unowned());
     let mut entry = Entry::new(manager, Operation::Apply, set);
     if !changed {
-        // Whoever agrees with what is there did nothing at any time.
+        // An apply without effect does not change the time.
         entry.time = before.and_then(|before| before.time);
     }
     (!entry.owns_nothing()).then_some(entry)
 }
 
-/// What `kubectl apply` applied and nobody changed since: `kubectl apply --server-side` may take it over.
+/// Returns the fields that client-side `kubectl apply` set and that have not changed since. `kubectl apply
+/// --server-side` may take them over.
 fn applied_by_kubectl(typed: Typed<'_>, live: &Value, manager: Manager<'_>) -> Option<Set> {
     let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
     let last: Value = serde_json::from_str(text).ok()?;
@@ -232,7 +235,7 @@ fn applied_by_kubectl(typed: Typed<'_>, live: &Value, manager: Manager<'_>) -> O
     Some(set)
 }
 
-/// Keeps the annotation of `kubectl apply` up to date, where there is one.
+/// Updates the annotation of client-side `kubectl apply`, if it exists.
 fn renew_last_applied(object: &mut Value, applied: &Value) {
     if object["metadata"]["annotations"][LAST_APPLIED].as_str().is_none_or(str::is_empty) {
         return;

@@ -1,4 +1,4 @@
-//! Sets of fields, as `managedFields` write them.
+//! Sets of fields, as in `managedFields`.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -6,19 +6,19 @@ use serde_json::{Map, Value};
 
 use super::go;
 
-/// Fields of an object.
+/// A set of fields.
 ///
-/// An element of a path is kept as `FieldsV1` writes it, in one spelling: `f:name`, `k:{"name":"x"}`, `v:"x"`, `i:0`.
-/// So sets are read and written without a translation, and in the order in which JSON objects are written here.
+/// The elements of a path are stored in a canonical form of `FieldsV1`: `f:name`, `k:{"name":"x"}`, `v:"x"`, `i:0`.
+/// This way, sets are read and written without conversion, and in the order of JSON objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Set {
-    /// None of them is empty.
+    /// The nodes, none of which is empty.
     nodes: BTreeMap<Box<str>, Node>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Node {
-    /// Whether the field itself belongs to the set, not only what is in it.
+    /// Whether the field itself belongs to the set, and not only fields within it.
     pub(super) member: bool,
     pub(super) children: Set,
 }
@@ -29,24 +29,24 @@ impl Node {
     }
 }
 
-/// The element of a field.
+/// Returns the element for a field.
 pub(super) fn field(name: &str) -> Box<str> {
     ["f:", name].concat().into()
 }
 
-/// The element of a scalar in a set.
+/// Returns the element for a scalar in a set.
 pub(super) fn scalar(value: &Value) -> Box<str> {
     format!("v:{}", go::json(value)).into()
 }
 
-/// The element of an object in a list, by its keys.
+/// Returns the element for an object in a list, identified by its keys.
 pub(super) fn keyed(keys: &BTreeMap<&str, &Value>) -> Box<str> {
     let keys: Vec<_> = keys.iter().map(|(key, value)| format!("{}:{}", Value::from(*key), go::json(value))).collect();
     format!("k:{{{}}}", keys.join(",")).into()
 }
 
 impl Set {
-    /// A set of paths of fields.
+    /// Returns the set of the fields at these paths.
     pub(super) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -60,7 +60,7 @@ impl Set {
         set
     }
 
-    /// Reads `FieldsV1`; none if it is malformed.
+    /// Parses `FieldsV1`; none if it is malformed.
     pub(super) fn read(json: &Value) -> Option<Self> {
         Self::read_node(json).map(|node| node.children)
     }
@@ -104,14 +104,14 @@ impl Set {
         self.nodes.iter().map(|(element, node)| (&**element, node))
     }
 
-    /// Changes the nodes; they must not become empty.
+    /// Changes the nodes, none of which may become empty.
     pub(super) fn visit(&mut self, change: &mut impl FnMut(&str, &mut Node)) {
         for (element, node) in &mut self.nodes {
             change(element, node);
         }
     }
 
-    /// Adds a field, and fields in it.
+    /// Adds a field and fields within it.
     pub(super) fn add(&mut self, element: Box<str>, member: bool, children: Set) {
         self.put(element, Node { member, children });
     }
@@ -141,7 +141,7 @@ impl Set {
         }
     }
 
-    /// Takes all fields of another set away; what is in a field stays if only the field itself is taken.
+    /// Removes all fields of another set. Removing a field does not remove the fields within it.
     pub(super) fn subtract(&mut self, other: &Set) {
         for (element, taken) in &other.nodes {
             if let Entry::Occupied(mut there) = self.nodes.entry(element.clone()) {
@@ -155,7 +155,7 @@ impl Set {
         }
     }
 
-    /// The fields that both sets have.
+    /// Returns the fields that are in both sets.
     pub(super) fn intersection(&self, other: &Set) -> Set {
         let (small, large) = if self.nodes.len() <= other.nodes.len() { (self, other) } else { (other, self) };
         let mut both = Set::default();
@@ -168,7 +168,7 @@ impl Set {
         both
     }
 
-    /// Whether all fields of another set are in this one.
+    /// Returns whether the set contains all fields of another set.
     pub(super) fn contains(&self, other: &Set) -> bool {
         other.nodes.iter().all(|(element, node)| {
             let found = self.nodes.get(element);
@@ -176,7 +176,7 @@ impl Set {
         })
     }
 
-    /// The paths as messages show them, `.spec.containers[name="a"].image`: fields before what is in them.
+    /// Returns the paths as in messages, `.spec.containers[name="a"].image`. A field precedes the fields within it.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths);
@@ -194,8 +194,8 @@ impl Set {
     }
 }
 
-/// An element in the one spelling that is used here: the outer none if it is malformed, the inner if its kind is not
-/// known.
+/// Returns an element in its canonical form. The outer option is empty if the element is malformed, the inner if its
+/// type is unknown.
 fn canonical(key: &str) -> Option<Option<Box<str>>> {
     let (kind, rest) = key.split_once(':').filter(|(kind, _)| kind.len() == 1)?;
     let element = match kind {
@@ -211,7 +211,7 @@ fn canonical(key: &str) -> Option<Option<Box<str>>> {
     Some(Some(element))
 }
 
-/// An element as messages show it.
+/// Returns an element as in messages.
 pub(super) fn shown(element: &str) -> String {
     let (kind, rest) = element.split_at(element.len().min(2));
     match kind {

@@ -1,8 +1,8 @@
-//! Values as Go prints them: the API's messages hold them so.
+//! Values as Go prints them in messages.
 
 use serde_json::{Number, Value};
 
-/// As `%v` prints it: `map[a:1 b:[x y]]`.
+/// Formats a value like `%v`: `map[a:1 b:[x y]]`.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -17,7 +17,7 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-/// As `%#v` prints it: `map[string]interface {}{"a":1}`.
+/// Formats a value like `%#v`: `map[string]interface {}{"a":1}`.
 pub(super) fn syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
@@ -33,7 +33,7 @@ pub(super) fn syntax(value: &Value) -> String {
     }
 }
 
-/// The name of its type.
+/// Returns the name of the Go type.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
@@ -46,7 +46,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// What a text of JSON holds, as the decoder of JSON names it.
+/// Returns the name of the type in errors of Go's JSON decoder.
 pub(super) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -58,7 +58,7 @@ pub(super) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// JSON as Go writes it: `<`, `>` and `&` escaped, and no fraction where there is none.
+/// Formats JSON like Go: escapes `<`, `>` and `&`, and writes whole numbers without a fraction.
 pub(super) fn json(value: &Value) -> String {
     match value {
         Value::Number(value) => number(value),

@@ -1,16 +1,15 @@
 //! JSON patches and merge patches.
 //!
-//! Not quite by their RFCs: clients see what the library of the API server does with them, so this does the same. It
-//! lets `replace` add a field, takes a field that is missing for null in `test` and `copy`, and counts negative indices
-//! from the end.
+//! They deviate from the RFCs where the API server's library does: `replace` adds a missing field, `test` and `copy`
+//! treat a missing field as null, and negative indices count from the end.
 
 use serde_json::{Map, Value};
 
 use super::{go, rejected};
 use crate::status::ApiError;
 
-/// More operations than these are refused.
-const MOST_OPERATIONS: usize = 10_000;
+/// The API server's limit of operations per patch.
+const MAX_OPERATIONS: usize = 10_000;
 
 /// Applies a JSON patch (RFC 6902).
 pub(crate) fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiError> {
@@ -28,10 +27,10 @@ pub(crate) fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiErr
         let message = format!("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp");
         return Err(ApiError::bad_request(format!("error decoding patch: {message}")));
     }
-    if operations.len() > MOST_OPERATIONS {
+    if operations.len() > MAX_OPERATIONS {
         let count = operations.len();
         return Err(ApiError::too_large(format!(
-            "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {count}"
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}"
         )));
     }
     let mut document = current.clone();
@@ -41,7 +40,7 @@ pub(crate) fn json_patch(current: &Value, patch: &Value) -> Result<Value, ApiErr
     Ok(document)
 }
 
-/// One step; none if it does not fit.
+/// Performs an operation; returns none if it fails.
 fn operate(document: &mut Value, operation: &Value) -> Option<()> {
     let text = |field: &str| operation[field].as_str();
     let value = || operation["value"].clone();
@@ -107,7 +106,8 @@ fn remove(document: &mut Value, path: &str) -> Option<Value> {
     }
 }
 
-/// The value at a path: the inner none where an object lacks the field, the outer where the path leads nowhere.
+/// Returns the value at a path. The inner option is empty if an object lacks the field, the outer if the path is
+/// invalid.
 fn get<'a>(document: &'a mut Value, path: &str) -> Option<Option<&'a Value>> {
     match parent(document, path)? {
         (Value::Object(fields), key) => Some(fields.get(&key)),
@@ -116,7 +116,7 @@ fn get<'a>(document: &'a mut Value, path: &str) -> Option<Option<&'a Value>> {
     }
 }
 
-/// What holds the value at a path, and under which key.
+/// Returns the container of the value at a path, and its key there.
 fn parent<'a>(document: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
     let mut parts = path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"));
     let mut key = parts.next()?;
@@ -166,7 +166,7 @@ fn merge_fields(fields: &mut Map<String, Value>, patch: &Map<String, Value>) {
         match (value, fields.get_mut(key)) {
             (Value::Null, _) => drop(fields.remove(key)),
             (Value::Object(patch), Some(Value::Object(fields))) => merge_fields(fields, patch),
-            // A list in place of an object is taken as it is, everything else without its nulls.
+            // A list that replaces an object keeps its nulls; other values lose them.
             (Value::Array(_), Some(field @ Value::Object(_))) => *field = value.clone(),
             (_, Some(field)) => *field = without_nulls(value),
             (_, None) => drop(fields.insert(key.clone(), without_nulls(value))),

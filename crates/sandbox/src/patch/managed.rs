@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 use super::{Manager, fields::Set};
 use crate::object::metadata_mut;
 
-/// More managers of updates than these are made into one.
-const MOST_UPDATERS: usize = 10;
+/// The limit of managers of updates, beyond which the oldest are combined.
+const MAX_UPDATERS: usize = 10;
 
-/// Whom the oldest ones become.
+/// The manager under which the oldest are combined.
 const ANCIENT: &str = "ancient-changes";
 
-/// What an entry was written by.
+/// The operation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
@@ -29,14 +29,14 @@ impl Operation {
     }
 }
 
-/// Fields that are read only where they are needed.
+/// The fields of an entry, parsed when they are needed.
 #[derive(Clone, Debug)]
 pub(super) enum Fields<'a> {
     Written(&'a Value),
     Read(Set),
 }
 
-/// The fields that one manager owns.
+/// The fields that a manager owns.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) manager: String,
@@ -125,7 +125,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether it is the entry of a manager: one that applies has one for all versions.
+    /// Returns whether this is the entry of a manager. Applies have one entry for all versions.
     pub(super) fn is_of(&self, manager: Manager<'_>, operation: Operation) -> bool {
         self.operation == operation
             && self.manager == manager.name
@@ -133,7 +133,7 @@ impl<'a> Entry<'a> {
             && (operation == Operation::Apply || self.api_version == manager.api_version)
     }
 
-    /// What tells it from others, and puts managers into an order.
+    /// Returns the identity of the entry, by which managers are also sorted.
     pub(super) fn identifier(&self) -> String {
         let version = if self.operation == Operation::Update { self.api_version.as_str() } else { "" };
         let parts = [
@@ -146,7 +146,7 @@ impl<'a> Entry<'a> {
         parts.iter().map(|(key, text)| format!("\"{key}\":{}", json!(text))).collect::<Vec<_>>().join(",")
     }
 
-    /// As messages name it.
+    /// Returns the manager as in messages.
     pub(super) fn shown(&self) -> String {
         let mut shown = json!(self.manager).to_string();
         if !self.subresource.is_empty() {
@@ -159,17 +159,17 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The list of an object.
+/// Returns the `managedFields` of an object.
 pub(super) fn list(object: &Value) -> Option<&Value> {
     object["metadata"].get("managedFields").filter(|list| !list.is_null())
 }
 
-/// Reads a list; none if an entry is malformed.
+/// Parses `managedFields`; none if an entry is malformed.
 pub(super) fn read(list: &Value) -> Option<Vec<Entry<'_>>> {
     list.as_array()?.iter().map(Entry::read).collect()
 }
 
-/// Reads a list that a client sent, with all fields.
+/// Parses `managedFields` from a client, including all fields.
 pub(super) fn read_all(list: &Value) -> Option<Vec<Entry<'_>>> {
     let mut entries = read(list)?;
     for entry in &mut entries {
@@ -180,7 +180,7 @@ pub(super) fn read_all(list: &Value) -> Option<Vec<Entry<'_>>> {
     Some(entries)
 }
 
-/// Writes the entries into the object, in the order of the API server.
+/// Writes the entries in the API server's order.
 pub(super) fn write(object: &mut Value, mut entries: Vec<Entry<'_>>) {
     let metadata = metadata_mut(object);
     if entries.is_empty() {
@@ -194,25 +194,25 @@ pub(super) fn write(object: &mut Value, mut entries: Vec<Entry<'_>>) {
     metadata.insert("managedFields".to_owned(), entries.iter().map(Entry::write).collect());
 }
 
-/// Takes the list out of an object.
+/// Removes and returns the `managedFields` of an object.
 pub(super) fn take(object: &mut Value) -> Option<Value> {
     metadata_mut(object).remove("managedFields").filter(|list| !list.is_null())
 }
 
-/// Makes one of the oldest managers of updates if there are too many.
+/// Combines the oldest managers of updates if there are too many.
 pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
     let is_update = |entry: &Entry<'_>| entry.operation == Operation::Update;
     let mut count = entries.iter().filter(|entry| is_update(entry)).count();
-    if count <= MOST_UPDATERS {
+    if count <= MAX_UPDATERS {
         return;
     }
     let mut oldest: Vec<_> = entries.iter().filter(|entry| is_update(entry)).collect();
     oldest.sort_by_cached_key(|entry| (entry.time.clone(), entry.identifier()));
     let oldest: Vec<_> = oldest.into_iter().map(Entry::identifier).collect();
-    // The first of each version becomes the one that the others are added to.
+    // The identity of the entry into which the others of a version are combined.
     let mut firsts: HashMap<String, String> = HashMap::new();
     for identifier in oldest {
-        if count <= MOST_UPDATERS {
+        if count <= MAX_UPDATERS {
             return;
         }
         let Some(at) = entries.iter().position(|entry| entry.identifier() == identifier) else { continue };
@@ -232,7 +232,7 @@ pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
     }
 }
 
-/// Takes over the times of `managedFields` if they are all that changed: such a write is none.
+/// Restores the times in `managedFields` if only these have changed, so that the write has no effect.
 pub(crate) fn keep_times(old: &Value, new: &mut Value) {
     let (Some(Value::Array(before)), Some(Value::Array(after))) = (list(old), list(new)) else { return };
     if before == after || before.len() != after.len() {

@@ -1,4 +1,4 @@
-//! Merging what is applied into what is there.
+//! Merging of applied values.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::typed::{Shape, Typed, same};
 
-/// `right` wins; maps and lists that are not atomic are merged.
+/// Merges `right` into `left`. Maps and lists are merged unless they are atomic; otherwise `right` replaces `left`.
 pub(super) fn merge(typed: Typed<'_>, left: Value, right: &Value) -> Value {
     let shape = typed.shape(right);
     if typed.is_atomic(shape) {
@@ -20,7 +20,7 @@ pub(super) fn merge(typed: Typed<'_>, left: Value, right: &Value) -> Value {
         (Shape::List, Value::Array(left), Value::Array(right)) if !(left.is_empty() && right.is_empty()) => {
             merge_lists(typed, left, right)
         }
-        // Null takes nothing away from a map or a list that has something in it.
+        // A null does not clear a map or list.
         (Shape::Map, Value::Object(left), Value::Null) if !left.is_empty() => left.into(),
         (Shape::List, Value::Array(left), Value::Null) if !left.is_empty() => left.into(),
         _ => right.clone(),
@@ -36,7 +36,7 @@ fn merge_maps(typed: Typed<'_>, left: &mut Map<String, Value>, right: &Map<Strin
     }
 }
 
-/// The items of `left` stay where they are relative to each other, unless those of `right` are in another order.
+/// Merges lists. The items of `left` keep their order unless `right` has them in another.
 fn merge_lists(typed: Typed<'_>, left: Vec<Value>, right: &[Value]) -> Value {
     let elements = |items: &[Value]| items.iter().map(|item| typed.element(item)).collect::<Result<Vec<_>, _>>();
     let (Ok(left_elements), Ok(right_elements)) = (elements(&left), elements(right)) else {
@@ -59,7 +59,7 @@ fn merge_lists(typed: Typed<'_>, left: Vec<Value>, right: &[Value]) -> Value {
         if let Some(element) = left_elements.get(l) {
             let differs = right_elements.get(r).is_some_and(|right| right != element);
             if differs && at_right.contains(element) && next.is_some_and(|next| next != element) {
-                // It comes later, where the right list has it.
+                // The item follows later, in the order of `right`.
                 l += 1;
                 continue;
             }
@@ -74,7 +74,7 @@ fn merge_lists(typed: Typed<'_>, left: Vec<Value>, right: &[Value]) -> Value {
         }
         if let Some(element) = right_elements.get(r) {
             merged.insert(element);
-            // Items that are there more than once are replaced.
+            // Duplicate items are replaced.
             let there = at_left.get(element).filter(|_| !twice.contains(element)).and_then(|at| left[*at].take());
             out.push(match there {
                 Some(there) => merge(typed.items(), there, &right[r]),

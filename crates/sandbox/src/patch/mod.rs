@@ -1,4 +1,4 @@
-//! Patches, and who owns which field.
+//! Patches and the ownership of fields.
 
 mod apply;
 mod fields;
@@ -24,18 +24,18 @@ pub(crate) use managed::keep_times;
 pub(crate) use strategic::strategic_merge_patch;
 pub(crate) use track::track;
 
-/// Who writes, as `managedFields` name it.
+/// The manager of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manager<'a> {
     pub(crate) name: &'a str,
-    /// The version of the fields, `apps/v1`.
+    /// The version of the fields: `apps/v1`.
     pub(crate) api_version: &'a str,
     pub(crate) subresource: Option<&'a str>,
-    /// `2026-01-01T00:00:00Z`
+    /// The time of the write: `2026-01-01T00:00:00Z`.
     pub(crate) time: &'a str,
 }
 
-/// A patch that does not fit the object: the API does not say why.
+/// Returns the error for a patch that does not match the object, which the API does not explain.
 fn rejected() -> ApiError {
     let message = "the server rejected our request due to an error in our request";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about_nothing()

@@ -1,4 +1,4 @@
-//! Taking away what a manager applied before and no longer applies.
+//! Removal of fields that a manager applied before and no longer applies.
 
 use serde_json::{Map, Value};
 
@@ -7,18 +7,18 @@ use super::{
     typed::{Shape, Typed, to_set},
 };
 
-/// What is to go: what was applied `last` and now is in none of the sets that are `kept`.
+/// Returns the fields to remove: those that were applied `last` and are in none of the sets `kept`.
 pub(super) fn outdated(typed: Typed<'_>, merged: &Value, last: &Set, kept: &Set) -> Set {
     let mut last = last.clone();
     name_members(typed, &mut last);
     let mut kept = kept.clone();
     name_members(typed, &mut kept);
     let all = members(typed, merged);
-    // Without what was applied last, but with all that someone owns.
+    // All fields except those applied last, plus all that are owned.
     kept.unite(members(typed, &remove(typed, merged.clone(), &last, Emptied::Null)));
     let mut loose = all.clone();
     loose.subtract(&kept);
-    // What nobody owns stays unless it was applied.
+    // Fields without owner remain unless they were applied.
     let rest = members(typed, &remove(typed, merged.clone(), &loose, Emptied::Null));
     let mut gone = all;
     gone.subtract(&rest);
@@ -31,7 +31,7 @@ fn members(typed: Typed<'_>, value: &Value) -> Set {
     set
 }
 
-/// Adds the named fields in which something is: sets leave them out.
+/// Adds non-empty fields that the type declares, which sets leave out.
 fn name_members(typed: Typed<'_>, set: &mut Set) {
     set.visit(&mut |element, node| {
         let inner = match element.strip_prefix("f:") {
@@ -46,12 +46,12 @@ fn name_members(typed: Typed<'_>, set: &mut Set) {
     });
 }
 
-/// What becomes of a map or list from which everything was taken.
+/// What replaces a map or list from which everything was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Emptied {
-    /// It is null, as it is when owners are compared.
+    /// A null, for the comparison of owners.
     Null,
-    /// It goes.
+    /// Nothing: the field is removed as well.
     Gone,
 }
 

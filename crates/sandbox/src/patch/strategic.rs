@@ -1,4 +1,4 @@
-//! Strategic merge patches: lists are merged by the keys that their types name, and directives say more.
+//! Strategic merge patches, which merge lists by the keys of their types and contain directives.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use crate::{
     status::ApiError,
 };
 
-/// What a map or an item of a list says of itself: `delete` or `replace`.
+/// The directive of a map or list item: `delete` or `replace`.
 const DIRECTIVE: &str = "$patch";
-/// All other fields go.
+/// The directive that removes all other fields.
 const RETAIN_KEYS: &str = "$retainKeys";
-/// Scalars to be taken out of a list.
+/// The directive that removes scalars from a list.
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
-/// The order of a list after the patch.
+/// The directive that sets the order of a list.
 const SET_ORDER: &str = "$setElementOrder";
 
 type Fields = Map<String, Value>;
@@ -55,7 +55,7 @@ fn merge_map(mut original: Fields, mut patch: Fields, schema: Option<&Schema>) -
                 let inner = field_of(schema, &key)?;
                 let merged = merge_map(std::mem::take(fields), patch, Some(inner))?;
                 if merged.is_empty() && inner.properties.is_empty() {
-                    // Maps and lists that became empty are not written.
+                    // Empty maps and lists are not written.
                     original.remove(&key);
                 } else {
                     original.insert(key, merged.into());
@@ -80,7 +80,7 @@ fn merge_map(mut original: Fields, mut patch: Fields, schema: Option<&Schema>) -
     Ok(original)
 }
 
-/// The type of a field in which something is merged.
+/// Returns the schema of a field whose value is merged.
 fn field_of<'a>(schema: Option<&'a Schema>, key: &str) -> Result<&'a Schema> {
     let unknown = |schema: &Schema| match schema.types {
         Type::Object if schema.properties.is_empty() => {
@@ -92,7 +92,7 @@ fn field_of<'a>(schema: Option<&'a Schema>, key: &str) -> Result<&'a Schema> {
     schema.properties.get(key).map(|field| &**field).ok_or_else(|| ApiError::unnamed(unknown(schema)))
 }
 
-/// The field that a directive for a list is about: `$setElementOrder/containers`.
+/// Returns the field that a list directive refers to: `$setElementOrder/containers`.
 fn list_of(key: &str, prefix: &str, what: &str) -> Result<String> {
     let field = key.split_once('/').filter(|(before, _)| *before == prefix).map(|(_, field)| field.to_owned());
     field.ok_or_else(|| ApiError::bad_request(format!("invalid patch format of {what}")))
@@ -111,7 +111,7 @@ fn retain_keys(original: &mut Fields, patch: &mut Fields) -> Result<()> {
     Ok(())
 }
 
-/// Merges the lists for which an order is given.
+/// Merges the lists whose order the patch sets.
 fn order_lists(original: &mut Fields, patch: &mut Fields, schema: Option<&Schema>) -> Result<()> {
     let directives: Vec<_> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -147,7 +147,7 @@ fn list(value: Value) -> Result<Vec<Value>> {
     }
 }
 
-/// Items of the patch must be in the order that is given.
+/// Checks that the items of the patch are in the order that it sets.
 fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -173,7 +173,7 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     Err(ApiError::unnamed(format!("The order in patch list:\n{patch}\n doesn't match {SET_ORDER} list:\n{order}\n")))
 }
 
-/// What tells an item from others: the item itself, or its field.
+/// Returns the identity of an item: its merge key, or the item itself.
 fn key_of<'a>(item: &'a Value, merge_key: Option<&str>) -> Result<&'a Value> {
     let Some(key) = merge_key else { return Ok(item) };
     match item {
@@ -236,7 +236,7 @@ fn merge_list(
     Ok(arrange(patched, others, &patch, &original, merge_key))
 }
 
-/// Does what items say of themselves; the rest of the patch is to be merged.
+/// Applies the directives of items. Returns the list and the items to merge.
 fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>)> {
     let (mut rest, mut replace) = (Vec::with_capacity(patch.len()), false);
     for item in patch {
@@ -257,7 +257,7 @@ fn special_items(mut original: Vec<Value>, patch: Vec<Value>, key: &str) -> Resu
     Ok(if replace { (rest, Vec::new()) } else { (original, rest) })
 }
 
-/// Items that are in a list, and those that are not.
+/// Splits items into those that are in a list and those that are not.
 fn partition(items: Vec<Value>, by: &[Value], merge_key: Option<&str>) -> Result<(Vec<Value>, Vec<Value>)> {
     let (mut inside, mut outside) = (Vec::new(), Vec::new());
     for item in items {
@@ -268,7 +268,7 @@ fn partition(items: Vec<Value>, by: &[Value], merge_key: Option<&str>) -> Result
     Ok((inside, outside))
 }
 
-/// Items of the patch in its order, and among them the others in the order of the server.
+/// Arranges the items of the patch in its order, and the others between them in the order of the server.
 fn arrange(
     mut patched: Vec<Value>,
     mut others: Vec<Value>,
@@ -297,7 +297,7 @@ fn arrange(
     }
 }
 
-/// An item that stands for all: they must be of one type.
+/// Returns an item after checking that all have the same type.
 fn one_type<'a>(original: &'a [Value], patch: &'a [Value]) -> Result<&'a Value> {
     let mut all = original.iter().chain(patch);
     let first = all.next().ok_or_else(|| ApiError::unnamed("no elements in any of the given slices"))?;
@@ -322,7 +322,7 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// Without what is a directive; none if it is one itself.
+/// Removes directives; returns none if the value is one.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

@@ -1,7 +1,7 @@
-//! What a control plane of Kubernetes 1.36.3 answered, step by step, and properties that hold for all objects.
+//! Comparison with recorded steps on Kubernetes 1.36.3, and properties that hold for all objects.
 //!
-//! `recorded.json` holds requests and answers as they were, without what the sandbox does elsewhere: UIDs, versions,
-//! times of creation. Each step starts from what the control plane stored before.
+//! `recorded.json` contains requests and answers without UIDs, versions and creation times, which other code of the
+//! sandbox sets. Each step starts from the object that Kubernetes stored before.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{fields::Set, *};
 use crate::schema::{ListType, PatchStrategy, Schema, Type};
 
-/// Reads a schema as OpenAPI writes it.
+/// Parses an OpenAPI schema.
 fn schema(json: &Value) -> Schema {
     let text = |key: &str| json[key].as_str().unwrap_or_default();
     let types = match text("type") {
@@ -62,7 +62,7 @@ fn by_keys(merge_key: &str, keys: &[&str], item: Value) -> Value {
     })
 }
 
-/// A kind with the metadata that all have.
+/// Returns a kind with the usual metadata.
 fn kind(fields: Value) -> Value {
     let (text, set) = (json!({"type": "string"}), "set");
     let mut kind = object(fields);
@@ -99,7 +99,7 @@ fn widget() -> Schema {
         "tags": {"type": "array", "items": text, "x-kubernetes-list-type": "set"},
         "ports": by_keys("port", &["port", "protocol"], port),
     }));
-    // A CustomResourceDefinition need not say what metadata is.
+    // A CustomResourceDefinition need not describe the metadata.
     let mut all = object(json!({
         "spec": spec, "status": object(json!({"phase": text, "conditions": by_keys("type", &["type"], condition)})),
     }));
@@ -156,7 +156,7 @@ fn schema_of(kind_name: &str) -> Schema {
     }
 }
 
-/// What one step of a recording leads to here.
+/// Performs a recorded step.
 fn replay(kind: &str, step: &Value, live: Option<&Value>, schema: &Schema) -> Result<Value, ApiError> {
     let (body, version) = (&step["body"], step["apiVersion"].as_str());
     let default = match kind {
@@ -179,7 +179,7 @@ fn replay(kind: &str, step: &Value, live: Option<&Value>, schema: &Schema) -> Re
         _ => strategic_merge_patch(current, body, schema)?,
     };
     if let ("Deployment", Some(stored)) = (kind, step.get("object")) {
-        // Defaults are not set here.
+        // These tests do not set defaults.
         let sent = new["metadata"]["managedFields"].take();
         new = stored.clone();
         new["metadata"]["managedFields"] = sent;
@@ -189,7 +189,7 @@ fn replay(kind: &str, step: &Value, live: Option<&Value>, schema: &Schema) -> Re
     Ok(new)
 }
 
-/// The one default of widgets.
+/// Sets the only default of widgets.
 fn set_defaults(object: &mut Value) {
     for port in object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if port.get("protocol").is_none() {
@@ -198,7 +198,7 @@ fn set_defaults(object: &mut Value) {
     }
 }
 
-/// Kubernetes names managers in any order.
+/// Sorts the causes, because Kubernetes lists managers in any order.
 fn sort_causes(mut status: Value) -> Value {
     if let Some(causes) = status.pointer_mut("/details/causes").and_then(Value::as_array_mut) {
         causes.sort_by_key(Value::to_string);
@@ -206,7 +206,7 @@ fn sort_causes(mut status: Value) -> Value {
     status
 }
 
-/// Without what Go leaves out of structs when it is empty.
+/// Removes what Go omits from structs when empty.
 fn without_empty(mut object: Value) -> Value {
     let empty = |value: &Value| {
         matches!(value, Value::Object(map) if map.is_empty())
@@ -222,7 +222,7 @@ fn without_empty(mut object: Value) -> Value {
 }
 
 #[test]
-fn steps_lead_to_what_kubernetes_stored_and_answered() {
+fn recorded_steps_have_the_results_of_kubernetes() {
     let recorded: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).unwrap();
     let mut wrong = Vec::new();
     for scenario in &recorded {
@@ -232,7 +232,7 @@ fn steps_lead_to_what_kubernetes_stored_and_answered() {
         for (number, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
             live = step.get("before").or(live);
             if step["status"]["code"] == 422 && step["status"]["details"]["kind"].is_string() {
-                // The object is refused after the patch.
+                // The patched object is invalid.
                 continue;
             }
             let found = match replay(kind, step, live, &schema) {
@@ -271,7 +271,7 @@ fn steps_lead_to_what_kubernetes_stored_and_answered() {
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Objects of the kind of the recordings.
+/// Generates objects of the recorded kind.
 fn widgets() -> impl Strategy<Value = Value> {
     let tags = Just(vec!["a", "b", "c", "d"]).prop_shuffle().prop_flat_map(|tags| (Just(tags), 0..4_usize));
     let tags = tags.prop_map(|(tags, count)| tags[..count].to_vec());
@@ -349,14 +349,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_applied_is_there_and_owned(first in widgets(), second in widgets()) {
+    fn applied_fields_are_stored_and_owned(first in widgets(), second in widgets()) {
         let schema = widget();
         let live = apply(None, &first, &schema, by("one"), false).unwrap();
         prop_assert_eq!(&live["spec"], &first["spec"]);
         let live = apply(Some(&live), &second, &schema, by("two"), true).unwrap();
         let alone = apply(None, &second, &schema, by("two"), true).unwrap();
         prop_assert_eq!(owned(&live, "two"), owned(&alone, "two"));
-        // The last who owns something takes it away, and nothing else.
+        // The last owner of a field removes it, and nothing else.
         let nothing = json!({"apiVersion": "patch.lab/v1", "kind": "Widget", "metadata": {"name": "s"}});
         let live = apply(Some(&live), &nothing, &schema, by("two"), false).unwrap();
         prop_assert!(owned(&live, "two").is_empty());
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn a_conflict_is_what_another_changes(first in widgets(), second in widgets()) {
+    fn conflicts_are_fields_that_another_manager_changed(first in widgets(), second in widgets()) {
         let schema = widget();
         let live = apply(None, &first, &schema, by("one"), false).unwrap();
         let forced = apply(Some(&live), &second, &schema, by("two"), true).unwrap();
@@ -375,7 +375,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_owned_by_one(first in widgets(), second in widgets()) {
+    fn written_fields_have_one_owner(first in widgets(), second in widgets()) {
         let schema = widget();
         let mut live = first.clone();
         track(None, &mut live, &schema, by("one"));
@@ -389,7 +389,7 @@ proptest! {
 }
 
 #[test]
-fn only_times_are_no_change() {
+fn changed_times_alone_are_no_change() {
     let schema = widget();
     let applied = json!({
         "apiVersion": "patch.lab/v1", "kind": "Widget", "metadata": {"name": "s"}, "spec": {"size": 1},
@@ -407,7 +407,7 @@ fn only_times_are_no_change() {
 }
 
 #[test]
-fn malformed_patches_are_refused() {
+fn malformed_patches_are_rejected() {
     let check = |result: Result<Value, ApiError>, code: u16, message: &str| {
         let error = result.unwrap_err();
         assert_eq!((error.code.as_u16(), error.message.as_str()), (code, message));
@@ -438,7 +438,7 @@ fn malformed_patches_are_refused() {
 }
 
 #[test]
-fn elements_have_one_spelling() {
+fn elements_have_one_canonical_form() {
     let read = |json: Value| Set::read(&json).map(|set| set.write());
     let spelt = json!({"f:l": {"k:{\"a\":\"x\",\"b\":80}": {".": {}, "f:a": {}}}});
     assert_eq!(read(json!({"f:l": {"k:{\"b\": 80.0, \"a\": \"x\"}": {"f:a": {}, ".": {}}}})), Some(spelt));

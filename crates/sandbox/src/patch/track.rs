@@ -1,4 +1,4 @@
-//! Who owns what after a write that is not applied.
+//! Ownership of fields after writes other than server-side apply.
 
 use serde_json::Value;
 
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::schema::Schema;
 
-/// Notes in `managedFields` of `new` who changed what, for writes that are not applied.
+/// Records in the `managedFields` of `new` what the manager changed.
 ///
-/// `new` is as it will be stored. Fields of entries that name another version are taken as they are: nothing is
-/// converted between versions.
+/// `new` must be complete. Nothing is converted between versions: entries of other versions keep their fields as they
+/// are.
 pub(crate) fn track(old: Option<&Value>, new: &mut Value, schema: &Schema, manager: Manager<'_>) {
     let manager = named(manager);
     let sent = managed::take(new);
     let live = old.and_then(managed::list);
     let mut entries = known(live, sent.as_ref(), manager.subresource.is_some());
     if entries.is_empty() && old.is_some() {
-        // Who owned what is not known, and so nobody is noted before something is applied.
+        // Without earlier records, ownership starts with the first server-side apply.
         return;
     }
     let changes = changes(Typed::root(schema), old, new);
@@ -31,12 +31,12 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, schema: &Schema, manag
     managed::write(new, entries);
 }
 
-/// A manager always has a name.
+/// Returns the manager with a name, `unknown` if it has none.
 pub(super) fn named(manager: Manager<'_>) -> Manager<'_> {
     Manager { name: if manager.name.is_empty() { "unknown" } else { manager.name }, ..manager }
 }
 
-/// The entries before the write; none if there are none, or the client resets them.
+/// Returns the entries before the write; none if the client resets them.
 fn known<'a>(live: Option<&'a Value>, sent: Option<&'a Value>, subresource: bool) -> Vec<Entry<'a>> {
     let live = || live.and_then(managed::read).unwrap_or_default();
     let Some(sent) = sent.filter(|_| !subresource) else { return live() };
@@ -51,7 +51,7 @@ fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_str().is_some_and(str::is_empty)
 }
 
-/// What changed is the manager's now, and nobody else's.
+/// Assigns the changed fields to the manager and takes them away from all others.
 fn take_over(entries: &mut Vec<Entry<'_>>, changes: Changes, manager: Manager<'_>) {
     let mut own = changes.modified;
     own.unite(changes.added);
@@ -75,7 +75,7 @@ fn take_over(entries: &mut Vec<Entry<'_>>, changes: Changes, manager: Manager<'_
     }
 }
 
-/// Fields that nobody owns.
+/// Returns the fields that nobody owns.
 pub(super) fn unowned() -> Set {
     Set::of(&[
         &["apiVersion"],

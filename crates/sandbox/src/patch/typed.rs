@@ -1,4 +1,4 @@
-//! Values with their types: which fields a value has, and which two versions of it differ in.
+//! Values with their types: the fields of a value, and the differences between two versions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use super::fields::{Set, field, keyed, scalar};
 use crate::schema::{ListType, Schema, Type};
 
-/// The type of a value; where nothing is known it is deduced: maps are merged, lists are replaced.
+/// The type of a value. If it is unknown, maps are merged and lists are replaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Typed<'a> {
     pub(super) schema: Option<&'a Schema>,
     place: Place,
-    /// The kind is one of Kubernetes' own.
+    /// Whether the kind is one of Kubernetes' own.
     pub(super) builtin: bool,
 }
 
-/// Where in an object the value is.
+/// The position of the value in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Root,
@@ -27,7 +27,7 @@ enum Place {
     Inner,
 }
 
-/// What is done with a value.
+/// How a value is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Map,
@@ -35,7 +35,7 @@ pub(super) enum Shape {
     Scalar,
 }
 
-/// Structs and lists of Kubernetes' own kinds that are never missing, only empty: nobody adds them.
+/// Structs and lists of Kubernetes' own kinds that are empty instead of missing, so that nobody adds them.
 const NEVER_MISSING: [&str; 12] = [
     "metadata",
     "spec",
@@ -53,7 +53,7 @@ const NEVER_MISSING: [&str; 12] = [
 
 static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
-/// The metadata of objects, for kinds that do not tell its fields.
+/// The metadata of objects, for kinds that do not declare its fields.
 static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
     let typed = |types| Schema { types, ..Schema::default() };
     let text = || Arc::new(typed(Type::String));
@@ -82,7 +82,7 @@ static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 impl<'a> Typed<'a> {
-    /// An object of a kind.
+    /// Returns the type of an object.
     pub(super) fn root(schema: &'a Schema) -> Self {
         Self { schema: Some(schema), place: Place::Root, builtin: schema.source.is_none() }
     }
@@ -91,13 +91,13 @@ impl<'a> Typed<'a> {
         Self { schema, place: Place::Inner, builtin: self.builtin }
     }
 
-    /// The type of a field, and whether the type names it.
+    /// Returns the type of a field, and whether the schema declares it.
     pub(super) fn field(self, name: &str) -> (Self, bool) {
         let known = self.schema.and_then(|schema| schema.properties.get(name)).map(|schema| &**schema);
         if name == "metadata" && (known.is_some() || self.place == Place::Root) {
             let place = if self.place == Place::Root { Place::Metadata } else { Place::Inner };
-            let told = known.filter(|schema| !schema.properties.is_empty());
-            return (Self { schema: told.or(Some(&*OBJECT_META)), place, builtin: self.builtin }, true);
+            let declared = known.filter(|schema| !schema.properties.is_empty());
+            return (Self { schema: declared.or(Some(&*OBJECT_META)), place, builtin: self.builtin }, true);
         }
         match known {
             Some(known) => (self.inner(Some(known)), true),
@@ -105,7 +105,7 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// Whether a field that the type does not name may be there.
+    /// Returns whether undeclared fields are allowed.
     pub(super) fn is_open(self) -> bool {
         let open =
             |schema: &Schema| schema.additional.is_some() || schema.preserve_unknown || schema.properties.is_empty();
@@ -120,7 +120,7 @@ impl<'a> Typed<'a> {
         self.schema.map_or(Type::Any, |schema| schema.types)
     }
 
-    /// How a value is treated: as it is, if it may be so.
+    /// Returns how a value is treated: by its own shape if the type allows that.
     pub(super) fn shape(self, value: &Value) -> Shape {
         match (self.types(), value) {
             (Type::Any, Value::Array(_)) | (Type::Array, _) => Shape::List,
@@ -137,7 +137,7 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// The element of an item of a list that is merged.
+    /// Returns the element for an item of a merged list.
     pub(super) fn element(self, item: &Value) -> Result<Box<str>, String> {
         let Some(ListType::Map(names)) = self.schema.map(|schema| &schema.list) else {
             return match item {
@@ -166,12 +166,12 @@ impl<'a> Typed<'a> {
         Ok(keyed(&keys))
     }
 
-    /// The element of an item, or of its place in the list where its keys do not tell it.
+    /// Returns the element for an item, or for its index if it has no keys.
     fn element_at(self, index: usize, item: &Value) -> Box<str> {
         self.element(item).unwrap_or_else(|_| format!("i:{index}").into())
     }
 
-    /// What stands for a field that is missing although it never is.
+    /// Returns the value of a field that is never missing.
     fn missing(self, name: &str, field: Self) -> Option<&'static Value> {
         let never = self.builtin && NEVER_MISSING.contains(&name) && !field.is_atomic(Shape::Map);
         match field.types() {
@@ -181,13 +181,13 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// `managedFields` own nothing, and nobody owns them.
+    /// Returns whether a field is ignored: `managedFields` is not owned.
     pub(super) fn skips(self, name: &str) -> bool {
         self.place == Place::Metadata && name == "managedFields"
     }
 }
 
-/// Whether two values mean the same: numbers are compared as numbers.
+/// Returns whether two values are equal, comparing numbers by value.
 pub(super) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),
@@ -202,7 +202,7 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The fields that a value has: whether itself, and those in it.
+/// Returns whether the value itself belongs to the set, and the set of fields in it.
 pub(super) fn to_set(typed: Typed<'_>, value: &Value) -> (bool, Set) {
     let shape = typed.shape(value);
     let mut set = Set::default();
@@ -232,16 +232,16 @@ pub(super) fn to_set(typed: Typed<'_>, value: &Value) -> (bool, Set) {
     (false, set)
 }
 
-/// What two versions of an object differ in.
+/// The differences between two versions of an object.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// In both, with different values.
+    /// Fields in both versions with different values.
     pub(super) modified: Set,
     pub(super) added: Set,
     pub(super) removed: Set,
 }
 
-/// What became of a field itself.
+/// The change of a field itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
@@ -276,7 +276,7 @@ fn compare(typed: Typed<'_>, old: Option<&Value>, new: Option<&Value>, changes: 
         (old, new) => [new.or(old).map(|value| typed.shape(value)), None],
     };
     let mut leaf = false;
-    // A value that became one of another type is both.
+    // A value that changed its type is compared as both types.
     let second = shapes[1].filter(|shape| shapes[0] != Some(*shape));
     for shape in shapes[0].into_iter().chain(second) {
         leaf |= compare_as(shape, typed, old, new, changes);
@@ -289,7 +289,7 @@ fn compare(typed: Typed<'_>, old: Option<&Value>, new: Option<&Value>, changes: 
     }
 }
 
-/// Whether it is compared as a whole.
+/// Compares values of one shape and returns whether they are compared as a whole.
 fn compare_as(shape: Shape, typed: Typed<'_>, old: Option<&Value>, new: Option<&Value>, changes: &mut Changes) -> bool {
     let map = |value: Option<&'_ Value>| value.and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let list = |value: Option<&'_ Value>| value.and_then(Value::as_array).is_some_and(|list| !list.is_empty());
@@ -315,7 +315,7 @@ fn compare_maps(
 ) {
     let mut visit = |name: &str, before: Option<&Value>, after: Option<&Value>| {
         let inner = typed.field(name).0;
-        // What is never missing is missing only with all that is around it.
+        // Such a field is only missing if the object around it is.
         let before = before.or_else(|| old.and(typed.missing(name, inner)));
         let after = after.or_else(|| new.and(typed.missing(name, inner)));
         let mut found = Changes::default();
@@ -345,7 +345,7 @@ fn compare_lists(typed: Typed<'_>, old: Option<&Vec<Value>>, new: Option<&Vec<Va
         let mut found = Changes::default();
         let change = match (before.as_slice(), after.as_slice()) {
             ([] | [_], [] | [_]) => compare(typed.items(), before.first().copied(), after.first().copied(), &mut found),
-            // Items that are there more than once are owned as a whole.
+            // Duplicate items are owned as a whole.
             ([_, _, ..], [_, _, ..]) if before == after => Change::None,
             ([_, _, ..], [_, _, ..]) => Change::Modified,
             (before, after) => {

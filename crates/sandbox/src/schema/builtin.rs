@@ -1,4 +1,4 @@
-//! Schemas of the kinds of Kubernetes: the types of its OpenAPI document, and how their lists merge.
+//! Schemas of Kubernetes' own kinds, from the types of its OpenAPI document.
 
 use std::{
     borrow::Cow,
@@ -14,28 +14,28 @@ use serde_json::Value;
 
 use super::{ListType, PatchStrategy, Schema, Type};
 
-/// How lists, maps and fields of Kubernetes' types are merged, and defaults that decide which item of a list is meant:
-/// facts of the OpenAPI document that the Rust types do not carry.
+/// How the fields of Kubernetes' types are merged, and the defaults of merge keys, which the OpenAPI document contains
+/// and the Rust types do not.
 ///
-/// A line names a type (without `io.k8s.`), the lines under it its fields: `set` and `map=<keys>` are list types,
+/// A line names a type (without `io.k8s.`), and the lines below it its fields: `set` and `map=<keys>` are list types,
 /// `atomic` is the type of a map or object, `merge` and `merge=<key>` are patch strategies.
 const MERGING: &str = include_str!("merging.txt");
 
-/// The schema of a type of Kubernetes.
+/// Returns the schema of a type.
 pub(crate) fn builtin<T: JsonSchema>() -> Arc<Schema> {
     let mut types = TYPES.lock().unwrap_or_else(PoisonError::into_inner);
     let reference = types.generator.subschema_for::<T>();
     types.convert(reference.as_value())
 }
 
-/// The metadata of every object.
+/// Returns the schema of the metadata of every object.
 pub(super) fn object_meta() -> Arc<Schema> {
     static META: OnceLock<Arc<Schema>> = OnceLock::new();
     Arc::clone(META.get_or_init(builtin::<ObjectMeta>))
 }
 
 impl Schema {
-    /// Returns the schema that this one stands for in a type that holds itself; none where it stands for itself.
+    /// Returns the schema behind a recursive reference; none if this schema is not one.
     pub(super) fn resolved(&self, value: &Value) -> Option<Arc<Self>> {
         let name = self.recursive.as_deref().filter(|_| value.is_object() || self.types == Type::Object)?;
         TYPES.lock().unwrap_or_else(PoisonError::into_inner).converted.get(name).cloned()
@@ -44,16 +44,16 @@ impl Schema {
 
 static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(|| Mutex::new(Types::new()));
 
-/// What is converted so far, once for the whole process.
+/// The types that have been converted, once per process.
 struct Types {
     generator: SchemaGenerator,
     converted: HashMap<String, Arc<Schema>>,
-    /// Types that are being converted.
+    /// The types whose conversion has started.
     begun: HashSet<String>,
     merging: HashMap<&'static str, Merging>,
 }
 
-/// How a type and its fields merge.
+/// How a type and its fields are merged.
 #[derive(Default)]
 struct Merging {
     atomic: bool,
@@ -92,7 +92,7 @@ impl Types {
         if !self.begun.insert(name.to_owned()) {
             return recursion(name, Type::Object);
         }
-        // The generator has to know only that it made it, so its texts are given up.
+        // The generator only has to remember that it generated the definition, so this can be moved out.
         let source = self.generator.definitions_mut().get_mut(name).map(Value::take).unwrap_or_default();
         let schema = Arc::new(self.convert_type(name, &source));
         self.begun.remove(name);
@@ -100,7 +100,7 @@ impl Types {
         schema
     }
 
-    /// Converts a definition; the names of some say more than their schemas do.
+    /// Converts a definition. The names of some types imply more than their schemas.
     fn convert_type(&mut self, name: &str, source: &Value) -> Schema {
         let mut parts = name.rsplit('.');
         let (last, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -116,7 +116,7 @@ impl Types {
             _ => {}
         }
         if let Some(first) = source["oneOf"].get(0) {
-            // `JSONSchemaPropsOrBool` and the like: what matters is what an object may hold.
+            // For types like `JSONSchemaPropsOrBool`, only the fields of the object matter.
             let object = first["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()).unwrap_or_default();
             return (*recursion(object, Type::Any)).clone();
         }
@@ -154,12 +154,12 @@ impl Types {
     }
 }
 
-/// Stands for a type within itself.
+/// Returns a reference to a type within itself.
 fn recursion(name: &str, types: Type) -> Arc<Schema> {
     Arc::new(Schema { types, preserve_unknown: true, recursive: Some(name.into()), ..Schema::default() })
 }
 
-/// Adds what a line of the table says of a field.
+/// Adds the entries of a line of the table to a field.
 fn merge(schema: &mut Schema, words: &[&'static str]) {
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {

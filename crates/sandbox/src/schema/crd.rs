@@ -7,10 +7,9 @@ use serde_json::Value;
 use super::{Junctors, Limits, ListType, Schema, Type, builtin, format, path::Path, structural};
 use crate::status::Cause;
 
-/// The schema that a version of a CustomResourceDefinition has as its `openAPIV3Schema`; the fields of the causes begin
-/// there.
+/// Converts the `openAPIV3Schema` of a version. The fields of the causes are relative to it.
 ///
-/// Rules in CEL (`x-kubernetes-validations`) are not modelled: they are neither compiled nor evaluated.
+/// CEL rules (`x-kubernetes-validations`) are not modelled: they are neither compiled nor evaluated.
 pub(crate) fn of_crd(source: &Value) -> Result<Arc<Schema>, Vec<Cause>> {
     let mut schema = convert(source);
     let mut causes = structural::invariants(source);
@@ -28,7 +27,7 @@ pub(crate) fn of_crd(source: &Value) -> Result<Arc<Schema>, Vec<Cause>> {
     Ok(Arc::new(schema))
 }
 
-/// Defaults must be what their schemas allow.
+/// Checks that defaults are valid for their schemas.
 fn check_defaults(schema: &Schema, path: &Path<'_>, causes: &mut Vec<Cause>) {
     if let Some(default) = &schema.default {
         let path = Path::Field(path, "default");
@@ -51,7 +50,7 @@ fn check_defaults(schema: &Schema, path: &Path<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Gives an object its `apiVersion`, `kind` and `metadata`.
+/// Adds `apiVersion`, `kind` and `metadata` to the schema of an object.
 fn embed(schema: &mut Schema) {
     schema.embedded = true;
     for name in ["apiVersion", "kind"] {
@@ -59,7 +58,7 @@ fn embed(schema: &mut Schema) {
         schema.properties.entry(name.to_owned()).or_insert_with(text);
     }
     let mut meta = builtin::object_meta();
-    // A definition may restrict the names, and nothing else.
+    // A definition may only restrict the names.
     if let Some(restricted) = schema.properties.get("metadata") {
         for name in ["name", "generateName"] {
             if let Some(field) = restricted.properties.get(name) {
@@ -85,7 +84,7 @@ fn convert(source: &Value) -> Schema {
         format: format_of(types, &source["format"]),
         nullable: source["nullable"] == true,
         properties: properties.map(|(name, field)| (name.clone(), Arc::new(convert(field)))).collect(),
-        // Where a definition allows anything, the API server still drops all fields of the objects that are there.
+        // Even where a definition allows anything, the API server drops the fields of objects in it.
         additional: if additional.is_boolean() { Some(Arc::default()) } else { one(additional) },
         closed: *additional == false,
         preserve_unknown: source["x-kubernetes-preserve-unknown-fields"] == true,
@@ -105,7 +104,7 @@ fn convert(source: &Value) -> Schema {
     schema
 }
 
-/// Formats that do not belong to the type, or are unknown, are as if they were not there.
+/// Returns the format, unless it is unknown or belongs to another type.
 fn format_of(types: Type, format: &Value) -> Option<Cow<'static, str>> {
     let format = format.as_str()?;
     let known = match types {

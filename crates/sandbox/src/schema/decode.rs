@@ -1,4 +1,4 @@
-//! Decoding into the types of Kubernetes, as far as it fails: clients get the text of Go's decoder.
+//! Type checks with the error texts of Go's decoder.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::{Schema, Type, format, path::Path};
 
 impl Schema {
-    /// What decoding says of the first value of a wrong type in an object; none if all are right.
+    /// Returns the decoder's error for the first value of a wrong type, if there is one.
     ///
-    /// Of custom resources only their metadata, and that of the objects in them, is decoded. The names of Go's types
-    /// for certain texts (`v1.PullPolicy`) are in no schema: they are called `string` here.
+    /// In custom resources, only metadata is decoded, including that of embedded objects. The schemas do not contain
+    /// the names of Go's string types (`v1.PullPolicy`), which appear as `string`.
     pub(crate) fn wrong_types(&self, object: &Value) -> Option<String> {
         match &self.go {
             Some(_) => decode(self, object, Place::ROOT),
@@ -18,7 +18,7 @@ impl Schema {
         }
     }
 
-    /// Decodes the metadata that a custom resource holds.
+    /// Decodes the metadata in a custom resource.
     fn metadata_error(&self, value: &Value, path: &Path<'_>, is_root: bool) -> Option<String> {
         let below = |schema: &Schema, value: &Value, path: Path<'_>| schema.metadata_error(value, &path, false);
         match value {
@@ -43,7 +43,7 @@ impl Schema {
     }
 }
 
-/// Where decoding is, as its errors say it: the last structure, and the names of all fields above.
+/// The position of the decoder in its errors: the innermost struct and the path of JSON names.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     structure: &'a str,
@@ -112,7 +112,7 @@ fn decode(schema: &Schema, value: &Value, place: Place<'_>) -> Option<String> {
     }
 }
 
-/// How Go calls the type.
+/// Returns the name of the Go type.
 fn go_name(schema: &Schema) -> String {
     let of = |schema: Option<&Schema>| schema.map_or_else(|| "interface {}".to_owned(), go_name);
     match schema.types {

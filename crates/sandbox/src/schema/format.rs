@@ -1,12 +1,12 @@
-//! Formats of texts: those that decoding of Kubernetes' types knows, and those that definitions may ask for.
+//! String formats that Go's decoder or CustomResourceDefinitions check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::pattern;
 
-/// What is wrong with base64, as Go's decoder says it.
+/// Returns the error of Go's base64 decoder.
 pub(super) fn base64_error(text: &str) -> Option<String> {
-    // Line ends are skipped wherever they are, but counted.
+    // Line breaks are skipped but counted.
     let bytes: Vec<(usize, u8)> = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n')).collect();
     let padding = bytes.iter().position(|(_, byte)| *byte == b'=').unwrap_or(bytes.len());
     let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
@@ -15,7 +15,7 @@ pub(super) fn base64_error(text: &str) -> Option<String> {
         Some((at, _)) => *at,
         None => match (padding % 4, bytes.len() - padding) {
             (0, 0) | (2, 2) | (3, 1) if bytes[padding..].iter().all(|(_, byte)| *byte == b'=') => return None,
-            // The group that is not full.
+            // The position of the incomplete group.
             (rest, 0) => text.len() - rest,
             (2, 1) => text.len(),
             (2, _) if bytes.get(padding + 1).is_some_and(|(_, byte)| *byte != b'=') => offset(padding + 1) - 1,
@@ -27,7 +27,7 @@ pub(super) fn base64_error(text: &str) -> Option<String> {
     Some(format!("illegal base64 data at input byte {at}"))
 }
 
-/// What is wrong with a quantity.
+/// Returns the error for an invalid quantity.
 pub(super) fn quantity_error(text: &str) -> Option<&'static str> {
     const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     const SUFFIXES: [&str; 16] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -50,7 +50,7 @@ pub(super) fn quantity_error(text: &str) -> Option<&'static str> {
     Some(if formed { "unable to parse quantity's suffix" } else { FORM })
 }
 
-/// What is wrong with a time, as Go's parser says it.
+/// Returns the error of Go's time parser.
 pub(super) fn time_error(text: &str) -> Option<String> {
     const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
     let mut rest = text;
@@ -86,27 +86,27 @@ pub(super) fn time_error(text: &str) -> Option<String> {
     text.parse::<jiff::Timestamp>().is_err().then(|| format!("parsing time {text:?}: day out of range"))
 }
 
-/// `Z`, `+01:00`
+/// Returns whether a text is a time zone: `Z` or `+01:00`.
 fn zone(text: &str) -> bool {
     let offset = text.strip_prefix(['+', '-']).and_then(|offset| offset.split_once(':'));
     let two = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
     text == "Z" || offset.is_some_and(|(hours, minutes)| two(hours) && two(minutes))
 }
 
-/// Whether a definition may ask for this format of texts; others are ignored.
+/// Returns whether definitions may use a format. Other formats are ignored.
 pub(super) fn is_known(format: &str) -> bool {
     const KNOWN: &str = " bsonobjectid byte cidr creditcard date datetime duration email hexcolor hostname ipv4 ipv6 \
         isbn isbn10 isbn13 k8slongname k8sshortname mac password rgbcolor ssn uri uuid uuid3 uuid4 uuid5 ";
     !format.is_empty() && KNOWN.contains(&format!(" {} ", normalized(format)))
 }
 
-/// Formats are the same with and without dashes.
+/// Removes dashes, which do not distinguish formats.
 fn normalized(format: &str) -> String {
     format.replace('-', "")
 }
 
-/// Whether a text is of a format that a definition asks for. The formats of books, cards, colours and social security
-/// are not checked.
+/// Returns whether a text has a format. The formats of ISBNs, credit cards, colours and social security numbers are not
+/// checked.
 pub(super) fn matches(format: &str, text: &str) -> bool {
     let is = |expression: &str| pattern::compile(expression).is_ok_and(|regex| regex.is_match(text));
     let is_uuid = || is("(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$");
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_refused_where_go_refuses_it() {
+    fn base64_errors_have_the_position_that_go_reports() {
         let at = |text| base64_error(text).map(|error| error.rsplit(' ').next().unwrap().parse::<usize>().unwrap());
         let cases = [
             ("", None),

@@ -1,6 +1,6 @@
-//! Structural schemas: what an object may hold, how its lists merge, and what is dropped.
+//! Structural schemas: validation, defaults, pruning, and how lists merge.
 //!
-//! One type serves both the kinds of Kubernetes itself and those of CustomResourceDefinitions.
+//! One type serves both Kubernetes' own kinds and those of CustomResourceDefinitions.
 
 pub(crate) mod builtin;
 mod crd;
@@ -19,10 +19,10 @@ use serde_json::Value;
 pub(crate) use builtin::builtin;
 pub(crate) use crd::of_crd;
 
-/// What a value may be.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// Anything: nothing is checked and nothing is dropped.
+    /// Any value, which is neither checked nor pruned.
     #[default]
     Any,
     Object,
@@ -36,7 +36,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// The type that an OpenAPI schema says.
+    /// Returns the type in an OpenAPI schema.
     fn of(source: &Value) -> Self {
         match source["type"].as_str() {
             _ if source["x-kubernetes-int-or-string"] == true => Self::IntOrString,
@@ -51,19 +51,19 @@ impl Type {
     }
 }
 
-/// How two versions of a list are merged: `x-kubernetes-list-type`.
+/// How lists are merged: `x-kubernetes-list-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
-    /// As a whole.
+    /// The list is replaced as a whole.
     #[default]
     Atomic,
-    /// Scalars, each of which has its own owner.
+    /// The list contains scalars with separate owners.
     Set,
-    /// Objects that these fields tell apart: `x-kubernetes-list-map-keys`.
+    /// The list contains objects that these fields identify: `x-kubernetes-list-map-keys`.
     Map(Vec<String>),
 }
 
-/// How a strategic merge patch treats a list: `x-kubernetes-patch-strategy` and `-merge-key`.
+/// How strategic merge patches treat a list: `x-kubernetes-patch-strategy` and `-merge-key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
     /// Scalars are added.
@@ -76,29 +76,29 @@ pub(crate) enum PatchStrategy {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     pub(crate) types: Type,
-    /// What is more special than the type, `int32`, `byte`, `date-time`; `quantity` for the type of that name.
+    /// The format, like `int32`, `byte` or `date-time`; `quantity` for the type of that name.
     pub(crate) format: Option<Cow<'static, str>>,
-    /// Of an object of a kind of Kubernetes, how its Go type is called: `v1.PodSpec`. Such objects, with all in them,
-    /// are decoded into their types, which is another thing than holding a value against a schema.
+    /// The Go type of an object of a Kubernetes kind: `v1.PodSpec`. Such objects are decoded rather than validated
+    /// against a schema.
     pub(crate) go: Option<Arc<str>>,
-    /// It stands for a type of Kubernetes that holds itself: its definition, which is looked up where it is met.
+    /// The name of the definition to look up, for a type within itself.
     pub(crate) recursive: Option<Arc<str>>,
     pub(crate) nullable: bool,
-    /// Known fields of an object.
+    /// The fields of an object.
     pub(crate) properties: BTreeMap<String, Arc<Schema>>,
-    /// The schema of all other fields: `additionalProperties`.
+    /// The schema of other fields: `additionalProperties`.
     pub(crate) additional: Option<Arc<Schema>>,
-    /// Other fields than the known are refused: `additionalProperties: false`.
+    /// Whether other fields are rejected: `additionalProperties: false`.
     pub(crate) closed: bool,
-    /// Fields that are not known are kept: `x-kubernetes-preserve-unknown-fields`.
+    /// Whether unknown fields are kept: `x-kubernetes-preserve-unknown-fields`.
     pub(crate) preserve_unknown: bool,
-    /// It holds an object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
+    /// Whether the value is an object with `apiVersion`, `kind` and `metadata`: `x-kubernetes-embedded-resource`.
     pub(crate) embedded: bool,
     pub(crate) required: Vec<String>,
-    /// The schema of a list's items.
+    /// The schema of the items of a list.
     pub(crate) items: Option<Arc<Schema>>,
     pub(crate) list: ListType,
-    /// A map or object that is owned as a whole: `x-kubernetes-map-type: atomic`.
+    /// Whether a map or object is owned as a whole: `x-kubernetes-map-type: atomic`.
     pub(crate) atomic: bool,
     pub(crate) patch: Option<PatchStrategy>,
     pub(crate) default: Option<Value>,
@@ -106,11 +106,11 @@ pub(crate) struct Schema {
     pub(crate) limits: Limits,
     /// `allOf`, `anyOf`, `oneOf` and `not`.
     pub(crate) junctors: Option<Box<Junctors>>,
-    /// As it was written, for OpenAPI; none for kinds of Kubernetes itself.
+    /// The original schema, for OpenAPI; none for Kubernetes' own kinds.
     pub(crate) source: Option<Value>,
 }
 
-/// What other schemas have to say of a value; these only check, and know no fields of their own.
+/// Schemas that only validate and declare no fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Junctors {
     pub(crate) all: Vec<Schema>,
@@ -119,7 +119,7 @@ pub(crate) struct Junctors {
     pub(crate) not: Option<Schema>,
 }
 
-/// Limits of numbers, texts and lists.
+/// The limits of numbers, strings, lists and objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) minimum: Option<f64>,
@@ -137,12 +137,12 @@ pub(crate) struct Limits {
 }
 
 impl Schema {
-    /// Anything.
+    /// Returns a schema that accepts anything.
     pub(crate) fn any() -> Arc<Self> {
         Arc::new(Self { preserve_unknown: true, ..Self::default() })
     }
 
-    /// The schema of a field of an object; none where nothing is known of it.
+    /// Returns the schema of a field of an object, if it is known.
     pub(crate) fn field(&self, name: &str) -> Option<&Arc<Schema>> {
         self.properties.get(name).or(self.additional.as_ref())
     }

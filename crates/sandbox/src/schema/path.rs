@@ -1,8 +1,8 @@
-//! Where a value lies in an object; written out only when there is something to say of it.
+//! Paths in objects, which are only formatted for messages.
 
 use std::fmt;
 
-/// A path, from its end.
+/// A path from its last element.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,
@@ -10,7 +10,7 @@ pub(super) enum Path<'a> {
     Field(&'a Path<'a>, &'a str),
     /// `[0]`
     Index(&'a Path<'a>, usize),
-    /// `[name]`, the entry of a map where the API tells it from a field.
+    /// `[name]`, an entry of a map where the API distinguishes it from a field.
     Key(&'a Path<'a>, &'a str),
 }
 

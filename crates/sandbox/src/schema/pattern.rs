@@ -1,4 +1,4 @@
-//! Regular expressions, each compiled once for the whole process: definitions repeat them.
+//! Regular expressions, compiled once per process, because definitions repeat them.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ type Compiled = Result<Regex, String>;
 
 static COMPILED: LazyLock<Mutex<HashMap<String, Compiled>>> = LazyLock::new(Mutex::default);
 
-/// The expression, or what is wrong with it. The syntax is nearly Go's; what only Go reads is refused.
+/// Compiles an expression or returns its error. Syntax that only Go supports is rejected.
 pub(super) fn compile(pattern: &str) -> Compiled {
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = compiled.get(pattern) {

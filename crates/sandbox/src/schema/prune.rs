@@ -1,27 +1,27 @@
-//! What of an object is dropped, and what is filled in, before anything else happens to it.
+//! Pruning and defaults.
 
 use serde_json::{Map, Value};
 
 use super::{Schema, Type, path::Path};
 
 impl Schema {
-    /// Drops the fields that are not known, and says where they were.
+    /// Drops unknown fields and returns their paths.
     ///
-    /// What is decoded into a type of Kubernetes loses what that type would not write again, too: fields that are null,
-    /// and lists and maps that are empty and may be absent.
+    /// In Kubernetes' own kinds, this also drops nulls and optional empty lists and maps, as decoding and encoding by
+    /// Go would.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
         prune(self, object, &Path::Root, self.go.is_some(), &mut unknown);
         unknown
     }
 
-    /// Fills in defaults, and drops nulls where there may be none.
+    /// Sets defaults and drops nulls from fields that are not nullable.
     pub(crate) fn set_defaults(&self, object: &mut Value) {
         drop_nulls(self, object);
         fill(self, object);
     }
 
-    /// Whether null is no value for it.
+    /// Returns whether a value is a null that the schema does not allow.
     fn refuses(&self, value: &Value) -> bool {
         value.is_null() && !self.nullable
     }
@@ -75,7 +75,7 @@ fn prune_fields(
     });
 }
 
-/// Whether a type of Kubernetes writes a field that holds this: not if it is null or empty and not required.
+/// Returns whether Go writes a field with this value. It omits nulls, and optional empty lists and maps.
 fn is_written(schema: &Schema, name: &String, value: &Value) -> bool {
     let Some(field) = schema.properties.get(name) else { return true };
     let optional = || !schema.required.contains(name);
@@ -87,7 +87,7 @@ fn is_written(schema: &Schema, name: &String, value: &Value) -> bool {
     }
 }
 
-/// What decoding makes of a null in a list or a map.
+/// Returns the value that Go decodes from a null in a list or map.
 fn zero(schema: &Schema) -> Value {
     match schema.types {
         Type::String => "".into(),
@@ -100,7 +100,7 @@ fn zero(schema: &Schema) -> Value {
     }
 }
 
-/// Drops nulls of fields that may not be null and have no default. Decoding treats nulls in its own way.
+/// Drops nulls from fields that are not nullable and have no default. Kubernetes' own kinds are left to the decoder.
 fn drop_nulls(schema: &Schema, value: &mut Value) {
     match value {
         _ if schema.go.is_some() => {}

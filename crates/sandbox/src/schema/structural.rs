@@ -1,11 +1,11 @@
-//! What the API server refuses in the schema of a CustomResourceDefinition.
+//! Validation of the schemas in CustomResourceDefinitions.
 
 use serde_json::{Value, json};
 
 use super::{path::Path, pattern};
 use crate::status::Cause;
 
-/// Which schema it is: that of the object, of a list's items, or of a field.
+/// The level of a schema: that of the object, of list items, or of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -13,12 +13,12 @@ enum Level {
     Field,
 }
 
-/// Fields that every object has.
+/// Returns whether every object has a field.
 pub(super) fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-/// A keyword's text; empty where there is none.
+/// Returns the text of a keyword; empty if it is missing.
 fn text<'a>(schema: &'a Value, keyword: &str) -> &'a str {
     schema[keyword].as_str().unwrap_or_default()
 }
@@ -42,7 +42,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Looks whether a schema is structural: whether it says of each field what it is, apart from what it may hold.
+/// Checks whether a schema is structural: whether it declares the type of each field apart from value validation.
 pub(super) fn invariants(schema: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     structure(schema, Level::Root, &Path::Root, &mut causes);
@@ -91,7 +91,7 @@ fn structure(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cau
     }
 }
 
-/// What the type must be, and what goes with it.
+/// Checks the type and what depends on it.
 fn types(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cause>) {
     let at = |keyword: &str| Path::Field(path, keyword).to_string();
     let (kind, flag) = (text(schema, "type"), |keyword: &str| schema[keyword] == true);
@@ -127,7 +127,7 @@ fn types(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cause>)
     }
 }
 
-/// What an object's schema may say of the fields that every object has.
+/// Checks the schemas of the fields that every object has.
 fn meta(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cause>) {
     for (name, expected) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
         let Some(field) = schema["properties"].get(name) else { continue };
@@ -137,8 +137,9 @@ fn meta(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cause>) 
             causes.push(Cause::invalid(field, &kind.into(), &format!("must be {expected}")));
         }
         let names_only = fields(field).all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
-        let said = field.as_object().into_iter().flatten().filter(|(_, value)| !is_empty(value));
-        let more = said.filter(|(keyword, _)| !matches!(keyword.as_str(), "type" | "properties" | "default")).count();
+        let keywords = field.as_object().into_iter().flatten().filter(|(_, value)| !is_empty(value));
+        let more =
+            keywords.filter(|(keyword, _)| !matches!(keyword.as_str(), "type" | "properties" | "default")).count();
         if name == "metadata" && level == Level::Root && (!names_only || more > 0) {
             let detail =
                 "must not specify anything other than name and generateName, but metadata is implicitly specified";
@@ -147,7 +148,7 @@ fn meta(schema: &Value, level: Level, path: &Path<'_>, causes: &mut Vec<Cause>) 
     }
 }
 
-/// What only checks values: the pattern, and the schemas in `anyOf` and its like.
+/// Checks value validation: the pattern, and the schemas in `anyOf` and the like.
 fn values(schema: &Value, skip_any: bool, skip_first_all: bool, path: &Path<'_>, causes: &mut Vec<Cause>) {
     for keyword in ["anyOf", "allOf", "oneOf"].into_iter().filter(|keyword| *keyword != "anyOf" || !skip_any) {
         let path = Path::Field(path, keyword);
@@ -169,7 +170,7 @@ fn values(schema: &Value, skip_any: bool, skip_first_all: bool, path: &Path<'_>,
     }
 }
 
-/// Schemas that only check values must not say what a field is.
+/// Rejects declarations in schemas that only validate values.
 fn nested(schema: &Value, skip_any: bool, path: &Path<'_>, causes: &mut Vec<Cause>) {
     const FORBIDDEN: [(&str, &str); 13] = [
         ("type", "must be empty to be structural"),
@@ -207,7 +208,7 @@ fn nested(schema: &Value, skip_any: bool, path: &Path<'_>, causes: &mut Vec<Caus
     }
 }
 
-/// Rules for each schema in the schema, structural or not.
+/// Checks the rules that apply to each schema within a schema.
 pub(super) fn rules(schema: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if schema["nullable"] == true {
@@ -217,13 +218,13 @@ pub(super) fn rules(schema: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Where a schema is.
+/// The context of a schema.
 #[derive(Clone, Copy, Default)]
 struct Inside<'a> {
     root: bool,
-    /// Within the metadata of an object.
+    /// Whether it is within the metadata of an object.
     meta: bool,
-    /// Why there may be no default.
+    /// Why defaults are not allowed.
     no_default: Option<&'a str>,
 }
 
@@ -297,7 +298,7 @@ fn keywords(schema: &Value, inside: Inside<'_>, path: &Path<'_>, causes: &mut Ve
     }
 }
 
-/// `x-kubernetes-map-type`, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys`.
+/// Checks `x-kubernetes-map-type`, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys`.
 fn lists_and_maps(schema: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     let at = |keyword: &str| Path::Field(path, keyword).to_string();
     let kind = text(schema, "type");

@@ -1,4 +1,4 @@
-//! Holding an object against its schema, with the texts of the API server's validation.
+//! Validation against schemas, with the texts of the API server.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use super::{Junctors, Limits, ListType, Schema, Type, format, path::Path, patter
 use crate::status::Cause;
 
 impl Schema {
-    /// What in an object is not as the schema says. Rules in CEL (`x-kubernetes-validations`) are not evaluated.
+    /// Returns what the schema rejects. CEL rules (`x-kubernetes-validations`) are not evaluated.
     ///
-    /// Values that are decoded into types of Kubernetes are only asked for their required fields: what else they may
-    /// hold is said by the API server's code. Of their types [`Schema::wrong_types`] tells.
+    /// In Kubernetes' own kinds, only required fields are checked. [`Schema::wrong_types`] checks their types, and the
+    /// rules of the kinds everything else.
     pub(crate) fn validate(&self, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         check(self, object, &Path::Root, self.go.is_some(), &mut causes);
@@ -21,7 +21,7 @@ impl Schema {
     }
 }
 
-/// A rule that does not belong to one field.
+/// Returns an error that belongs to no single field.
 fn loose(detail: &str) -> Cause {
     Cause::new("FieldValueInvalid", "<nil>", "Invalid value: \"\"", detail)
 }
@@ -30,10 +30,10 @@ fn invalid(path: &Path<'_>, value: &Value, what: &str) -> Cause {
     Cause::invalid(path.to_string(), &plain(value), &format!("{path} in body {what}"))
 }
 
-/// A number as Go writes it: `2`, not `2.0`.
+/// Returns a number as Go writes it: `2`, not `2.0`.
 fn plain(value: &Value) -> Value {
     let whole = value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0 && number.abs() < 1e15);
-    #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+    #[expect(clippy::cast_possible_truncation, reason = "the number is whole and small")]
     whole.map_or_else(|| value.clone(), |number| (number as i64).into())
 }
 
@@ -42,7 +42,7 @@ fn too_many(path: &Path<'_>, actual: usize, most: u64) -> Cause {
     Cause::new("FieldValueTooMany", path.to_string(), &format!("Too many: {actual}"), &detail)
 }
 
-/// The parts of the check stand in the order in which the API server lists their errors.
+/// Checks a value. The order of the checks is the order in which the API server reports errors.
 fn check(schema: &Schema, value: &Value, path: &Path<'_>, typed: bool, causes: &mut Vec<Cause>) {
     if let Some(definition) = schema.resolved(value) {
         return check(&definition, value, path, typed, causes);
@@ -101,7 +101,7 @@ fn check_type(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut Vec<
     causes.push(Cause::type_invalid(path.to_string(), &actual.into(), &detail));
 }
 
-/// Whether the API server takes a list for a text because the text has a format.
+/// Returns whether the API server accepts a list in place of a string because of the string's format.
 fn format_hides(schema: &Schema, value: &Value, format: &str) -> bool {
     value.is_array() && schema.types == Type::String && !format.is_empty()
 }
@@ -169,7 +169,7 @@ fn check_text(schema: &Schema, text: &str, path: &Path<'_>, typed: bool, causes:
     }
 }
 
-/// Whole numbers are compared with whole limits, as the API server does it.
+/// Checks a number. Like the API server, compares whole numbers with truncated limits.
 fn check_number(schema: &Schema, number: &Number, path: &Path<'_>, causes: &mut Vec<Cause>) {
     let whole = number.as_i64();
     let value = number.as_f64().unwrap_or_default();
@@ -265,8 +265,8 @@ fn check_fields(schema: &Schema, fields: &Map<String, Value>, path: &Path<'_>, t
     }
 }
 
-/// Whether a field of a type of Kubernetes is not looked into: what is observed may be incomplete, and metadata have
-/// rules of their own, but for the names, which a definition may restrict.
+/// Returns whether a field of a Kubernetes type is skipped. A status may be incomplete, and metadata has its own rules,
+/// except for names, which a definition may restrict.
 fn is_exempt(schema: &Schema, name: &str) -> bool {
     match schema.go.as_deref() {
         None => false,
@@ -275,8 +275,8 @@ fn is_exempt(schema: &Schema, name: &str) -> bool {
     }
 }
 
-/// Whether a field of a type of Kubernetes is missing that may not be: zero is a number, and false a value, but an
-/// empty text or list is none.
+/// Returns whether a required field of a Kubernetes type is missing. Numbers and booleans may be zero, but strings and
+/// lists must not be empty.
 fn lacks(schema: &Schema, value: Option<&Value>, name: &str) -> bool {
     const MAY_BE_EMPTY: [(&str, &str); 4] = [
         ("v1.CSINodeSpec", "drivers"),
@@ -286,7 +286,7 @@ fn lacks(schema: &Schema, value: Option<&Value>, name: &str) -> bool {
     ];
     let Some(go) = schema.go.as_deref() else { return false };
     if go.starts_with("v1.CustomResourceDefinition") {
-        // What these lack is said where their kinds are read.
+        // The code that reads definitions checks these.
         return false;
     }
     let Some(field) = schema.properties.get(name) else { return false };
@@ -302,7 +302,7 @@ fn lacks(schema: &Schema, value: Option<&Value>, name: &str) -> bool {
     }
 }
 
-/// Objects within objects say what they are.
+/// Checks that embedded objects have `apiVersion` and `kind`.
 fn check_embedded(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     match value {
         _ if schema.go.is_some() => {}
@@ -343,7 +343,7 @@ fn check_embedded(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut 
     }
 }
 
-/// Items of sets, and the keys of items of maps, are there only once.
+/// Checks that items of sets and keys of items of maps are unique.
 fn check_lists(schema: &Schema, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     match value {
         _ if schema.go.is_some() => {}
@@ -385,7 +385,7 @@ fn check_map(items: &[Value], keys: &[String], path: &Path<'_>, causes: &mut Vec
     check_unique(items, key, path, causes);
 }
 
-/// Names the second of each of several that are the same.
+/// Reports the second of several equal items.
 fn check_unique(items: &[Value], key: impl Fn(&Value) -> Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
     let mut seen = HashMap::new();
     for (index, item) in items.iter().enumerate() {

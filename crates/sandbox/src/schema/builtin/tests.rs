@@ -1,4 +1,4 @@
-//! Tests of the types of Kubernetes.
+//! Tests of the schemas of Kubernetes' own kinds.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::*, rbac::v1::Role},
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The schema of the field at a path, through lists.
+/// Returns the schema of the field at a path, through lists.
 fn at(schema: &Arc<Schema>, path: &str) -> Arc<Schema> {
     path.split('.').fold(Arc::clone(schema), |schema, name| {
         let schema = schema.items.clone().unwrap_or(schema);
@@ -17,7 +17,7 @@ fn at(schema: &Arc<Schema>, path: &str) -> Arc<Schema> {
 }
 
 #[test]
-fn lists_merge_as_the_document_says() {
+fn lists_merge_as_the_openapi_document_specifies() {
     let deployment = builtin::<Deployment>();
     let map = |keys: &[&str]| ListType::Map(keys.iter().map(|key| (*key).to_owned()).collect());
     let key = |key: &str| Some(PatchStrategy::MergeKey(key.to_owned()));
@@ -45,7 +45,7 @@ fn lists_merge_as_the_document_says() {
 }
 
 #[test]
-fn every_line_of_the_table_is_of_a_known_field() {
+fn every_line_of_the_table_is_valid() {
     let types = Types::new();
     assert!(types.merging.len() > 100);
     for (name, merging) in &types.merging {
@@ -66,7 +66,7 @@ fn a_type_is_converted_once() {
 }
 
 #[test]
-fn types_that_hold_themselves_are_known_to_any_depth() {
+fn recursive_types_are_known_to_any_depth() {
     let schema = builtin::<CustomResourceDefinition>();
     let version = |inner: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": inner}}]}});
     let mut object = version(json!({"properties": {
@@ -165,7 +165,7 @@ fn decoding_fails_as_in_go() {
 }
 
 #[test]
-fn unknown_fields_nulls_and_empty_lists_go() {
+fn unknown_fields_nulls_and_empty_lists_are_dropped() {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "foo": 1,
         "metadata": {
@@ -202,7 +202,7 @@ fn unknown_fields_nulls_and_empty_lists_go() {
 }
 
 #[test]
-fn required_fields_of_the_specification() {
+fn required_fields_are_checked() {
     fn check<T: JsonSchema>(object: Value, expected: &[&str]) {
         let causes = builtin::<T>().validate(&object);
         let fields: Vec<_> = causes.iter().map(|cause| cause.field.as_str()).collect();
@@ -218,7 +218,7 @@ fn required_fields_of_the_specification() {
 }
 
 #[test]
-fn defaults_that_tell_items_apart() {
+fn merge_keys_have_defaults() {
     let mut service = json!({"spec": {"ports": [{"port": 1}, {"port": 1, "protocol": "UDP"}]}});
     builtin::<Service>().set_defaults(&mut service);
     assert_eq!(service["spec"]["ports"], json!([{"port": 1, "protocol": "TCP"}, {"port": 1, "protocol": "UDP"}]));

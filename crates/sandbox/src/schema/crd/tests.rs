@@ -1,4 +1,4 @@
-//! Tests of what a definition may say.
+//! Tests of the schemas in CustomResourceDefinitions.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn with(field: Value) -> Value {
 }
 
 #[test]
-fn schemas_that_are_not_structural_are_refused() {
+fn schemas_that_are_not_structural_are_rejected() {
     check(json!({}), &["type: Required value: must not be empty at the root"]);
     check(json!({"type": "string"}), &["type: Invalid value: \"string\": must be object at the root"]);
     check(with(json!({})), &["properties[q].type: Required value: must not be empty for specified object fields"]);
@@ -59,7 +59,7 @@ fn schemas_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn lists_need_their_keys() {
+fn list_types_and_keys_are_checked() {
     let list = |more: Value| {
         let mut list = json!({
             "type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}},

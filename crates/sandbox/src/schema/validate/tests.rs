@@ -1,4 +1,4 @@
-//! Tests with one definition that has a bit of everything; the expected texts are a real API server's.
+//! Tests with a definition that uses all features; the expected texts are those of a real API server.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn check(object: Value, expected: &[&str]) {
 }
 
 #[test]
-fn values_are_refused_as_the_api_server_refuses_them() {
+fn invalid_values_are_rejected_with_the_texts_of_kubernetes() {
     let body = |path: &str, value: &str, what: &str| format!("{path}: Invalid value: {value}: {path} in body {what}");
     let kind = |path: &str, expected: &str, actual: &str| {
         body(path, &format!("\"{actual}\""), &format!("must be of type {expected}: \"{actual}\""))
@@ -197,7 +197,7 @@ fn values_are_refused_as_the_api_server_refuses_them() {
 }
 
 #[test]
-fn good_values_pass() {
+fn valid_values_are_accepted() {
     for spec in [
         json!({"num": 1.0, "m": 2.5, "b": false, "s": "abcd", "t": "2026-01-01T00:00:00Z", "bb": "YQ==", "u": []}),
         json!({"ios": 5, "any": null, "nn": null, "d": "", "one": {"p": ""}, "some": {"p": "", "q": ""}, "al": "abc"}),
@@ -255,7 +255,7 @@ fn unknown_fields_are_dropped() {
 }
 
 #[test]
-fn metadata_of_custom_resources_are_decoded() {
+fn metadata_of_custom_resources_is_decoded() {
     let error = |change: &dyn Fn(&mut Value)| {
         let mut thing = object(json!({"num": "not decoded"}));
         change(&mut thing);
