@@ -1,4 +1,4 @@
-//! One fault: on which requests, when, and what.
+//! Single faults: which requests they affect, when, and how.
 
 use std::{fmt, time::Duration};
 
@@ -9,16 +9,16 @@ use crate::{
     status::{ApiError, Qualified},
 };
 
-/// Whether something goes wrong before a request takes effect or after.
+/// Whether a fault occurs before or after the request takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Before: it has no effect.
+    /// Before the request takes effect.
     Before,
-    /// After: it has all of its effect, and the client does not learn of it.
+    /// After the request took effect, of which the client does not learn.
     After,
 }
 
-/// Which requests: all those for which every condition holds.
+/// A filter for requests. All conditions must match.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     client: Option<String>,
@@ -30,52 +30,52 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All requests.
+    /// Matches all requests.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// All requests of a client.
+    /// Matches all requests of a client.
     pub fn of(client: impl Into<String>) -> Self {
         Self { client: Some(client.into()), ..Self::default() }
     }
 
-    /// Only those with this verb, or another one that is named so.
+    /// Matches only this verb, in addition to other verbs given.
     #[must_use]
     pub fn verb(mut self, verb: Verb) -> Self {
         self.verbs.push(verb);
         self
     }
 
-    /// Only those that may change something.
+    /// Matches only verbs that may change something.
     #[must_use]
     pub fn writes(mut self) -> Self {
         self.verbs.extend([Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection]);
         self
     }
 
-    /// Only those about this resource: `apps`, `deployments`.
+    /// Matches only this resource: `apps`, `deployments`.
     #[must_use]
     pub fn resource(mut self, group: impl Into<String>, plural: impl Into<String>) -> Self {
         self.resource = Some(Qualified::new(group, plural));
         self
     }
 
-    /// Only those in this namespace.
+    /// Matches only this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only those about objects of this name, their creation too.
+    /// Matches only objects of this name, including their creation.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only those about this subresource: `status`.
+    /// Matches only this subresource: `status`.
     #[must_use]
     pub fn subresource(mut self, subresource: impl Into<String>) -> Self {
         self.subresource = Some(subresource.into());
@@ -93,12 +93,12 @@ impl Requests {
     }
 }
 
-/// What is known of a request.
+/// The properties of a request by which faults select it.
 #[derive(Debug)]
 pub(super) struct RequestFacts {
     pub(super) client: String,
     verb: Verb,
-    /// Whether it asks for a revision that the server may have forgotten.
+    /// Whether the request refers to a revision that may no longer be in the history.
     pub(super) can_expire: bool,
     resource: Option<Qualified>,
     namespace: Option<String>,
@@ -118,7 +118,7 @@ impl RequestFacts {
         let Target::Resource(path) = &call.target else {
             return Self { client, verb, can_expire, resource: None, namespace: None, name: None, subresource: None };
         };
-        // The path of what is yet to be made does not name it.
+        // The path of a POST does not contain the name.
         let name = path.name.clone().or_else(|| {
             let body = (verb == Verb::Create).then(|| call.json().ok()).flatten()?;
             body["metadata"]["name"].as_str().map(str::to_owned)
@@ -138,13 +138,13 @@ impl fmt::Display for RequestFacts {
     }
 }
 
-/// Something that goes wrong, with each request unless it says otherwise.
+/// A fault that affects every matching request, unless limited.
 #[derive(Clone, Debug)]
 pub struct Fault {
     which: Requests,
     when: When,
     pub(super) effect: Effect,
-    /// How many requests matched so far.
+    /// How many requests have matched so far.
     met: usize,
 }
 
@@ -165,12 +165,12 @@ pub(super) enum Effect {
 }
 
 impl Fault {
-    /// Refuses with this code, reason and message: nothing happens.
+    /// Rejects requests with a code, a reason and a message, without effect.
     pub fn refuse(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Effect::Answer(Moment::Before, ApiError::new(code, reason, message)))
     }
 
-    /// 429, to be tried again after so many seconds.
+    /// Rejects requests with 429 and a `Retry-After` in seconds.
     pub fn too_many_requests(retry_after: u64) -> Self {
         let message = "Too many requests, please try again later.";
         let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
@@ -178,31 +178,32 @@ impl Fault {
         Self::new(Effect::Answer(Moment::Before, error))
     }
 
-    /// 500, as the API server answers while etcd elects a leader.
+    /// Rejects requests with 500, as the API server does while etcd elects a leader.
     pub fn internal_error() -> Self {
         Self::refuse(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "etcdserver: leader changed")
     }
 
-    /// 503, as an API server answers that begins or ends.
+    /// Rejects requests with 503, as an API server does while it starts or stops.
     pub fn unavailable() -> Self {
         let message = "the server is currently unable to handle the request";
         Self::refuse(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
-    /// 504, after the request took effect.
+    /// Answers requests with 504 after they took effect.
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";
         Self::new(Effect::Answer(Moment::After, ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)))
     }
 
-    /// 410: the revision that is facts for is forgotten. Only watches from a revision on, and lists that go on, ask so.
+    /// Answers requests with 410, as if their revision were no longer in the history. This only affects watches that
+    /// start at a revision, and lists that refer to one.
     pub fn expired() -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
                        new list without the continue parameter.";
         Self::new(Effect::Answer(Moment::Before, ApiError::expired(message)))
     }
 
-    /// Answers only after so long.
+    /// Delays the answer.
     pub fn delay(by: Duration) -> Self {
         Self::new(Effect::Delay(by))
     }
@@ -212,18 +213,18 @@ impl Fault {
         Self::new(Effect::Break(moment))
     }
 
-    /// The client dies: no answer comes, ever, not to its other requests either, until it lives again
-    /// ([`Faults::revive`](super::Faults::revive)). [`Faults::crashed`](super::Faults::crashed) tells of it.
+    /// Makes the client crash: neither this nor any other of its requests is ever answered, until
+    /// [`Faults::revive`](super::Faults::revive). [`Faults::crashed`](super::Faults::crashed) waits for the crash.
     pub fn crash(moment: Moment) -> Self {
         Self::new(Effect::Crash(moment))
     }
 
-    /// Ends a watch after so many events.
+    /// Ends a watch after a number of events.
     pub fn cut_after_events(events: usize) -> Self {
         Self::new(Effect::Cut { events: Some(events), after: None })
     }
 
-    /// Ends a watch after so long.
+    /// Ends a watch after a time.
     pub fn cut_after(after: Duration) -> Self {
         Self::new(Effect::Cut { events: None, after: Some(after) })
     }
@@ -232,28 +233,28 @@ impl Fault {
         Self { which: Requests::all(), when: When::Each, effect, met: 0 }
     }
 
-    /// Only with these requests.
+    /// Limits the fault to matching requests.
     #[must_use]
     pub fn on(mut self, which: Requests) -> Self {
         self.which = which;
         self
     }
 
-    /// Only with one of the requests, the first of them being 1.
+    /// Limits the fault to the nth matching request, counted from 1.
     #[must_use]
     pub fn nth(mut self, n: usize) -> Self {
         self.when = When::Nth(n);
         self
     }
 
-    /// Only with so many of the requests, from the first one on.
+    /// Limits the fault to the first matching requests.
     #[must_use]
     pub fn first(mut self, count: usize) -> Self {
         self.when = When::First(count);
         self
     }
 
-    /// Counts a request and says what goes wrong with it.
+    /// Counts a request and returns the effect on it, if the fault affects it.
     pub(super) fn meets(&mut self, facts: &RequestFacts) -> Option<&Effect> {
         let possible = match &self.effect {
             Effect::Answer(_, error) => error.code != StatusCode::GONE || facts.can_expire,
@@ -272,7 +273,7 @@ impl Fault {
         now.then_some(&self.effect)
     }
 
-    /// Whether it never meets a request any more.
+    /// Returns whether the fault cannot affect any more requests.
     pub(super) fn is_over(&self) -> bool {
         match self.when {
             When::Each => false,

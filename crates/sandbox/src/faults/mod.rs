@@ -1,7 +1,7 @@
-//! Faults: what goes wrong, on which request.
+//! Injection of faults.
 //!
-//! A request belongs to a client, which has a name; [`Faults::inject`] says what goes wrong with which of its requests.
-//! All waiting is on tokio's clock, so that under a paused one a disturbed run is as repeatable as a quiet one.
+//! Faults select requests by the name of their client, among other things. All delays use tokio's clock, so that runs
+//! with faults are as reproducible under a paused clock as runs without.
 
 mod fault;
 
@@ -28,7 +28,7 @@ use crate::{
 use fault::{Effect, RequestFacts};
 pub use fault::{Fault, Moment, Requests};
 
-/// The faults of a sandbox; clones are the same faults.
+/// The faults of a sandbox. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Arc<SharedFaults>,
@@ -44,19 +44,19 @@ struct SharedFaults {
 struct FaultState {
     faults: Vec<Fault>,
     logs: BTreeMap<String, Log>,
-    /// Until when nobody answers.
+    /// Until when the server is unavailable.
     away: Option<Instant>,
     watches: Vec<Open>,
 }
 
-/// A watch that goes on until this is used or dropped.
+/// An open watch, which ends when the sender is used or dropped.
 #[derive(Debug)]
 struct Open {
     facts: RequestFacts,
     cut: oneshot::Sender<()>,
 }
 
-/// How many requests of a client are remembered.
+/// How many requests of each client are kept.
 const LOGGED: usize = 10_000;
 
 /// The requests of a client.
@@ -66,16 +66,16 @@ struct Log {
     last: VecDeque<Logged>,
 }
 
-/// A request as it came.
+/// A request in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
-    /// Whether nothing was to be stored.
+    /// Whether it is a dry run.
     pub dry_run: bool,
-    /// Whether it asks for a revision that the server may have forgotten.
+    /// Whether the request refers to a revision that may no longer be in the history.
     pub can_expire: bool,
-    /// What it is about: a path, or `deployments.apps/shop/web/status`.
+    /// The target: a path, or `deployments.apps/shop/web/status`.
     pub target: String,
 }
 
@@ -97,80 +97,80 @@ impl Logged {
     }
 }
 
-/// What becomes of a request.
+/// The outcome that the faults decide for a request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Fate {
-    /// It is answered.
+    /// Answer it.
     Answer,
-    /// It is answered so, and nothing happens.
+    /// Reject it without effect.
     Refuse(ApiError),
-    /// It takes effect, and is answered so.
+    /// Let it take effect, then answer with an error.
     RefuseAfter(ApiError),
-    /// Nobody is there to connect to.
+    /// Refuse the connection.
     Away,
-    /// The connection breaks, and nothing happens.
+    /// Break the connection without effect.
     Break,
-    /// It takes effect, and the connection breaks.
+    /// Let it take effect, then break the connection.
     BreakAfter,
-    /// Nothing happens, and no answer comes, ever: the client is dead.
+    /// Never answer, without effect, because the client has crashed.
     Never,
-    /// It takes effect, and no answer comes, ever. [`Faults::kill`] has to be called once it has taken effect.
+    /// Let it take effect, then call [`Faults::kill`] and never answer.
     NeverAfter,
 }
 
 impl Faults {
-    /// Lets something go wrong from now on.
+    /// Adds a fault.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.push(fault);
     }
 
-    /// Lets nothing more go wrong; clients that are dead stay so, and a server that is away stays away.
+    /// Removes all faults. Crashed clients remain crashed, and an unavailable server remains unavailable.
     pub fn clear(&self) {
         self.lock().faults.clear();
     }
 
-    /// How many requests a client with a name has sent so far; those that reached nobody do not count.
+    /// Returns how many requests a named client has sent, not counting refused connections.
     pub fn count(&self, client: &str) -> usize {
         self.lock().logs.get(client).map_or(0, |log| log.count)
     }
 
-    /// The last 10,000 requests of a client with a name so far, in order.
+    /// Returns the last 10,000 requests of a named client in order.
     pub fn log(&self, client: &str) -> Vec<Logged> {
         self.lock().logs.get(client).map(|log| log.last.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// For so long nobody answers: connections are refused, and those that are open break, watches among them.
+    /// Makes the server unavailable for a time: it refuses connections and breaks open ones, including watches.
     pub fn take_away(&self, how_long: Duration) {
         let mut state = self.lock();
         state.away = Some(Instant::now() + how_long);
         state.watches.clear();
     }
 
-    /// Ends the watches that run now and that these requests opened.
+    /// Ends the open watches that match.
     pub fn cut_watches(&self, which: &Requests) {
         self.lock().watches.retain(|open| !which.matches(&open.facts));
     }
 
-    /// Waits until a client is dead, by [`Fault::crash`].
+    /// Waits until a client crashes by [`Fault::crash`].
     pub async fn crashed(&self, client: &str) {
         let mut dead = self.shared.dead.subscribe();
-        // The sender lives as long as this handle.
+        // This handle keeps the sender alive.
         let _dead = dead.wait_for(|dead| dead.contains(client)).await;
     }
 
-    /// Lets a client that was dead live again.
+    /// Ends the crash of a client.
     pub fn revive(&self, client: &str) {
         self.shared.dead.send_if_modified(|dead| dead.remove(client));
     }
 
-    /// A client dies: its watches end, and none of its requests is answered any more.
+    /// Crashes a client: ends its watches and stops answering its requests.
     pub(crate) fn kill(&self, client: &str) {
-        // A watch that is opened meanwhile finds its client dead.
+        // First, so that a watch that is opened concurrently also ends.
         self.shared.dead.send_if_modified(|dead| dead.insert(client.to_owned()));
         self.lock().watches.retain(|open| open.facts.client != client);
     }
 
-    /// Counts a request and says what becomes of it; waits if it is to be delayed.
+    /// Counts a request and returns its outcome, after any delay.
     pub(crate) async fn meet(&self, call: &Call) -> Fate {
         if self.is_dead(&call.client) {
             return Fate::Never;
@@ -207,7 +207,7 @@ impl Faults {
         }
     }
 
-    /// Waits until a watch that is opened now has to end.
+    /// Returns a future that completes when a watch must end.
     pub(crate) fn cut(&self, call: &Call) -> Cut {
         let facts = RequestFacts::new(call);
         let mut state = self.lock();
@@ -249,13 +249,13 @@ impl FaultState {
         let log = self.logs.entry(call.client.clone()).or_default();
         log.count += 1;
         log.last.push_back(Logged::new(call, facts));
-        // A server that runs for days must not remember each request.
+        // A server that runs for days must not keep every request.
         if log.last.len() > LOGGED {
             log.last.pop_front();
         }
     }
 
-    /// What goes wrong with a request, and how long it takes before: delays add up, of all else the first counts.
+    /// Returns the effect on a request and its delay. Delays add up; of all other effects the first one applies.
     fn decide(&mut self, facts: &RequestFacts) -> (Option<Effect>, Duration) {
         let (mut decided, mut delay) = (None, Duration::ZERO);
         for fault in self.faults.iter_mut().filter(|fault| !matches!(fault.effect, Effect::Cut { .. })) {
@@ -269,7 +269,7 @@ impl FaultState {
         (decided, delay)
     }
 
-    /// After how many events a watch ends, and when at the latest.
+    /// Returns after how many events and after what time a watch must end.
     fn cut(&mut self, facts: &RequestFacts) -> (Option<usize>, Option<Duration>) {
         let mut limits: (Option<usize>, Option<Duration>) = (None, None);
         for fault in self.faults.iter_mut().filter(|fault| matches!(fault.effect, Effect::Cut { .. })) {
@@ -283,15 +283,15 @@ impl FaultState {
     }
 }
 
-/// A watch's end: ready when it has to end.
+/// A future that completes when a watch must end.
 pub(crate) struct Cut {
-    /// After how many events more.
+    /// How many more events the watch may send.
     events: Option<usize>,
     until: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Cut {
-    /// Counts events, one a line, and drops those that come too late.
+    /// Counts events, one per line, and drops those beyond the limit.
     pub(crate) fn pass(&mut self, mut events: String) -> String {
         if let Some(left) = &mut self.events {
             let ends: Vec<_> = events.match_indices('\n').map(|(at, _)| at + 1).take(*left).collect();
@@ -337,7 +337,7 @@ mod tests {
         call("me", Method::GET, "/api/v1/configmaps?watch=1&resourceVersion=7")
     }
 
-    /// The fates of requests that come one after the other.
+    /// Returns the outcomes of consecutive requests.
     async fn fates(faults: &Faults, calls: &[Call]) -> Vec<&'static str> {
         let mut fates = Vec::new();
         for call in calls {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fault_meets_the_requests_that_it_is_for() {
+    async fn faults_affect_matching_requests() {
         let on = |which: Requests| Fault::broken(Moment::Before).on(which);
         let status = "/apis/apps/v1/namespaces/shop/deployments/web/status";
         let created = r#"{"metadata": {"name": "a"}}"#;
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fault_meets_as_often_as_it_says() {
+    async fn faults_affect_limited_numbers_of_requests() {
         for (fault, expected) in [
             (Fault::broken(Moment::After), ["break after"; 4]),
             (Fault::broken(Moment::After).nth(2), ["answer", "break after", "answer", "answer"]),
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_are_the_servers_own() {
+    async fn errors_are_those_of_the_api_server() {
         for (fault, code, reason, retry_after) in [
             (Fault::too_many_requests(7), 429, "TooManyRequests", Some(7)),
             (Fault::internal_error(), 500, "InternalError", None),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_dead_get_no_answers_until_they_live_again() {
+    async fn crashed_clients_get_no_answers_until_revived() {
         let faults = Faults::default();
         faults.inject(Fault::crash(Moment::Before).on(Requests::of("me")).nth(1));
         let mut cut = faults.cut(&watch());
@@ -456,11 +456,11 @@ mod tests {
         cut.await;
         faults.revive("me");
         assert_eq!(fates(&faults, &[watch()]).await, ["answer"]);
-        assert_eq!((faults.count("me"), faults.count("you")), (2, 2), "what the dead send does not count");
+        assert_eq!((faults.count("me"), faults.count("you")), (2, 2), "requests of a crashed client do not count");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_dies_after_its_request_took_effect() {
+    async fn clients_can_crash_after_their_request_took_effect() {
         let faults = Faults::default();
         faults.inject(Fault::crash(Moment::After));
         assert_eq!(fates(&faults, &[watch()]).await, ["never after"]);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_away_comes_back() {
+    async fn the_server_is_unavailable_for_a_time() {
         let faults = Faults::default();
         faults.inject(Fault::delay(Duration::from_secs(20)).nth(1));
         let cut = faults.cut(&watch());
@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Fate::Break);
         sleep(Duration::from_secs(5)).await;
         assert_eq!(fates(&faults, &[watch()]).await, ["answer"]);
-        assert_eq!(faults.count("me"), 2, "what reached nobody does not count");
+        assert_eq!(faults.count("me"), 2, "refused connections do not count");
     }
 
     #[tokio::test(start_paused = true)]
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_log_says_what_was_asked() {
+    async fn requests_are_logged() {
         let faults = Faults::default();
         let deployment = "/apis/apps/v1/namespaces/shop/deployments/web/status?dryRun=All";
         let calls = [
