@@ -1,6 +1,8 @@
-//! Measures a sandbox: memory with many objects, how fast they are made and listed, and how soon a watch tells of a change.
+//! Measures a sandbox: its memory with many objects, how fast these are created and listed, and how soon a watch
+//! reports a change.
 //!
-//! `cargo run --release -p billhook-sandbox --example measure [OBJECTS]`; memory is read from `/proc`, on Linux only.
+//! Run it with `cargo run --release -p billhook-sandbox --example measure [OBJECTS]`. It reads memory from `/proc`, so
+//! it needs Linux.
 
 use std::{
     io::Write as _,
@@ -26,7 +28,7 @@ async fn main() -> Result<(), Error> {
     let objects = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
     let sandbox = Sandbox::start(Options::default());
     let client = sandbox.client(User::admin(), "");
-    say(&format!("empty: {} MiB", resident()?))?;
+    print(&format!("empty: {} MiB", resident()?))?;
 
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for index in 0..NAMESPACES {
@@ -34,10 +36,10 @@ async fn main() -> Result<(), Error> {
         namespaces.create(&PostParams::default(), &namespace).await?;
     }
     let begun = now();
-    let made = stream::iter(0..objects).map(|index| create(client.clone(), index)).buffer_unordered(32);
-    made.try_collect::<()>().await?;
+    let created = stream::iter(0..objects).map(|index| create(client.clone(), index)).buffer_unordered(32);
+    created.try_collect::<()>().await?;
     let took = begun.elapsed();
-    say(&format!("{objects} ConfigMaps made in {took:.1?}: {} MiB", resident()?))?;
+    print(&format!("{objects} ConfigMaps created in {took:.1?}: {} MiB", resident()?))?;
 
     let begun = now();
     let all: Api<ConfigMap> = Api::all(client.clone());
@@ -51,12 +53,16 @@ async fn main() -> Result<(), Error> {
             None => break,
         }
     }
-    say(&format!("{count} listed, metadata only, in pages of 1,000, in {:.1?}: {} MiB", begun.elapsed(), resident()?))?;
+    print(&format!(
+        "{count} listed, metadata only, in pages of 1,000, in {:.1?}: {} MiB",
+        begun.elapsed(),
+        resident()?
+    ))?;
 
-    say(&format!("a change reaches a watch in memory: {}", delays(&client).await?))?;
+    print(&format!("a change reaches a watch in memory: {}", delays(&client).await?))?;
     let served = sandbox.serve().await?;
     let tcp = Client::try_from(Config::new(served.url().parse()?))?;
-    say(&format!("a change reaches a watch over TCP: {}", delays(&tcp).await?))
+    print(&format!("a change reaches a watch over TCP: {}", delays(&tcp).await?))
 }
 
 async fn create(client: Client, index: usize) -> Result<(), Error> {
@@ -71,7 +77,7 @@ async fn create(client: Client, index: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The times from the moment at which a change is answered until a watch has told of it.
+/// Returns the times from the answer to a change, and from its request, until a watch reports it.
 async fn delays(client: &Client) -> Result<String, Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "n0");
     let since = api.list(&ListParams::default().limit(1)).await?.metadata.resource_version.unwrap_or_default();
@@ -98,7 +104,7 @@ async fn delays(client: &Client) -> Result<String, Error> {
             Ok::<_, Error>(now())
         };
         let (seen, changed) = futures::try_join!(seen, changed)?;
-        // The event may come before the answer does.
+        // The event may arrive before the answer.
         delays.push((seen.saturating_duration_since(changed), seen - begun));
     }
     let middle = |mut times: Vec<Duration>| {
@@ -114,18 +120,18 @@ async fn delays(client: &Client) -> Result<String, Error> {
     Ok(format!("{} after the answer; {} after the request", middle(after), middle(all)))
 }
 
-/// The memory in use, in MiB.
+/// Returns the resident memory in MiB.
 fn resident() -> Result<usize, Error> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: usize = text.split_whitespace().nth(1).ok_or("no resident size")?.parse()?;
     Ok(pages * 4096 / (1 << 20))
 }
 
-#[expect(clippy::disallowed_methods, reason = "real time is what is measured")]
+#[expect(clippy::disallowed_methods, reason = "the example measures real time")]
 fn now() -> Instant {
     Instant::now()
 }
 
-fn say(text: &str) -> Result<(), Error> {
+fn print(text: &str) -> Result<(), Error> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }

@@ -1,5 +1,5 @@
-//! Scripted actors: stand-ins for operators and for others that write to a cluster, each a watch that is started anew
-//! whenever it ends. They act through any client, so that a sandbox and a real cluster see the same.
+//! Scripted actors: stand-ins for operators and other clients that write to a cluster. Each follows a watch, which it
+//! restarts whenever it ends. They act through any client, so they behave the same on a sandbox and on a real cluster.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
-/// What an actor does. Kinds are written `Kind.group`, objects `Kind.group/namespace/name`; `.group` is left out for
-/// the core group, `namespace/` for what lies in no namespace.
+/// The behaviour of an actor. Kinds are written `Kind.group`, objects `Kind.group/namespace/name`. `.group` is left out
+/// for the core group and `namespace/` for cluster-scoped objects.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Script {
@@ -23,40 +23,40 @@ pub enum Script {
     RemoveFinalizer {
         /// The kind of the objects.
         kind: String,
-        /// Which finalizer.
+        /// The finalizer.
         finalizer: String,
-        /// How long it takes.
+        /// The time before it is removed.
         #[serde(default, with = "friendly")]
         after: Duration,
-        /// Act only while this object exists: the operator's own Deployment, say.
+        /// Act only while this object exists, such as the operator's own Deployment.
         #[serde(default)]
         while_exists: Option<String>,
     },
-    /// Puts a finalizer (back) on each object.
+    /// Adds a finalizer to each object, and adds it again when it is removed.
     AddFinalizer {
         /// The kind of the objects.
         kind: String,
-        /// Which finalizer.
+        /// The finalizer.
         finalizer: String,
     },
-    /// Makes an object anew once it is gone.
+    /// Recreates an object after it is deleted.
     Recreate {
         /// The object.
         object: String,
-        /// How often.
+        /// How often the object is recreated.
         #[serde(default = "once")]
         times: u32,
-        /// Whether it keeps its labels.
+        /// Whether the new object keeps the labels.
         #[serde(default)]
         keep_labels: bool,
     },
-    /// Reports this status on each object that has none of it yet.
+    /// Reports a status on each object that does not have it yet.
     ReportStatus {
         /// The kind of the objects.
         kind: String,
-        /// The status, merged.
+        /// The status, which is merged into the object's.
         status: Value,
-        /// How long it takes.
+        /// The time before it is reported.
         #[serde(default, with = "friendly")]
         after: Duration,
     },
@@ -67,7 +67,7 @@ fn once() -> u32 {
 }
 
 impl Script {
-    /// The kind of the objects that it acts on.
+    /// Returns the kind of the objects that the script concerns.
     fn kind(&self) -> &str {
         match self {
             Self::RemoveFinalizer { kind, .. } | Self::AddFinalizer { kind, .. } | Self::ReportStatus { kind, .. } => {
@@ -78,12 +78,12 @@ impl Script {
     }
 }
 
-/// Acts on the objects that are `mine`, until it is dropped.
+/// Runs a script on the objects that are `mine`, until the future is dropped.
 pub async fn run(client: Client, script: Script, mine: impl Fn(&DynamicObject) -> bool + Send + Sync) {
     let left = if let Script::Recreate { times, .. } = &script { *times } else { 0 };
     let mut actor = Actor { client, script, left, copy: None, tasks: JoinSet::new() };
     loop {
-        // A watch ends when its kind is changed or the server goes away; a kind may not be there yet.
+        // A watch ends when its kind changes or the server is unavailable, and the kind may not exist yet.
         let _ended = actor.act(&mine).await;
         sleep(Duration::from_millis(50)).await;
     }
@@ -92,11 +92,11 @@ pub async fn run(client: Client, script: Script, mine: impl Fn(&DynamicObject) -
 struct Actor {
     client: Client,
     script: Script,
-    /// How often an object is still made anew.
+    /// How many more times an object is recreated.
     left: u32,
-    /// What it was.
+    /// The last state of the object to be recreated.
     copy: Option<DynamicObject>,
-    /// What is done later; it ends with the actor.
+    /// Delayed actions, which are aborted with the actor.
     tasks: JoinSet<kube::Result<()>>,
 }
 
@@ -118,7 +118,7 @@ impl Actor {
         Ok(())
     }
 
-    /// An object is there.
+    /// Reacts to an object that exists.
     async fn present(&mut self, kind: &KindApi, object: DynamicObject) {
         match &self.script {
             Script::RemoveFinalizer { finalizer, after, while_exists, .. } => {
@@ -132,7 +132,7 @@ impl Actor {
                     let mut finalizers = object.finalizers().to_vec();
                     finalizers.push(finalizer.clone());
                     let patch = json!({"metadata": {"finalizers": finalizers}});
-                    // An object that is being deleted takes no new finalizer: the server says so.
+                    // The server rejects new finalizers on an object that is being deleted.
                     let _refused =
                         kind.beside(&object).patch(&object.name_any(), &manager(), &Patch::Merge(patch)).await;
                 }
@@ -155,7 +155,7 @@ impl Actor {
         }
     }
 
-    /// An object is gone.
+    /// Reacts to the deletion of an object.
     async fn gone(&mut self, kind: &KindApi, object: &DynamicObject) -> kube::Result<()> {
         let Script::Recreate { object: wanted, keep_labels, .. } = &self.script else { return Ok(()) };
         if self.left > 0
@@ -172,7 +172,7 @@ impl Actor {
     }
 }
 
-/// A kind that is served.
+/// A served kind.
 #[derive(Clone)]
 struct KindApi {
     client: Client,
@@ -181,7 +181,7 @@ struct KindApi {
 }
 
 impl KindApi {
-    /// Finds a kind; none where it is not served.
+    /// Finds a kind; none if it is not served.
     async fn find(client: &Client, kind: &str) -> kube::Result<Option<Self>> {
         let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
         let served = match kube::discovery::group(client, group).await {
@@ -199,7 +199,7 @@ impl KindApi {
         Api::all_with(self.client.clone(), &self.resource)
     }
 
-    /// Where an object lies.
+    /// Returns the API for the namespace of an object.
     fn beside(&self, object: &DynamicObject) -> Api<DynamicObject> {
         self.of(object.namespace().as_deref())
     }
@@ -212,7 +212,7 @@ impl KindApi {
     }
 }
 
-/// Whether an object is there, `Kind.group/namespace/name`.
+/// Returns whether the object `Kind.group/namespace/name` exists.
 async fn exists(client: &Client, object: &str) -> kube::Result<bool> {
     let (kind, place) = object.split_once('/').unwrap_or((object, ""));
     let (namespace, name) = place.split_once('/').map_or((None, place), |(namespace, name)| (Some(namespace), name));
@@ -220,7 +220,7 @@ async fn exists(client: &Client, object: &str) -> kube::Result<bool> {
     Ok(kind.of(namespace).get_opt(name).await?.is_some())
 }
 
-/// Removes a finalizer, again and again until it is gone: others write the same object.
+/// Removes a finalizer, with retries in case other clients write the same object.
 async fn remove_finalizer(
     kind: KindApi,
     object: DynamicObject,
@@ -254,7 +254,7 @@ fn manager() -> PatchParams {
     PatchParams { field_manager: Some("scripted-controller".into()), ..PatchParams::default() }
 }
 
-/// Whether an object is the one that `Kind.group/namespace/name` names.
+/// Returns whether an object is the one that `Kind.group/namespace/name` names.
 fn is(object: &DynamicObject, wanted: &str) -> bool {
     let place = wanted.split_once('/').map_or(wanted, |(_, place)| place);
     let name = object.name_any();
@@ -264,8 +264,8 @@ fn is(object: &DynamicObject, wanted: &str) -> bool {
     }
 }
 
-/// Whether a value holds all of another: objects by key, everything else by being equal. A key that is wanted to be null must
-/// be missing, or what it would be in.
+/// Returns whether a value contains another: objects are compared by key, all other values for equality. A key that is
+/// expected to be null must be missing, or the object around it.
 pub fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => {
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_read() {
+    fn scripts_are_parsed() {
         let text = r#"{"removeFinalizer": {"kind": "Database.shop.example", "finalizer": "a/b", "after": "300ms",
                        "whileExists": "Deployment.apps/shop/operator"}}"#;
         let script: Script = serde_json::from_str(text).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_told_apart() {
+    fn objects_are_identified() {
         let object = |namespace: Option<&str>| {
             let mut object: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
             object.metadata.namespace = namespace.map(str::to_owned);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_holds_its_parts() {
+    fn values_contain_their_parts() {
         for (value, wanted, expected) in [
             (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 1}}), true),
             (json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), false),

@@ -1,4 +1,4 @@
-//! A request, read.
+//! Parsing of requests.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header};
@@ -9,22 +9,22 @@ use crate::{
     status::{ApiError, Cause},
 };
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name, `system:serviceaccount:shop:operator`, say.
+    /// The name, such as `system:serviceaccount:shop:operator`.
     pub name: String,
     /// The groups.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// A user of `system:masters`, who may do everything.
+    /// Returns a user in `system:masters`, who is allowed everything.
     pub fn admin() -> Self {
         Self::new("admin", ["system:masters"])
     }
 
-    /// A user of this name in these groups; `system:authenticated` is added.
+    /// Returns a user with this name in these groups and in `system:authenticated`.
     pub fn new(name: impl Into<String>, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().map(Into::into).collect();
         groups.push("system:authenticated".to_owned());
@@ -32,34 +32,34 @@ impl User {
     }
 }
 
-/// What a request does, in the words of audit and RBAC.
+/// The verb of a request, as in RBAC and the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Reads one object, or what is not an object.
+    /// Read one object, or a path that is not a resource.
     Get,
-    /// Reads a list.
+    /// Read a list.
     List,
-    /// Follows changes.
+    /// Watch changes.
     Watch,
-    /// Creates.
+    /// Create an object.
     Create,
-    /// Replaces.
+    /// Replace an object.
     Update,
-    /// Patches; server-side apply too.
+    /// Patch an object, including server-side apply.
     Patch,
-    /// Deletes one object.
+    /// Delete one object.
     Delete,
-    /// Deletes a list.
+    /// Delete a collection.
     DeleteCollection,
 }
 
 impl Verb {
-    /// Whether it may change something.
+    /// Returns whether the verb may change something.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 
-    /// `deletecollection`, as RBAC spells it.
+    /// Returns the verb as RBAC spells it: `deletecollection`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -74,15 +74,15 @@ impl Verb {
     }
 }
 
-/// What a path names.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A path that is no resource: `/apis`, `/version`.
+    /// A path that is not a resource: `/apis`, `/version`.
     Path(String),
     Resource(ResourcePath),
 }
 
-/// The parts of a resource's path.
+/// The parts of a resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) group: String,
@@ -97,7 +97,7 @@ pub(crate) struct ResourcePath {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) user: User,
-    /// Who counts and disturbs the requests of a client: its name, empty for all others.
+    /// The name of the client, by which faults select its requests and logs record them; empty for other clients.
     pub(crate) client: String,
     pub(crate) verb: Verb,
     pub(crate) method: Method,
@@ -108,7 +108,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Reads a request.
+    /// Parses a request.
     pub(crate) fn new(
         user: User,
         client: String,
@@ -137,12 +137,12 @@ impl Call {
         Ok(Self { user, client, verb, method, target, query, headers, body })
     }
 
-    /// A parameter of the query.
+    /// Returns a query parameter.
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A parameter that is not empty.
+    /// Returns a query parameter that is not empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.param(name).filter(|value| !value.is_empty())
     }
@@ -151,7 +151,7 @@ impl Call {
         matches!(self.param(name), Some("true" | "1"))
     }
 
-    /// Whether nothing is to be stored; other values than `All` are refused.
+    /// Returns whether the request is a dry run; rejects values other than `All`.
     pub(crate) fn dry_run(&self, options: &str) -> Result<bool, ApiError> {
         let given = self.query.iter().filter(|(key, value)| key == "dryRun" && !value.is_empty());
         let values: Vec<&str> = given.map(|(_, value)| value.as_str()).collect();
@@ -162,7 +162,7 @@ impl Call {
         Ok(!values.is_empty())
     }
 
-    /// The type of the body, without parameters.
+    /// Returns the type of the body without parameters.
     pub(crate) fn content_type(&self) -> &str {
         let value = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         value.split(';').next().unwrap_or_default().trim()
@@ -172,45 +172,45 @@ impl Call {
         self.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Whom `managedFields` name for a write that does not say it.
+    /// Returns the field manager: the one in the query, or else the first part of the `User-Agent`.
     pub(crate) fn manager(&self) -> String {
         let agent = self.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("unknown");
         let manager = self.text("fieldManager").unwrap_or_else(|| agent.split('/').next().unwrap_or("unknown"));
         manager.chars().take(128).collect()
     }
 
-    /// The body, which is JSON, YAML or Kubernetes' protobuf.
+    /// Parses the body, which is JSON, YAML or Kubernetes' protobuf.
     pub(crate) fn json(&self) -> Result<Value, ApiError> {
         if self.content_type() == protobuf::CONTENT_TYPE { protobuf::decode(&self.body) } else { read(&self.body) }
     }
 }
 
-/// Reads JSON, or YAML where it is not JSON.
+/// Parses JSON, or YAML if it is not JSON.
 pub(crate) fn read(body: &[u8]) -> Result<Value, ApiError> {
     match serde_json::from_slice(body) {
         Ok(value) => Ok(value),
         Err(error) if body.first().is_some_and(|first| *first == b'{' || *first == b'[') => {
-            // YAML's flow style begins so too.
+            // It may be YAML in flow style.
             let text = std::str::from_utf8(body).unwrap_or_default();
             serde_saphyr::from_str(text)
                 .map_err(|_| ApiError::bad_request(format!("the body of the request is not JSON: {error}")))
         }
         Err(_) => {
             let text = std::str::from_utf8(body)
-                .map_err(|_| ApiError::not_modelled("bodies in other formats than JSON, YAML and protobuf"))?;
+                .map_err(|_| ApiError::not_modelled("bodies in formats other than JSON, YAML and protobuf"))?;
             serde_saphyr::from_str(text)
                 .map_err(|error| ApiError::bad_request(format!("the body of the request is not YAML: {error}")))
         }
     }
 }
 
-/// Reads a number of the query.
+/// Parses a number in the query.
 pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, ApiError> {
     let wrong = |_| ApiError::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
     text.parse().map_err(wrong)
 }
 
-/// Tells resources from everything else, as the API server's `RequestInfo` does, and watches by the older path
+/// Parses a path like the API server's `RequestInfo`. Returns whether it is a watch with the deprecated path
 /// `/api/v1/watch/…`.
 fn parse_path(path: &str) -> (Target, bool) {
     let other = || (Target::Path(path.trim_end_matches('/').to_owned()), false);
@@ -228,7 +228,7 @@ fn parse_path(path: &str) -> (Target, bool) {
     };
     let rest = match rest {
         [] => return other(),
-        // What belongs to the Namespace itself.
+        // Subresources of the Namespace itself, not resources in it.
         ["namespaces", name, sub @ ("status" | "finalize")] if group.is_empty() => {
             found.plural = text("namespaces");
             found.name = Some(text(name));
@@ -263,7 +263,7 @@ fn parse_query(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 pub(crate) fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -289,12 +289,12 @@ mod tests {
     fn path(text: &str) -> ResourcePath {
         match parse_path(text).0 {
             Target::Resource(path) => path,
-            Target::Path(path) => panic!("{path} is no resource"),
+            Target::Path(path) => panic!("{path} is not a resource"),
         }
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed() {
         let found = path("/api/v1/namespaces/shop/configmaps/a");
         assert_eq!(
             (found.namespace.as_deref(), &*found.plural, found.name.as_deref()),

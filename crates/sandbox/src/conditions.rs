@@ -1,8 +1,8 @@
-//! Conditions in a status.
+//! Conditions of a status.
 
 use serde_json::{Value, json};
 
-/// A condition as it should be.
+/// A condition to be set.
 pub(crate) struct Condition<'a> {
     pub(crate) name: &'a str,
     pub(crate) status: bool,
@@ -10,7 +10,7 @@ pub(crate) struct Condition<'a> {
     pub(crate) message: &'a str,
 }
 
-/// Sets a condition; the time is that of its last change between true and false.
+/// Sets a condition. The transition time changes only with its status.
 pub(crate) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
     let word = if condition.status { "True" } else { "False" };
     if !status["conditions"].is_array() {
@@ -33,12 +33,12 @@ pub(crate) fn set(status: &mut Value, condition: &Condition<'_>, now: &str) {
     }
 }
 
-/// Whether a condition is there and true.
+/// Returns whether an object has a condition that is true.
 pub(crate) fn is_true(object: &Value, name: &str) -> bool {
     find(object, name).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// A condition of an object's status.
+/// Returns a condition of an object.
 pub(crate) fn find<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == name)
 }

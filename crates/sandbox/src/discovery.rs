@@ -1,7 +1,7 @@
-//! Which kinds are served, in both forms that clients ask for.
+//! Discovery, aggregated and by group.
 //!
-//! Groups of an APIService that points to a Service have no backend here, ever: they are listed, and whatever is asked
-//! of them is refused. Hashes of storage versions are left out.
+//! An APIService with a Service adds a group whose backend never answers here: the group is listed, and all requests to
+//! it fail. Hashes of storage versions are left out.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 const JSON: &str = "application/json";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The groups of Kubernetes, in the order that clients see; all others have [`OTHER_GROUPS`].
+/// The priorities of Kubernetes' groups; all others have [`OTHER_GROUPS`].
 const PRIORITIES: &[(&str, i64)] = &[
     ("", 20_000),
     ("apiregistration.k8s.io", 19_000),
@@ -39,10 +39,10 @@ const PRIORITIES: &[(&str, i64)] = &[
     ("discovery.k8s.io", 16_200),
 ];
 const OTHER_GROUPS: i64 = 1000;
-/// Of the versions of CustomResourceDefinitions; those of an APIService say themselves how they rank.
+/// The priority of versions of CustomResourceDefinitions. An APIService has its own.
 const OTHER_VERSIONS: i64 = 100;
 
-/// Answers a path of discovery; none if it is none. The second text is the content type.
+/// Answers a discovery path with the body and its content type; none if the path is another one.
 pub(crate) fn answer(state: &State, path: &str, accept: &str) -> Option<Result<(Value, &'static str), ApiError>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let aggregated = accept_kind(accept);
@@ -71,19 +71,19 @@ pub(crate) fn answer(state: &State, path: &str, accept: &str) -> Option<Result<(
     }
 }
 
-/// Groups of Kubernetes answer for versions that they do not have; none if it is another group.
+/// Returns the error for a version that a group of Kubernetes lacks; none for other groups.
 fn no_such_version(state: &State, group: &str) -> Option<Result<(Value, &'static str), ApiError>> {
     let own = state.kinds.iter().any(|kind| kind.group() == group && kind.crd.is_none());
     own.then(|| Err(ApiError::no_such_resource()))
 }
 
-/// What is answered in the name of a backend that is not there.
+/// Returns the error that the API server sends in place of a backend that does not answer.
 pub(crate) fn dead_backend() -> ApiError {
     let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "service unavailable");
     ApiError { plain: true, ..error }
 }
 
-/// The groups and versions that an APIService gives to a backend, which is never there.
+/// Returns the groups and versions that belong to a backend, which never answers.
 pub(crate) fn dead_group_versions(state: &State) -> Vec<(String, String)> {
     dead_services(state).into_iter().map(|service| (service.group, service.version)).collect()
 }
@@ -111,7 +111,7 @@ fn dead_services(state: &State) -> Vec<DeadService> {
     services.filter_map(|service| read(service.value())).collect()
 }
 
-/// A group that is served, or would be.
+/// A group in discovery.
 #[derive(Default)]
 struct ServedGroup {
     priority: i64,
@@ -121,13 +121,13 @@ struct ServedGroup {
 #[derive(Default)]
 struct ServedVersion {
     priority: i64,
-    /// Its backend is not there.
+    /// Whether it belongs to a backend, which never answers.
     dead: bool,
     kinds: Vec<Arc<Kind>>,
 }
 
 impl ServedGroup {
-    /// The versions, the preferred one first.
+    /// Returns the versions, the preferred one first.
     fn ranked(&self) -> Vec<(&str, &ServedVersion)> {
         let mut all: Vec<_> = self.versions.iter().map(|(name, version)| (name.as_str(), version)).collect();
         all.sort_by_key(|(name, version)| (Reverse(version.priority), version_rank(name)));
@@ -135,7 +135,7 @@ impl ServedGroup {
     }
 }
 
-/// All groups, the core group under the empty name.
+/// Returns all groups; the name of the core group is empty.
 fn groups(state: &State) -> BTreeMap<String, ServedGroup> {
     let mut groups: BTreeMap<String, ServedGroup> = BTreeMap::new();
     for kind in state.kinds.iter() {
@@ -165,7 +165,8 @@ enum Accepted {
     Neither,
 }
 
-/// What a client takes; what it names first is what it gets, unless it takes the plain form as well and there is none.
+/// Returns which forms a client accepts. The first one counts, except that the plain form is the fallback where no
+/// aggregated form exists.
 fn accept_kind(accept: &str) -> Accepted {
     let mut first = Accepted::Neither;
     let mut plain = accept.trim().is_empty();
@@ -195,7 +196,7 @@ fn accept_kind(accept: &str) -> Accepted {
     }
 }
 
-/// Whether the aggregated form is to be sent, if there is one.
+/// Returns whether to send the aggregated form, if there is one.
 fn aggregated_or_plain(accepted: Accepted, exists: bool) -> Result<bool, ApiError> {
     match accepted {
         Accepted::Aggregated | Accepted::Both if exists => Ok(true),
@@ -240,7 +241,7 @@ fn legacy_group(group: &ServedGroup, name: &str, alone: bool) -> Value {
 fn group_list(state: &State) -> Value {
     let groups = groups(state);
     let mut named: Vec<_> = groups.iter().filter(|(name, _)| !name.is_empty()).collect();
-    // Here the name of the APIService breaks ties, and it begins with the version.
+    // Groups of equal priority are ordered by the names of their APIServices, which start with the version.
     named.sort_by_cached_key(|(name, group)| {
         let versions = group.ranked();
         (Reverse(group.priority), versions.first().map(|(version, _)| format!("{version}.{name}")))
@@ -290,7 +291,7 @@ fn list(groups: Vec<Value>) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": groups})
 }
 
-/// The core group, or all others.
+/// Returns the core group, or all others.
 fn aggregated_groups(state: &State, core: bool) -> Vec<Value> {
     let groups = groups(state);
     let mut chosen: Vec<_> = groups.iter().filter(|(name, _)| name.is_empty() == core).collect();
@@ -314,7 +315,7 @@ fn aggregated_group(name: &str, group: &ServedGroup) -> Value {
 
 fn aggregated_resource(kind: &Kind, version: &str) -> Option<Value> {
     let served = kind.version(version)?;
-    // Kinds of Kubernetes itself leave their group and version to be taken from around them.
+    // For its own kinds, the API server leaves out the group and version of the response kind.
     let custom = kind.crd.is_some();
     let (group, own) = if custom { (kind.group(), version) } else { ("", "") };
     let response = json!({"group": group, "version": own, "kind": kind.kind});
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_discovery_lists_all() {
+    fn aggregated_discovery_lists_everything() {
         let (found, content) = get("/apis", AGGREGATED);
         assert_eq!(content, AGGREGATED);
         let expected = [
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_discovery_lists_all() {
+    fn plain_discovery_lists_everything() {
         let groups = get("/apis", "application/json, */*").0;
         let found = names(&groups["groups"], "/name");
         assert_eq!(
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_not_there() {
+    fn unserved_groups_and_versions_are_not_found() {
         let state = state();
         for path in ["/apis/example.com/v1beta1", "/apis/no.example.com", "/healthz", "", "/apis/apps/v1/x"] {
             assert!(answer(&state, path, "").is_none(), "{path}");

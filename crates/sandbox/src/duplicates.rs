@@ -1,19 +1,19 @@
-//! Fields that a JSON text gives more than once: a parser into a tree keeps the last of them and says nothing.
+//! Detection of duplicate fields in JSON, of which a parser keeps only the last.
 
 use std::{collections::BTreeSet, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// The paths of such fields, `spec.ports[0].name`. None in what is not JSON.
+/// Returns the paths of duplicate fields, like `spec.ports[0].name`; none if the text is not JSON.
 pub(crate) fn duplicates(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    // What is not JSON is refused when it is read.
+    // A body that is not JSON is rejected when it is parsed.
     let _ = Place { path: String::new(), found: &mut found }.deserialize(&mut deserializer);
     found
 }
 
-/// A value and where it stands.
+/// A value and its path.
 struct Place<'a> {
     path: String,
     found: &'a mut Vec<String>,
@@ -86,7 +86,7 @@ mod tests {
     use super::duplicates;
 
     #[test]
-    fn fields_that_are_given_twice_are_found() {
+    fn duplicate_fields_are_found() {
         let check = |json: &str, expected: &[&str]| assert_eq!(duplicates(json.as_bytes()), expected, "{json}");
         check(r#"{"a": 1, "b": {"a": [true, null, 1.5, "x", -1]}}"#, &[]);
         check(r#"{"a": 1, "a": 2}"#, &["a"]);

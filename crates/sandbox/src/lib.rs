@@ -1,7 +1,7 @@
 //! A Kubernetes API server in memory.
 //!
-//! For programs that talk to Kubernetes and want to be tested against something that obeys: a server on which an hour
-//! passes in a millisecond under tokio's paused clock, and on which any request can fail.
+//! It lets programs that talk to Kubernetes be tested under control: with tokio's paused clock an hour passes in a
+//! millisecond, and any request can be made to fail.
 
 pub mod actors;
 mod admission;
@@ -36,7 +36,7 @@ pub use options::Options;
 pub use sandbox::Sandbox;
 pub use server::Served;
 
-/// The examples of the documentation, which have to hold.
+/// Compiles and runs the examples in the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/sandbox.md")]
 struct Documentation;

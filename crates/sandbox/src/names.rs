@@ -1,6 +1,6 @@
-//! What names, label keys and the like may look like, with the API's own words for what they are not.
+//! Validation of names, label keys and the like, with the texts of Kubernetes.
 
-/// A name in all its forms; what is returned are the mistakes.
+/// Checks a name and returns what is wrong with it.
 pub(crate) type Check = fn(&str) -> Vec<String>;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -30,7 +30,7 @@ fn is_qualified(text: &str) -> bool {
     outer(text.as_bytes().first()) && outer(text.as_bytes().last()) && text.bytes().all(inner)
 }
 
-/// Names of namespaces and Services.
+/// Checks the name of a Namespace or Service.
 pub(crate) fn dns_label(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 63 {
@@ -49,7 +49,7 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks a name within a CustomResourceDefinition: a label of RFC 1035.
+/// Checks a name in a CustomResourceDefinition, which must be an RFC 1035 label.
 pub(crate) fn dns_1035_label(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 63 {
@@ -63,7 +63,7 @@ pub(crate) fn dns_1035_label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Names of most objects.
+/// Checks the names of most objects.
 pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 253 {
@@ -77,7 +77,7 @@ pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Names of roles and bindings: whatever fits into a path.
+/// Checks the name of a role or binding, which only has to be a valid path segment.
 pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
@@ -86,7 +86,7 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     found.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// Keys of labels and annotations, and finalizers: a name, and in front of it perhaps a domain and a slash.
+/// Checks the key of a label or annotation, or a finalizer: a name with an optional domain and slash before it.
 pub(crate) fn label_key(text: &str) -> Vec<String> {
     const RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
                         and must start and end with an alphanumeric character";
@@ -133,7 +133,7 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Keys of ConfigMaps and Secrets.
+/// Checks a key of a ConfigMap or Secret.
 pub(crate) fn config_key(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 253 {

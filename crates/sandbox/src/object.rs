@@ -1,4 +1,4 @@
-//! Objects as JSON values, and how they are kept.
+//! Objects as JSON values, and as they are stored.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer of an object that waits until its dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// A text of an object's metadata; empty where there is none.
+/// Returns a string field of an object's metadata; empty if it is missing.
 pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The metadata, made if missing.
+/// Returns an object's metadata, which is created if it is missing.
 pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     let Value::Object(fields) = object else { unreachable_object() };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -27,22 +27,22 @@ pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-#[expect(clippy::panic, reason = "bodies that are no objects are refused when they are read")]
+#[expect(clippy::panic, reason = "decoding rejects bodies that are not objects")]
 fn unreachable_object() -> ! {
-    panic!("an object that is no JSON object")
+    panic!("an object that is not a JSON object")
 }
 
-/// The texts of a list in the metadata, `finalizers`.
+/// Returns the strings of a list in the metadata, such as `finalizers`.
 pub(crate) fn meta_list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     object["metadata"][field].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether the object is marked for deletion.
+/// Returns whether an object is marked for deletion.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// A reference to an owner.
+/// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) api_version: Box<str>,
@@ -52,7 +52,7 @@ pub(crate) struct Owner {
     pub(crate) blocks: bool,
 }
 
-/// The owners of an object.
+/// Returns the owner references of an object.
 pub(crate) fn owners(object: &Value) -> Vec<Owner> {
     let references = object["metadata"]["ownerReferences"].as_array();
     let text = |reference: &Value, field: &str| reference[field].as_str().unwrap_or_default().into();
@@ -66,7 +66,8 @@ pub(crate) fn owners(object: &Value) -> Vec<Owner> {
     references.into_iter().flatten().map(owner).collect()
 }
 
-/// An object as it is kept: its JSON as text, a fraction of the tree's size, and what is looked at often.
+/// A stored object: its JSON as text, which takes a fraction of the memory of a tree, and the fields that are read
+/// often.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) namespace: Box<str>,
@@ -77,14 +78,14 @@ pub(crate) struct Stored {
     pub(crate) owners: Box<[Owner]>,
     pub(crate) deleting: bool,
     json: Box<str>,
-    /// Where the text holds the value of `apiVersion`, without its quotes.
+    /// The position of the value of `apiVersion` in the text, without quotes.
     version: Range<usize>,
-    /// Where the text holds the metadata.
+    /// The position of the metadata in the text.
     metadata: Range<usize>,
 }
 
 impl Stored {
-    /// Takes an object that has a name and a UID, and gives it this revision.
+    /// Stores an object, which has a name and a UID, at a revision.
     pub(crate) fn new(mut object: Value, revision: u64) -> Self {
         metadata_mut(&mut object).insert("resourceVersion".to_owned(), revision.to_string().into());
         let labels = object["metadata"]["labels"].as_object();
@@ -105,7 +106,7 @@ impl Stored {
         }
     }
 
-    /// The same object under another UID and with another text in place of one that its metadata hold.
+    /// Returns a copy with another UID and with one other text replaced in the metadata.
     pub(crate) fn again(&self, uid: &str, (text, other): (&str, &str)) -> Self {
         let Range { start, end } = self.metadata;
         let new = self.json[start..end].replacen(&*self.uid, uid, 1).replacen(text, other, 1);
@@ -113,12 +114,12 @@ impl Stored {
         Self { uid: uid.into(), json: json.into(), metadata, ..self.clone() }
     }
 
-    /// The object.
+    /// Parses the object.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.json).unwrap_or_default()
     }
 
-    /// Writes the object in a version, `apps/v1`.
+    /// Writes the object in a version like `apps/v1`.
     pub(crate) fn write(&self, api_version: &str, out: &mut String) {
         out.push_str(&self.json[..self.version.start]);
         out.push_str(api_version);
@@ -131,14 +132,14 @@ impl Stored {
         out.push_str(&self.json[self.metadata.start..]);
     }
 
-    /// Writes what a client that asks for metadata only gets.
+    /// Writes the object as `PartialObjectMetadata`.
     pub(crate) fn write_metadata(&self, out: &mut String) {
         out.push_str(r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
         out.push_str(&self.json[self.metadata.clone()]);
         out.push('}');
     }
 
-    /// Whether the object is being deleted and held by a finalizer.
+    /// Returns whether the object is being deleted and held by a finalizer.
     pub(crate) fn waits_for(&self, finalizer: &str) -> bool {
         self.deleting && self.finalizers.iter().any(|known| **known == *finalizer)
     }
@@ -148,7 +149,7 @@ impl Stored {
     }
 }
 
-/// Writes `apiVersion`, `kind` and `metadata` first, so that it is known where they stand.
+/// Writes `apiVersion`, `kind` and `metadata` first, so that their positions are known.
 fn write(object: &Value) -> (Box<str>, Range<usize>, Range<usize>) {
     let mut json = String::from(r#"{"apiVersion":""#);
     let start = json.len();
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_text_is_the_object() {
+    fn stored_objects_are_parsed_unchanged() {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "a\"b": [1], "data": {"x": "y"},
             "metadata": {"name": "a", "uid": "uid-1", "labels": {"k": "v"}},

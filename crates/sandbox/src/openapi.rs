@@ -1,8 +1,8 @@
-//! A minimal OpenAPI: what kubectl asks for before it acts.
+//! A minimal OpenAPI document with what kubectl reads from it.
 //!
-//! kubectl looks for the parameters of PATCH, to know that the server validates fields. Schemas of kinds of Kubernetes
-//! itself are left open, and PATCH does not claim to take strategic merge patches: kubectl would want to derive these
-//! from the schemas. So it goes by the types it has built in, which is the same in effect.
+//! kubectl reads the parameters of PATCH to find out whether the server validates fields. The schemas of Kubernetes'
+//! own kinds accept anything, and PATCH does not announce strategic merge patches, because kubectl would derive these
+//! from the schemas. It falls back to its built-in types, with the same effect.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -13,19 +13,19 @@ use crate::{
     status::ApiError,
 };
 
-/// An empty document of version 2 in protobuf, the only form in which kubectl asks for it: it validates what it can
-/// with it, `v1.List`, and takes what is not in it as valid.
+/// An empty version 2 document in protobuf, the only form that kubectl requests. It uses the document to validate
+/// `v1.List` and accepts types that are not in it.
 pub(crate) const V2_PROTOBUF: &[u8] = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x041.36\x42\x00";
 
 /// The content type of [`V2_PROTOBUF`].
 pub(crate) const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Whether a client wants [`V2_PROTOBUF`].
+/// Returns whether a client requests [`V2_PROTOBUF`].
 pub(crate) fn wants_v2_protobuf(path: &str, accept: &str) -> bool {
     path.trim_end_matches('/') == "/openapi/v2" && accept.contains("proto-openapi.spec.v2") && !takes_json(accept)
 }
 
-/// Answers a path of OpenAPI; none if it is none.
+/// Answers an OpenAPI path; none if the path is another one.
 pub(crate) fn answer(state: &State, path: &str, accept: &str) -> Option<Result<Value, ApiError>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts.as_slice() {
@@ -37,7 +37,7 @@ pub(crate) fn answer(state: &State, path: &str, accept: &str) -> Option<Result<V
         ["openapi", "v3", "apis", group, version] => document(state, group, version)?,
         _ => return None,
     };
-    // The index is JSON, whatever is asked for.
+    // The index is always JSON.
     if parts != ["openapi", "v3"] && !takes_json(accept) {
         let message = "only the following media types are accepted: application/json";
         return Some(Err(ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)));
@@ -55,7 +55,7 @@ fn info() -> Value {
     json!({"title": "Kubernetes", "version": "v1.36.3"})
 }
 
-/// `api/v1`, `apis/apps/v1`
+/// Returns `api/v1` or `apis/apps/v1`.
 fn prefix(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
@@ -66,7 +66,7 @@ fn index(state: &State) -> Value {
     for kind in state.kinds.iter() {
         for version in kind.versions.iter().filter(|version| version.served) {
             let prefix = prefix(kind.group(), &version.name);
-            // Clients may keep a document for as long as its address is the same.
+            // Clients may cache a document until its URL changes.
             let url = format!("/openapi/v3/{prefix}?hash={generation:X}");
             paths.insert(prefix, json!({"serverRelativeURL": url}));
         }
@@ -97,7 +97,7 @@ impl Resource<'_> {
         json!({"group": self.kind.group(), "version": self.version.name, "kind": self.kind.kind})
     }
 
-    /// `com.example.v1.Widget`
+    /// Returns the name of the schema: `com.example.v1.Widget`.
     fn schema_name(&self) -> String {
         let group = if self.kind.group().is_empty() { "core" } else { self.kind.group() };
         let reversed: Vec<&str> = group.rsplit('.').collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_has_the_parameters_that_kubectl_looks_for() {
+    fn patch_has_the_parameters_that_kubectl_reads() {
         let index = get("/openapi/v3", "text/plain").expect("known").expect("the index");
         let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().expect("a path");
         let path = url.split('?').next().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! How a sandbox behaves.
+//! The options of a sandbox.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::call::User;
 
-/// How a sandbox behaves; [`Options::default`] is a cluster that allows everything to everybody.
+/// The options of a sandbox. [`Options::default`] describes a cluster where everyone is allowed everything.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) rbac: bool,
@@ -33,57 +33,57 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Evaluates Roles and bindings; without this everybody may do everything.
+    /// Enables RBAC. Without it, everyone is allowed everything.
     #[must_use]
     pub fn rbac(mut self, on: bool) -> Self {
         self.rbac = on;
         self
     }
 
-    /// Knows a user by this bearer token. Requests without a token are an administrator's.
+    /// Adds a user with a bearer token. Requests without a token come from an administrator.
     #[must_use]
     pub fn user(mut self, token: impl Into<String>, user: User) -> Self {
         self.users.insert(token.into(), user);
         self
     }
 
-    /// How many changes of each resource are remembered for watches and for lists that go on; 10,000 by default.
+    /// Sets how many changes of each resource are kept for watches and for continued lists. The default is 10,000.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
         self
     }
 
-    /// How long after a change a controller acts on it; a millisecond by default.
+    /// Sets the delay between a change and the reaction of a controller. The default is 1 ms.
     #[must_use]
     pub fn reaction(mut self, after: Duration) -> Self {
         self.reaction = after;
         self
     }
 
-    /// How long the namespace controller waits before it empties a namespace. 5 s by default, as
-    /// `namespaceDeletionGracePeriod` of Kubernetes has it.
+    /// Sets how long the namespace controller waits before it empties a namespace. The default is 5 s, like Kubernetes'
+    /// `namespaceDeletionGracePeriod`.
     #[must_use]
     pub fn namespace_delay(mut self, delay: Duration) -> Self {
         self.namespace_delay = delay;
         self
     }
 
-    /// The time at which the sandbox's clock starts; the system's by default. From there on it is tokio's clock.
+    /// Sets the initial time of the sandbox, the system time by default. From there on it follows tokio's clock.
     #[must_use]
     pub fn start(mut self, at: jiff::Timestamp) -> Self {
         self.start = Some(at);
         self
     }
 
-    /// Seeds UIDs and generated names, which are the same in every run with the same seed.
+    /// Seeds UIDs and generated names. Runs with the same seed generate the same ones.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How often a watch that asks for bookmarks gets one; every minute by default.
+    /// Sets the interval between bookmarks in watches that request them. The default is one minute.
     #[must_use]
     pub fn bookmarks(mut self, every: Duration) -> Self {
         self.bookmarks = every;

@@ -1,6 +1,7 @@
-//! Bodies in Kubernetes' protobuf, which clients that are built on Go's types send; `kubectl create` is one.
+//! Bodies in Kubernetes' protobuf, which clients built on Go's types send, `kubectl create` among them.
 //!
-//! An envelope says which version and kind follows. The object is the one that Go's types write as JSON, without nulls.
+//! An envelope contains the version and kind of the object. The object is decoded to the JSON that Go's types write,
+//! without nulls.
 
 mod table;
 #[cfg(test)]
@@ -20,18 +21,18 @@ use crate::status::ApiError;
 
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// How deep messages may be nested, as deep as JSON.
+/// How deeply messages may be nested: as deeply as JSON.
 const DEEPEST: usize = 128;
 
-/// Reads a body as the object it holds.
+/// Decodes a body.
 pub(crate) fn decode(body: &[u8]) -> std::result::Result<Value, ApiError> {
     let unrecognized = |why| ApiError::bad_request(format!("the object provided is unrecognized: {why}"));
     let Envelope { version, kind, raw } = open(body).map_err(unrecognized)?;
     if kind.is_empty() {
-        return Err(ApiError::not_modelled("protobuf bodies that do not say their kind"));
+        return Err(ApiError::not_modelled("protobuf bodies without a kind"));
     }
     let name = match kind {
-        // All groups have it.
+        // The type is registered in every group.
         "DeleteOptions" => "meta.k8s.io/v1.DeleteOptions",
         _ => &format!("{version}.{kind}"),
     };
@@ -76,7 +77,7 @@ fn open(body: &[u8]) -> Result<Envelope<'_>> {
     Ok(envelope)
 }
 
-/// Decodes a message of the table; fields that are not in it are passed over, as Go does.
+/// Decodes a message of the table. Unknown fields are skipped, as Go does.
 fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value> {
     if depth > DEEPEST {
         return Err("exceeded max depth".into());
@@ -104,7 +105,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value> {
     Ok(object)
 }
 
-/// Where the value of a field belongs.
+/// Returns where the value of a field is stored.
 fn slot<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     match (object, name) {
         (all, "*") => all,
@@ -113,7 +114,7 @@ fn slot<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     }
 }
 
-/// Adds fields to an object, and replaces everything else.
+/// Merges the fields of an object; replaces any other value.
 fn merge(target: &mut Value, value: Value) {
     match (target, value) {
         (Value::Object(fields), Value::Object(more)) => fields.extend(more),
@@ -121,7 +122,7 @@ fn merge(target: &mut Value, value: Value) {
     }
 }
 
-/// Adds items to a list: one, or those that are packed.
+/// Appends one item to a list, or several packed ones.
 fn list(field: &Field, wire: Wire<'_>, target: &mut Value, depth: usize) -> Result<()> {
     if !target.is_array() {
         *target = Value::Array(Vec::new());
@@ -138,7 +139,7 @@ fn list(field: &Field, wire: Wire<'_>, target: &mut Value, depth: usize) -> Resu
     Ok(())
 }
 
-/// An entry of a map; what it does not say is zero.
+/// Decodes an entry of a map. A missing key or value is zero.
 fn entry(field: &Field, wire: Wire<'_>, depth: usize) -> Result<(String, Value)> {
     let (mut key, mut value) = ("", None);
     for part in Parts(wire.bytes()?) {
@@ -187,7 +188,7 @@ impl Type {
     }
 }
 
-/// Go writes whole numbers without a fraction.
+/// Decodes a number. Go writes whole numbers without a fraction.
 fn double(wire: Wire<'_>) -> Result<Value> {
     let Wire::Fixed64(bits) = wire else { return Err(wire.wrong()) };
     let number = f64::from_bits(bits);
@@ -196,12 +197,12 @@ fn double(wire: Wire<'_>) -> Result<Value> {
     Ok(if number.fract() == 0.0 && number.abs() < 9e15 { whole.into() } else { number.into() })
 }
 
-/// The first field of a message that holds only this one.
+/// Returns the first field of a message that has only this one.
 fn first(wire: Wire<'_>) -> Result<Wire<'_>> {
     Parts(wire.bytes()?).next().map_or(Ok(Wire::Bytes(&[])), |part| part.map(|(_, wire)| wire))
 }
 
-/// No time is an empty message.
+/// Decodes a time. An empty message is no time.
 fn time(wire: Wire<'_>, format: &str) -> Result<Value> {
     let (bytes, mut seconds, mut nanos) = (wire.bytes()?, 0, 0);
     for part in Parts(bytes) {

@@ -1,6 +1,6 @@
-//! Reviews: what a user is, and may. They are answered and never kept.
+//! Reviews of identities and access rights, which are answered and never stored.
 //!
-//! Why something is allowed is not said. Selectors in a question change nothing, as with RBAC.
+//! The reason why access is allowed is left out. Selectors in a review have no effect, as with RBAC.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) fn review(state: &State, call: &Call, kind: &Arc<Kind>, mut body: Val
     admission::admit(state, &request)?;
     let status = status(state, &call.user, kind, &body, namespace)?;
     let name = kind.kind.as_str();
-    // These two say nothing of what was sent.
+    // These two do not repeat the request.
     Ok(match name {
         "SelfSubjectReview" => {
             json!({"kind": name, "apiVersion": api_version, "metadata": {"creationTimestamp": time}, "status": status})
@@ -63,7 +63,7 @@ pub(crate) fn review(state: &State, call: &Call, kind: &Arc<Kind>, mut body: Val
     })
 }
 
-/// The answer proper.
+/// Returns the status of a review.
 fn status(state: &State, user: &User, kind: &Kind, body: &Value, namespace: &str) -> Result<Value, ApiError> {
     let spec = &body["spec"];
     match kind.kind.as_str() {
@@ -90,18 +90,18 @@ fn user_info(user: &User) -> Value {
     json!({"username": user.name, "groups": user.groups})
 }
 
-/// The user whom a question is about, in no other groups than it says.
+/// Returns the user that a review is about, with exactly the groups it lists.
 fn subject(spec: &Value) -> User {
     let groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
     User { name: text(spec, "user").to_owned(), groups: groups.map(str::to_owned).collect() }
 }
 
-/// What is wrong with a question.
+/// Validates a review of access rights.
 fn check_access(kind: &Kind, body: &Value, names_user: bool, namespace: &str) -> Result<(), ApiError> {
     let (spec, mut causes) = (&body["spec"], Vec::new());
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     if resource.is_object() && path.is_object() {
-        // The value of Go's type is shown.
+        // The message contains the value of the Go type.
         let value = json!({"Path": text(path, "path"), "Verb": text(path, "verb")});
         let detail = "cannot be specified in combination with resourceAttributes";
         causes.push(Cause::invalid("spec.nonResourceAttributes", &value, detail));
@@ -131,11 +131,11 @@ fn check_access(kind: &Kind, body: &Value, names_user: bool, namespace: &str) ->
         let value = json!({"Path": text(path, "path"), "Verb": text(path, "verb")});
         causes.push(Cause::invalid("spec.nonResourceAttributes", &value, "disallowed on this kind of request"));
     }
-    // The kind is not named.
+    // The error does not name the kind.
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(&Qualified::new(kind.group(), ""), "", causes)) }
 }
 
-/// Whether a user may do what is asked.
+/// Returns whether a user has the access that a review asks for.
 fn access(state: &State, user: &User, spec: &Value) -> Value {
     let (attributes, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let resource = match text(attributes, "subresource") {
@@ -161,7 +161,7 @@ fn access(state: &State, user: &User, spec: &Value) -> Value {
     }
 }
 
-/// What a user may do in a namespace.
+/// Returns the rules for a user in a namespace.
 fn rules(state: &State, user: &User, spec: &Value) -> Result<Value, ApiError> {
     let namespace = text(spec, "namespace");
     if namespace.is_empty() {
@@ -185,7 +185,7 @@ fn rules(state: &State, user: &User, spec: &Value) -> Result<Value, ApiError> {
     Ok(status)
 }
 
-/// Whose a token is.
+/// Returns the user that a token identifies.
 fn token(state: &State, spec: &Value) -> Result<Value, ApiError> {
     let token = text(spec, "token");
     if token.is_empty() {
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::{controllers, options::Options};
 
-    /// The status of the answer to a review that a user without rights of its own sends; the path leads to the kind.
+    /// Checks the answer to a review that a user without rights sends. The path determines the kind.
     fn check(path: &str, body: &Value, expected: Result<Value, (u16, &str)>) {
         let options = Options::default().rbac(true).user("secret", User::new("bot", ["bots"]));
         let mut state = State::new(options);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn access_is_told() {
+    fn access_reviews_are_answered() {
         let ask = |verb: &str, namespace: &str| json!({"verb": verb, "resource": "configmaps", "namespace": namespace});
         let of = |spec: Value| json!({"spec": spec});
         let own = "authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_told() {
+    fn identity_reviews_are_answered() {
         let groups = json!(["system:authenticated"]);
         let own = json!({"userInfo": {"username": "jane", "groups": groups}});
         check("authentication.k8s.io/v1/selfsubjectreviews", &json!({}), Ok(own));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_told() {
+    fn rules_reviews_are_answered() {
         let path = "authorization.k8s.io/v1/selfsubjectrulesreviews";
         check(path, &json!({"spec": {}}), Err((400, "no namespace on request")));
         let mut state = State::new(Options::default().rbac(true));

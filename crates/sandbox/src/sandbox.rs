@@ -1,4 +1,4 @@
-//! The handle on a sandbox, and its clients.
+//! The public handle of a sandbox and its clients.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     shared::Shared,
 };
 
-/// A Kubernetes API server in memory. Clones are handles on the same one; it ends with the last of them.
+/// A Kubernetes API server in memory. Clones refer to the same server, which stops when the last one is dropped.
 #[derive(Clone)]
 pub struct Sandbox {
     shared: Arc<Shared>,
@@ -28,17 +28,18 @@ impl fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Starts a server with what a new cluster holds, and its controllers.
+    /// Starts a server with the initial objects of a cluster, and its controllers.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside a tokio runtime.
     #[must_use]
     pub fn start(options: Options) -> Self {
         Self { shared: Shared::start(options) }
     }
 
-    /// A client in memory, without a socket, for this user. Faults know it by `name`; an empty name is nobody's.
+    /// Returns a client for a user that works in memory, without a socket. Faults select it by `name`, unless that is
+    /// empty.
     pub fn client(&self, user: User, name: impl Into<String>) -> kube::Client {
         let (shared, name) = (Arc::clone(&self.shared), name.into());
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -48,52 +49,53 @@ impl Sandbox {
         kube::Client::new(service, "default")
     }
 
-    /// Serves on a free loopback port until what it hands back is dropped.
+    /// Serves on a free loopback port until the result is dropped.
     ///
     /// # Errors
     ///
-    /// When no port can be had.
+    /// Fails if no port is available.
     pub async fn serve(&self) -> io::Result<Served> {
         Served::start(&self.shared, 0).await
     }
 
-    /// Serves on this loopback port.
+    /// Serves on a loopback port.
     ///
     /// # Errors
     ///
-    /// When the port cannot be had.
+    /// Fails if the port is not available.
     pub async fn serve_at(&self, port: u16) -> io::Result<Served> {
         Served::start(&self.shared, port).await
     }
 
-    /// The faults, of which there are none at first.
+    /// Returns the faults. Initially there are none.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// Lets the server be away for a time: every request breaks, and all watches are cut.
+    /// Makes the server unavailable for a time: all connections fail, including open watches.
     pub fn take_away(&self, time: Duration) {
         self.shared.faults.take_away(time);
     }
 
-    /// Forgets the history, as etcd's compaction does: watches that are behind get 410.
+    /// Drops the history, like etcd's compaction: watches that are behind receive 410.
     pub fn compact(&self) {
         self.shared.lock().store.compact();
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn count(&self) -> usize {
         self.shared.lock().store.len()
     }
 
-    /// An object as it is kept; the group of `v1` is empty, as is the namespace of what has none.
+    /// Returns an object as it is stored. The group of `v1` is empty, and so is the namespace of cluster-scoped
+    /// objects.
     pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.shared.lock();
         let stored = state.store.get(&ResourceId::new(group, plural), namespace, name)?;
         Some(stored.value())
     }
 
-    /// All objects as they are kept.
+    /// Returns all objects as they are stored.
     pub fn objects(&self) -> Vec<Value> {
         self.shared.lock().store.all().map(|stored| stored.value()).collect()
     }

@@ -1,17 +1,17 @@
-//! Label and field selectors, read and refused as the API does it.
+//! Label and field selectors, with the error messages of the API server.
 
 use serde_json::Value;
 
 use crate::{names, object::Stored, status::ApiError};
 
-/// Which objects a list or watch is about.
+/// The label and field selectors of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<Term>,
 }
 
-/// What is asked of a label.
+/// A condition on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
@@ -28,7 +28,7 @@ enum Test {
     Below(i64),
 }
 
-/// What is asked of a field.
+/// A condition on a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
     field: String,
@@ -37,7 +37,7 @@ struct Term {
 }
 
 impl Selector {
-    /// Reads `labelSelector` and `fieldSelector`; `selectable` are the kind's own fields.
+    /// Parses `labelSelector` and `fieldSelector`. `selectable` are the fields of the kind.
     pub(crate) fn parse(labels: &str, fields: &str, selectable: &[String]) -> Result<Self, ApiError> {
         let labels = Parser { tokens: tokens(labels).into_iter().peekable() }.parse().map_err(ApiError::bad_request)?;
         let fields = parse_fields(fields, selectable).map_err(ApiError::bad_request)?;
@@ -49,13 +49,13 @@ impl Selector {
             && self.fields_match(object)
     }
 
-    /// Whether it asks for nothing.
+    /// Returns whether every object matches.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
     fn fields_match(&self, object: &Stored) -> bool {
-        // Only few selectors name fields for which the object has to be read.
+        // The object is parsed only for the few selectors that need it.
         let mut read: Option<Value> = None;
         self.fields.iter().all(|term| {
             let equal = match &*term.field {
@@ -83,9 +83,9 @@ impl Requirement {
     }
 }
 
-/// The text by which a field is selected.
+/// Returns the text of a field that selectors compare.
 fn field_text(object: &Value, field: &str) -> String {
-    // Selectors have other names for these than objects.
+    // Some fields have another name in selectors than in objects.
     let path = match field {
         "status.successful" => "status.succeeded",
         "source" => "source.component",
@@ -103,7 +103,7 @@ fn field_text(object: &Value, field: &str) -> String {
     }
 }
 
-/// Whether labels match a `metav1.LabelSelector`; an empty selector, and none, matches everything.
+/// Returns whether labels match a `metav1.LabelSelector`. An empty or missing selector matches everything.
 pub(crate) fn label_selector_matches<'a>(selector: &Value, label: &dyn Fn(&str) -> Option<&'a str>) -> bool {
     let mut labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`; an empty place between commas is the empty value.
+    /// Parses `(a,b)`. An empty item is the empty value.
     fn values(&mut self, key: &str) -> Result<Vec<String>, String> {
         let open = self.tokens.next();
         if open != Some(Token::Symbol("(")) {
@@ -309,7 +309,7 @@ fn parse_fields(text: &str, selectable: &[String]) -> Result<Vec<Term>, String> 
     }
 }
 
-/// Splits at commas that no backslash stands before.
+/// Splits at commas that are not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_select() {
+    fn label_selectors_match() {
         let cases = [
             ("", true),
             ("app", true),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_label_selectors_is_refused_in_the_apis_words() {
+    fn invalid_label_selectors_are_rejected() {
         let cases = [
             ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
             ("a in b", "unable to parse requirement: found 'b' expected: '('"),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_select() {
+    fn field_selectors_match() {
         let selectable = ["status.phase", "status.successful", "spec.hostNetwork"].map(str::to_owned);
         let cases = [
             ("", true),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_field_selectors_is_refused_in_the_apis_words() {
+    fn invalid_field_selectors_are_rejected() {
         let only = "\"a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
         let cases: &[(&str, &[&str], &str)] = &[
             ("a", &[], "invalid selector: 'a'; can't understand 'a'"),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_of_objects_select() {
+    fn label_selectors_in_objects_match() {
         let cases = [
             (json!(null), true),
             (json!({}), true),

@@ -1,4 +1,4 @@
-//! Requests over HTTP: who sends them, what goes wrong, and answers as bodies.
+//! Requests over HTTP: authentication, faults and answers.
 
 use std::{io, net::Ipv4Addr, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     verbs::Watch,
 };
 
-/// The most bytes of a request, as with the API server.
-const MOST_BYTES: usize = 3 * 1024 * 1024;
+/// The size limit of request bodies, that of the API server.
+const MAX_BYTES: usize = 3 * 1024 * 1024;
 
-/// Answers a request; an error is a connection that breaks. Without a user the headers say who it is.
+/// Answers a request; an error breaks the connection. Without a user, the headers identify the sender.
 pub(crate) async fn respond(
     shared: &Arc<Shared>,
     request: Request<Body>,
@@ -32,7 +32,7 @@ pub(crate) async fn respond(
     let (parts, body) = request.into_parts();
     let read = async {
         let user = authenticate(shared, user, &parts.headers)?;
-        let body = axum::body::to_bytes(body, MOST_BYTES)
+        let body = axum::body::to_bytes(body, MAX_BYTES)
             .await
             .map_err(|_| ApiError::too_large("Request entity too large: limit is 3145728"))?;
         let mut call = Call::new(user, client, parts.method, &parts.uri, parts.headers, body)?;
@@ -46,7 +46,7 @@ pub(crate) async fn respond(
     let fate = shared.faults.meet(&call).await;
     match fate {
         Fate::Refuse(error) => return Ok(refusal(&error)),
-        Fate::Away => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the sandbox is away")),
+        Fate::Away => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the sandbox is unavailable")),
         Fate::Break => return Err(broken()),
         Fate::Never => return std::future::pending().await,
         Fate::Answer | Fate::RefuseAfter(_) | Fate::BreakAfter | Fate::NeverAfter => {}
@@ -72,7 +72,7 @@ fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox broke the connection")
 }
 
-/// Who sends a request: its token says it.
+/// Returns the sender of a request, whom the token identifies.
 fn authenticate(shared: &Arc<Shared>, known: Option<User>, headers: &HeaderMap) -> Result<User, ApiError> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let state = shared.lock();
@@ -115,7 +115,7 @@ fn written(status: StatusCode, content_type: &'static str, body: String, warning
     response
 }
 
-/// What a stream of events goes on with.
+/// The state of an event stream.
 struct Watching {
     shared: Arc<Shared>,
     watch: Watch,
@@ -140,11 +140,11 @@ async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watch
             return None;
         }
         watching.changes.mark_unchanged();
-        let said = watching.watch.say(&mut watching.shared.lock());
+        let events = watching.watch.take_events(&mut watching.shared.lock());
         watching.over = watching.watch.ended();
-        let said = watching.cut.pass(said);
-        if !said.is_empty() {
-            return Some((Ok(said.into()), watching));
+        let events = watching.cut.pass(events);
+        if !events.is_empty() {
+            return Some((Ok(events.into()), watching));
         }
         if watching.over {
             return None;
@@ -162,7 +162,7 @@ async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watch
     }
 }
 
-/// A sandbox that is served on loopback; it is served no longer when this is dropped.
+/// A sandbox that is served on loopback until this is dropped.
 #[derive(Debug)]
 pub struct Served {
     url: String,
@@ -180,19 +180,19 @@ impl Served {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let router = Router::new().fallback(handle).with_state(Arc::clone(shared));
-        // Events are small and must not wait for more.
+        // Events are small and must be sent at once.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let task = tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { url, task: task.abort_handle() })
     }
 
-    /// The address, `http://127.0.0.1:…`.
+    /// Returns the URL, `http://127.0.0.1:…`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A kubeconfig whose context is this server, with an administrator's rights: there are no credentials, as clients
-    /// send none without TLS.
+    /// Returns a kubeconfig for this server. It contains no credentials, because clients send none without TLS, so
+    /// requests have an administrator's rights.
     pub fn kubeconfig(&self) -> String {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "sandbox",
@@ -209,7 +209,7 @@ async fn handle(Extracted(shared): Extracted<Arc<Shared>>, request: Request<Body
     let client = agent.split('/').next().unwrap_or_default().to_owned();
     match respond(&shared, request, None, client).await {
         Ok(response) => response,
-        // An answer that ends before it begins closes the connection.
+        // A body that fails at its start closes the connection.
         Err(error) => Body::from_stream(stream::once(async { Err::<Bytes, _>(error) })).into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! What the server knows, behind one lock: each request is one step.
+//! The state of the server, behind one lock. Each request is one step on it.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use crate::{
     store::{Change, Store},
 };
 
-/// Everything that requests and controllers work on.
+/// Everything that requests and controllers use.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) options: Options,
@@ -33,14 +33,14 @@ impl State {
         }
     }
 
-    /// Stores an object; the controllers see it.
+    /// Stores an object and adds the resulting work of the controllers.
     pub(crate) fn put(&mut self, resource: &ResourceId, object: Value) -> Change {
         let change = self.store.put(resource, object);
         self.controllers.observe(resource, &change, Instant::now());
         change
     }
 
-    /// Removes an object; the controllers see it.
+    /// Removes an object and adds the resulting work of the controllers.
     pub(crate) fn remove(&mut self, resource: &ResourceId, namespace: &str, name: &str) -> Option<Change> {
         let change = self.store.remove(resource, namespace, name)?;
         self.controllers.observe(resource, &change, Instant::now());
@@ -48,7 +48,7 @@ impl State {
     }
 }
 
-/// Times of objects: tokio's clock, counted from a start.
+/// The clock for objects: tokio's, relative to a start time.
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: jiff::Timestamp,
@@ -56,7 +56,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "the one look at the system's clock; all else is tokio's")]
+    #[expect(clippy::disallowed_methods, reason = "the only use of the system clock; everything else uses tokio's")]
     fn new(start: Option<jiff::Timestamp>) -> Self {
         let now = || jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default();
         Self { start: start.unwrap_or_else(now), begun: Instant::now() }
@@ -67,13 +67,13 @@ impl Clock {
         self.start.checked_add(elapsed).unwrap_or(self.start)
     }
 
-    /// `2026-01-01T00:00:00Z`: `metav1.Time` knows no fractions of a second.
+    /// Returns the current time as `2026-01-01T00:00:00Z`. `metav1.Time` has no fractions of a second.
     pub(crate) fn text(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 }
 
-/// UIDs and the ends of generated names: a repeatable sequence (splitmix64).
+/// A reproducible sequence (splitmix64) for UIDs and generated names.
 #[derive(Debug)]
 pub(crate) struct Ids {
     state: u64,
@@ -88,7 +88,7 @@ impl Ids {
         z ^ (z >> 31)
     }
 
-    /// A UUID of version 4.
+    /// Returns a version 4 UUID.
     pub(crate) fn uid(&mut self) -> String {
         let (high, low) = (self.next(), self.next());
         let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, (high & 0xfff) | 0x4000);
@@ -96,7 +96,7 @@ impl Ids {
         format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
     }
 
-    /// Five characters that make a generated name its own, of the API server's alphabet.
+    /// Returns the five characters at the end of a generated name, from the API server's alphabet.
     pub(crate) fn suffix(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let mut bits = self.next();

@@ -1,15 +1,15 @@
-//! What goes wrong, as the API says it: a `Status` with the code, reason and message that clients look for.
+//! Errors as the API returns them: a `Status` with code, reason and message.
 //!
-//! The texts are the API's own (`k8s.io/apimachinery/pkg/api/errors`): clients compare them.
+//! The texts are those of `k8s.io/apimachinery/pkg/api/errors`, because clients compare them.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// Which kind of objects an error is about.
+/// The group and resource, or the group and kind, that an error names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Qualified {
     pub(crate) group: String,
-    /// The plural, `configmaps`; for errors of validation the kind, `ConfigMap`, as the API has it.
+    /// The plural, `configmaps`; in validation errors the kind, `ConfigMap`, as in Kubernetes.
     pub(crate) resource: String,
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Display for Qualified {
     }
 }
 
-/// One of several mistakes.
+/// One of the causes of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// `FieldValueRequired`, `FieldValueInvalid`, …
@@ -42,7 +42,7 @@ impl Cause {
         Self::new("FieldValueRequired", field, "Required value", detail)
     }
 
-    /// `value` is shown as the API shows it: texts quoted, everything else as JSON.
+    /// Reports an invalid value, which is shown as JSON.
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new("FieldValueInvalid", field, &format!("Invalid value: {value}"), detail)
     }
@@ -71,20 +71,20 @@ impl Cause {
     }
 }
 
-/// A refusal.
+/// An error that the API returns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) code: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) about: Option<Box<About>>,
-    /// Seconds after which it may be tried again.
+    /// The seconds after which a client may retry.
     pub(crate) retry_after: Option<u64>,
-    /// The answer is the message as plain text: what answers is not the API itself, but what stands before it.
+    /// Whether the answer is the plain message, because it comes from a component in front of the API.
     pub(crate) plain: bool,
 }
 
-/// What a refusal is about.
+/// The details of an error.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct About {
     pub(crate) kind: Qualified,
@@ -98,18 +98,18 @@ impl ApiError {
         Self { code, reason, message: message.into(), about: None, retry_after: None, plain: false }
     }
 
-    /// It is about nothing, and says so: `details: {}`.
+    /// Adds empty details: `details: {}`.
     pub(crate) fn about_nothing(mut self) -> Self {
         self.about = Some(Box::default());
         self
     }
 
-    /// An error that the API server has no words of its own for: 500, without a reason.
+    /// Returns an error for which the API server has no reason: 500.
     pub(crate) fn unnamed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// Options of a request that are wrong: `ListOptions`, `DeleteOptions`.
+    /// Returns the error for invalid options, such as `ListOptions` or `DeleteOptions`.
     pub(crate) fn options(kind: &str, causes: Vec<Cause>) -> Self {
         Self::invalid(&Qualified::new("meta.k8s.io", kind), "", causes)
     }
@@ -137,13 +137,13 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(kind, name)
     }
 
-    /// A resource that a group which is served does not have.
+    /// Returns the error for an unknown resource in a served group.
     pub(crate) fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about_nothing()
     }
 
-    /// A path that nothing is served at.
+    /// Returns the error for a path where nothing is served.
     pub(crate) fn no_such_path() -> Self {
         Self { plain: true, ..Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found") }
     }
@@ -158,17 +158,17 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
     }
 
-    /// The object that was read is no longer the one that is stored.
+    /// Returns the error for a write that is based on an outdated object.
     pub(crate) fn modified(kind: &Qualified, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
-    /// `kind` holds the kind, `ConfigMap`, not the plural.
+    /// Returns a validation error. `kind` contains the kind, `ConfigMap`, not the plural.
     pub(crate) fn invalid(kind: &Qualified, name: &str, causes: Vec<Cause>) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for text in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
-            // What two checks found is said once, and counted twice among the causes.
+            // If two checks find the same, the message contains it once and the causes twice.
             if !texts.contains(&text) {
                 texts.push(text);
             }
@@ -187,7 +187,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// The revision is no longer known.
+    /// Returns the error for a revision that is no longer in the history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
@@ -206,12 +206,12 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// What the sandbox does not do is said, never answered wrongly.
+    /// Returns the error for what the sandbox does not model, so that nothing is answered wrongly.
     pub(crate) fn not_modelled(what: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", format!("the sandbox does not model {what}"))
     }
 
-    /// The body of the answer.
+    /// Returns the body of the answer.
     pub(crate) fn body(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,6 +1,6 @@
-//! What is there, and what happened lately: one revision counter, a table per resource, and each table's history.
+//! The objects and their recent history: one revision counter, a table per resource, and a history per table.
 //!
-//! The history serves watches and lists that go on. It is bounded: what fell out of it is answered with 410.
+//! The history serves watches and continued lists. It is bounded: requests for older revisions receive 410.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{kinds::ResourceId, object::Stored};
 
-/// Where an object lies; the namespace of cluster-scoped objects is empty.
+/// The key of an object. The namespace of cluster-scoped objects is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectId {
     pub(crate) resource: ResourceId,
@@ -31,17 +31,17 @@ impl ObjectId {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
-    /// As it was before; none where it is new.
+    /// The state before the change; none for a new object.
     pub(crate) before: Option<Arc<Stored>>,
-    /// As it is now; none where it is gone.
+    /// The state after the change; none for a removed object.
     pub(crate) after: Option<Arc<Stored>>,
-    /// The last of its states: of what is gone, with the revision at which it went.
+    /// The last state. That of a removed object has the revision of its removal.
     pub(crate) last: Arc<Stored>,
 }
 
 type Key = (Box<str>, Box<str>);
 
-/// Changes, the oldest first.
+/// Changes in order, oldest first.
 pub(crate) type Changes<'a> = std::collections::vec_deque::Iter<'a, Change>;
 
 /// The objects of one resource.
@@ -49,11 +49,11 @@ pub(crate) type Changes<'a> = std::collections::vec_deque::Iter<'a, Change>;
 pub(crate) struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
     changes: VecDeque<Change>,
-    /// Changes up to this revision are forgotten.
+    /// The revision up to which changes have been dropped.
     pub(crate) compacted: u64,
-    /// The last of the changes that are forgotten.
+    /// The revision of the last change that has been dropped.
     lost: u64,
-    /// How often the resource has ceased to be served: watches of an earlier time end.
+    /// Incremented when the resource is no longer served, which ends the watches of earlier epochs.
     pub(crate) epoch: u64,
     changed: watch::Sender<u64>,
 }
@@ -64,13 +64,13 @@ impl Table {
         Self { objects: BTreeMap::new(), changes: VecDeque::new(), compacted: 0, lost: 0, epoch: 0, changed }
     }
 
-    /// The changes after a revision; none if some of them are forgotten.
+    /// Returns the changes after a revision; none if some of them have been dropped.
     pub(crate) fn changes_after(&self, revision: u64) -> Option<Changes<'_>> {
         if revision < self.compacted { None } else { Some(self.changes_since(revision)) }
     }
 
-    /// The same for a watch that has seen all changes up to a revision: it is behind only if one of those that it has not
-    /// seen is forgotten.
+    /// Returns the changes for a watch that has seen everything up to a revision; none if a change that it has not seen
+    /// has been dropped.
     pub(crate) fn changes_behind(&self, revision: u64) -> Option<Changes<'_>> {
         if revision < self.lost { None } else { Some(self.changes_since(revision)) }
     }
@@ -80,17 +80,17 @@ impl Table {
         self.changes.range(from..)
     }
 
-    /// Tells of each change to come.
+    /// Returns a channel that announces changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// The objects of a namespace, or all, by namespace and name.
+    /// Returns the objects of a namespace, or all, by namespace and name.
     pub(crate) fn list<'a>(&'a self, namespace: Option<&'a str>) -> impl Iterator<Item = &'a Arc<Stored>> {
         self.list_after(namespace, None)
     }
 
-    /// Those behind a key.
+    /// Returns the objects after a key.
     pub(crate) fn list_after<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -120,10 +120,10 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
-    /// How many changes of a resource are remembered.
+    /// How many changes of each resource are kept.
     history: usize,
     tables: BTreeMap<ResourceId, Table>,
-    /// Which objects name an owner of this UID.
+    /// The objects that name an owner with this UID.
     dependents: HashMap<Box<str>, BTreeSet<ObjectId>>,
     uids: HashMap<Box<str>, ObjectId>,
 }
@@ -133,22 +133,22 @@ impl Store {
         Self { revision: 1, history, tables: BTreeMap::new(), dependents: HashMap::new(), uids: HashMap::new() }
     }
 
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The objects of a resource, if it ever had any.
+    /// Returns the table of a resource; none if it never had one.
     pub(crate) fn peek(&self, resource: &ResourceId) -> Option<&Table> {
         self.tables.get(resource)
     }
 
-    /// The objects of a resource.
+    /// Returns the table of a resource.
     pub(crate) fn table(&mut self, resource: &ResourceId) -> &Table {
         self.table_mut(resource)
     }
 
-    /// Begins to remember what happens to a resource: nothing is known of the time before it was served.
+    /// Starts the history of a resource. Nothing is known about the time before it was served.
     pub(crate) fn begin(&mut self, resource: &ResourceId) {
         let revision = self.revision;
         let table = self.table_mut(resource);
@@ -169,7 +169,7 @@ impl Store {
         self.get(&id.resource, &id.namespace, &id.name)
     }
 
-    /// Where the object of a UID lies.
+    /// Returns the key of the object with a UID.
     pub(crate) fn find_uid(&self, uid: &str) -> Option<&ObjectId> {
         self.uids.get(uid)
     }
@@ -182,28 +182,28 @@ impl Store {
         self.tables.get(resource).into_iter().flat_map(move |table| table.list(namespace))
     }
 
-    /// All objects, resource by resource.
+    /// Returns all objects, by resource.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Stored>> {
         self.tables.values().flat_map(|table| table.list(None))
     }
 
-    /// The objects that name an owner of this UID.
+    /// Returns the objects that name an owner with this UID.
     pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &ObjectId> {
         self.dependents.get(uid).into_iter().flatten()
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.tables.values().map(Table::len).sum()
     }
 
-    /// Creates or replaces an object, under a new revision.
+    /// Creates or replaces an object at the next revision.
     pub(crate) fn put(&mut self, resource: &ResourceId, object: Value) -> Change {
         let stored = Stored::new(object, self.revision + 1);
         self.keep(resource, Arc::new(stored))
     }
 
-    /// Creates or replaces an object that is of the next revision.
+    /// Creates or replaces an object that already has the next revision.
     pub(crate) fn keep(&mut self, resource: &ResourceId, stored: Arc<Stored>) -> Change {
         self.revision += 1;
         let key = (stored.namespace.clone(), stored.name.clone());
@@ -222,7 +222,7 @@ impl Store {
         )
     }
 
-    /// Removes an object, under a new revision.
+    /// Removes an object at the next revision.
     pub(crate) fn remove(&mut self, resource: &ResourceId, namespace: &str, name: &str) -> Option<Change> {
         let before = self.table_mut(resource).objects.remove(&(namespace.into(), name.into()))?;
         self.revision += 1;
@@ -257,19 +257,19 @@ impl Store {
         change
     }
 
-    /// Forgets all changes up to now, as etcd's compaction does.
+    /// Drops the history of all tables, like etcd's compaction.
     pub(crate) fn compact(&mut self) {
         let revision = self.revision;
         for table in self.tables.values_mut() {
             table.lost = table.changes.back().map_or(table.lost, |last| last.revision);
             table.changes.clear();
             table.compacted = revision;
-            // Watches look where they stand.
+            // Wakes watches, so that they check their position.
             table.changed.send_replace(revision);
         }
     }
 
-    /// Ends the watches of a resource that is no longer served; they still get what happened before.
+    /// Ends the watches of a resource that is no longer served. They still receive the earlier changes.
     pub(crate) fn drop_table(&mut self, resource: &ResourceId) {
         let revision = self.revision;
         let left: Vec<_> = self.list(resource, None).cloned().collect();
@@ -283,8 +283,8 @@ impl Store {
         }
     }
 
-    /// The state of a table at an earlier revision, for lists that go on: what was there and is changed or gone since
-    /// is taken from the history. None if that is forgotten.
+    /// Returns the state of a table at an earlier revision, reconstructed from the history; none if that has been
+    /// dropped.
     pub(crate) fn at(&self, resource: &ResourceId, revision: u64) -> Option<Past<'_>> {
         let Some(table) = self.tables.get(resource) else { return Some(Past { table: None, undone: BTreeMap::new() }) };
         let mut undone: BTreeMap<Key, Option<Arc<Stored>>> = BTreeMap::new();
@@ -296,14 +296,14 @@ impl Store {
     }
 }
 
-/// A table as it was.
+/// A table at an earlier revision.
 pub(crate) struct Past<'a> {
     table: Option<&'a Table>,
     undone: BTreeMap<Key, Option<Arc<Stored>>>,
 }
 
 impl Past<'_> {
-    /// The objects of a namespace, or all, behind a key.
+    /// Returns the objects of a namespace, or all, after a key.
     pub(crate) fn list_after(&self, namespace: Option<&str>, after: Option<(&str, &str)>) -> Vec<Arc<Stored>> {
         let Some(table) = self.table else { return Vec::new() };
         let behind = |namespace: &str, name: &str| after.is_none_or(|after| (namespace, name) > after);

@@ -1,24 +1,23 @@
-//! What is in the messages.
+//! The table of protobuf messages.
 
 use std::{collections::HashMap, sync::LazyLock};
 
-/// The messages that the kinds of the sandbox consist of: facts of Kubernetes' Go types, which name a field in protobuf
-/// and in JSON.
+/// The messages of the sandbox's kinds, taken from Kubernetes' Go types, with the names of fields in protobuf and JSON.
 ///
-/// A line names a message, the lines under it its fields: the number, the name in JSON, the type. The fields of `*` are
-/// fields of the message itself in JSON, or all that JSON has of it. A name with `?` is left out if it is zero. `[]` is
-/// a list, `{}` a map by texts. A message without a version has that of the message it is in.
+/// A line names a message, and the lines below it its fields: number, JSON name and type. The fields of `*` are inlined
+/// in JSON, or are all of it. A name with `?` is omitted when zero. `[]` is a list, `{}` a map with string keys. A
+/// message without a version belongs to the version of the message around it.
 const MESSAGES: &str = include_str!("messages.txt");
 
 pub(super) static TABLE: LazyLock<HashMap<&str, Message>> = LazyLock::new(read_table);
 
-/// The fields of a message by their numbers.
+/// The fields of a message by number.
 pub(super) type Message = HashMap<u64, Field>;
 
-/// What JSON makes of a field.
+/// How a field is written in JSON.
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// Whether it is left out if it is zero.
+    /// Whether the field is omitted when it is zero.
     pub(super) omitted: bool,
     pub(super) shape: Shape,
     pub(super) content: Type,
@@ -40,7 +39,7 @@ pub(super) enum Type {
     MicroTime,
     Quantity,
     IntOrString,
-    /// A message that holds JSON.
+    /// A message that contains JSON.
     Json,
     Message(String),
 }

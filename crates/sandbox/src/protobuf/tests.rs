@@ -1,14 +1,14 @@
-//! What Go's encoder wrote, what its decoder takes besides, and what it refuses.
+//! Tests with the output of Go's encoder, and with other input that its decoder accepts or rejects.
 //!
-//! `recorded.json` holds bodies as `kubectl create` sent them, with the objects it prints in a dry run, and others that
-//! Go's types encode, with their JSON. Nulls in objects are left out.
+//! `recorded.json` contains bodies that `kubectl create` sent, with the objects that it prints in a dry run, and
+//! encodings by Go's types with their JSON. Nulls in objects are left out.
 
 use serde_json::json;
 
 use super::*;
 use crate::kinds::Kinds;
 
-/// A field that holds bytes.
+/// Encodes a field that contains bytes.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     assert!(content.len() < 128);
     [&[number << 3 | 2, content.len() as u8], content].concat()
@@ -20,7 +20,7 @@ fn envelope(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_go_encodes_is_read() {
+fn output_of_go_is_decoded() {
     let recorded: Vec<Value> = serde_json::from_str(include_str!("recorded.json")).unwrap();
     for row in recorded {
         let body = STANDARD.decode(row["body"].as_str().unwrap()).unwrap();
@@ -29,7 +29,7 @@ fn what_go_encodes_is_read() {
 }
 
 #[test]
-fn what_go_accepts_is_read() {
+fn input_that_go_accepts_is_decoded() {
     let check = |kind: &str, raw: &[u8], expected: Value| {
         let mut object = decode(&envelope("v1", kind, raw)).unwrap();
         assert_eq!((object["apiVersion"].take(), object["kind"].take()), ("v1".into(), kind.into()));
@@ -39,17 +39,17 @@ fn what_go_accepts_is_read() {
     check("ConfigMap", b"", json!({}));
     check("ConfigMap", &field(2, &field(1, b"a")), json!({"data": {"a": ""}}));
     check("ResourceQuota", &field(2, &field(1, &field(1, b"a"))), json!({"spec": {"hard": {"a": ""}}}));
-    // A field that nobody knows, and one that comes twice.
+    // An unknown field, and a field that occurs twice.
     let twice = [field(1, &field(1, b"a")), vec![0x7d, 1, 2, 3, 4], field(1, &field(3, b"b"))].concat();
     check("ConfigMap", &twice, json!({"metadata": {"name": "a", "namespace": "b"}}));
-    // Integers that are packed.
+    // Packed integers.
     let packed = field(2, &field(14, &field(4, &[1, 0xac, 2])));
     check("Pod", &packed, json!({"spec": {"securityContext": {"supplementalGroups": [1, 300]}}}));
     check("DeleteOptions", &[8, 0], json!({"gracePeriodSeconds": 0}));
 }
 
 #[test]
-fn what_is_not_an_object_is_refused() {
+fn invalid_bodies_are_rejected() {
     let check = |body: &[u8], code: u16, message: &str| {
         let error = decode(body).unwrap_err();
         assert_eq!((error.code.as_u16(), &*error.message), (code, message));
@@ -58,7 +58,7 @@ fn what_is_not_an_object_is_refused() {
     let no_protobuf = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
     check(b"{}", 400, &unrecognized(no_protobuf));
     check(b"k8s\0\xff", 400, &unrecognized("unexpected EOF"));
-    check(b"k8s\0", 501, "the sandbox does not model protobuf bodies that do not say their kind");
+    check(b"k8s\0", 501, "the sandbox does not model protobuf bodies without a kind");
     let binding = "the sandbox does not model protobuf bodies of kind Binding in version v1";
     check(&envelope("v1", "Binding", b""), 501, binding);
 
@@ -79,8 +79,8 @@ fn what_is_not_an_object_is_refused() {
 }
 
 #[test]
-fn messages_are_not_nested_without_end() {
-    // `JSONSchemaProps.not`, again and again.
+fn nesting_is_limited() {
+    // `JSONSchemaProps.not`, nested.
     let nested = (0..DEEPEST + 2).fold(Vec::new(), |inner: Vec<u8>, _| {
         let length = [inner.len() as u8 | 0x80, (inner.len() >> 7) as u8];
         [&[0xe2, 1][..], &length, &inner].concat()
@@ -91,7 +91,7 @@ fn messages_are_not_nested_without_end() {
 }
 
 #[test]
-fn the_table_has_every_kind_and_every_message_it_names() {
+fn the_table_is_complete() {
     for (version, kind) in Kinds::new().iter().map(|kind| (kind.stored_api_version(), kind.kind.clone())) {
         assert!(TABLE.contains_key(&*format!("{version}.{kind}")), "{version}.{kind}");
     }

@@ -1,17 +1,17 @@
-//! Protobuf's encoding.
+//! The wire format of protobuf.
 
 use std::borrow::Cow;
 
-/// A decoded value, or what is wrong: the fields it is in, and the text of Go's decoder.
+/// A decoded value, or an error with the path of fields and the text of Go's decoder.
 pub(super) type Result<T> = std::result::Result<T, Cow<'static, str>>;
 
-/// What the wire says of a field.
+/// A value on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// No type has such a field.
+    /// No known type uses it.
     Fixed32,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// The fields of a message, as they come: their numbers and what they hold. Nothing follows an error.
+/// The fields of a message in order, with their numbers. Iteration ends after an error.
 pub(super) struct Parts<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Parts<'a> {
