@@ -59,7 +59,7 @@ mod tests {
             namespaced,
             versions: versions.iter().map(version).collect(),
             storage: 0,
-            request: false,
+            review: false,
             crd: None,
         }
     }

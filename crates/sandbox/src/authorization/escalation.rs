@@ -60,7 +60,7 @@ fn forbid_role(state: &State, request: &AdmissionRequest<'_>, role: &Value) -> R
         ]);
         let everything: Vec<_> = everything.as_array().into_iter().flatten().cloned().collect();
         let why = "must have cluster-admin privileges to use the aggregationRule";
-        confirm(state, request, &everything).map_err(|_| review_forbidden(request, why))?;
+        confirm(state, request, &everything).map_err(|_| forbidden(request, why))?;
     }
     Ok(())
 }
@@ -78,7 +78,7 @@ fn forbid_binding(state: &State, request: &AdmissionRequest<'_>, binding: &Value
     confirm(state, request, &rules)
 }
 
-fn review_forbidden(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
+fn forbidden(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
     ApiError::forbidden(&request.kind.resource(), request.name, why)
 }
 
@@ -105,7 +105,7 @@ fn confirm(state: &State, request: &AdmissionRequest<'_>, granted: &[Value]) -> 
         let missing = missing.iter().map(|role| format!("{kind} {:?} not found", role.name));
         why += &format!("; resolution errors: [{}]", rules::aggregate(missing.collect()));
     }
-    Err(review_forbidden(request, &why))
+    Err(forbidden(request, &why))
 }
 
 /// A single right that a rule grants.
@@ -210,7 +210,7 @@ mod tests {
             namespaced: !plural.starts_with("cluster"),
             versions: Vec::new(),
             storage: 0,
-            request: false,
+            review: false,
             crd: None,
         }
     }

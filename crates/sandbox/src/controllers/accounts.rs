@@ -11,13 +11,14 @@ use crate::{state::State, verbs::create};
 /// Creates the service account of a namespace.
 pub(super) fn sync(state: &mut State, namespace: &str) -> Step {
     let Some(found) = load(state, &id("", "namespaces", "", namespace)) else { return Ok(Next::Done) };
-    let there = state.store.get_id(&id("", "serviceaccounts", namespace, DEFAULT_ACCOUNT)).is_some();
-    let Some(kind) = state.kinds.find("", "serviceaccounts").filter(|_| !there) else { return Ok(Next::Done) };
+    let exists = state.store.get_id(&id("", "serviceaccounts", namespace, DEFAULT_ACCOUNT)).is_some();
+    let Some(kind) = state.kinds.find("", "serviceaccounts").filter(|_| !exists) else { return Ok(Next::Done) };
     if found["status"]["phase"] != "Active" {
         return Ok(Next::Done);
     }
     let writer = writer(kind, "service-account-controller");
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
+    let metadata = json!({"name": DEFAULT_ACCOUNT, "namespace": namespace});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
     create(state, &writer, namespace, account)?;
     Ok(Next::Done)
 }
