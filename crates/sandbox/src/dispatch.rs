@@ -90,7 +90,7 @@ fn of_resource(state: &mut State, call: &Call, path: &ResourcePath) -> Result<An
         return Err(if kind.crd.is_some() { ApiError::no_such_path() } else { ApiError::no_such_resource() });
     }
     if kind.review {
-        // Reviews of namespaces cannot be sent across all namespaces.
+        // Exactly the namespaced reviews have a namespace in their path.
         if path.name.is_some() || path.namespace.is_some() != kind.namespaced {
             return Err(ApiError::no_such_resource());
         }

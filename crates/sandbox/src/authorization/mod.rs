@@ -49,7 +49,7 @@ fn check(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), A
     authorize_access(state, user, request).map_err(|reason| forbidden(user, request, &reason))
 }
 
-/// Checks an access. The error is the reason beyond missing rules, and is mostly empty.
+/// Checks an access. The error of a denial contains problems of the evaluation, such as missing roles, if there are any.
 pub(crate) fn authorize_access(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if state.options.rbac { decide(state, user, request) } else { Ok(()) }
 }
@@ -93,7 +93,7 @@ pub(crate) fn may(
     authorize_access(state, user, AccessRequest::Resource { verb, group, resource, namespace, name }).is_ok()
 }
 
-/// Evaluates RBAC. The error is the reason beyond missing rules, and is mostly empty.
+/// Evaluates RBAC. The error of a denial contains missing roles, if there are any.
 fn decide(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if is_master(user) {
         return Ok(());

@@ -120,7 +120,7 @@ impl<'a> Typed<'a> {
         self.schema.map_or(Type::Any, |schema| schema.types)
     }
 
-    /// Returns how a value is treated: by its own shape if the type allows that.
+    /// Returns how a value is treated, by its type, or by the value itself if the type is open.
     pub(super) fn shape(self, value: &Value) -> Shape {
         match (self.types(), value) {
             (Type::Any, Value::Array(_)) | (Type::Array, _) => Shape::List,
@@ -171,7 +171,7 @@ impl<'a> Typed<'a> {
         self.element(item).unwrap_or_else(|_| format!("i:{index}").into())
     }
 
-    /// Returns the value of a field that is never missing.
+    /// Returns the empty value of a field that Kubernetes never leaves out.
     fn missing(self, name: &str, field: Self) -> Option<&'static Value> {
         let never = self.builtin && NEVER_MISSING.contains(&name) && !field.is_atomic(Shape::Map);
         match field.types() {

@@ -55,7 +55,7 @@ fn name(kind: &Kind, object: &Value, wrong: &mut Vec<Cause>) {
     };
     let start = meta(object, "generateName");
     if !start.is_empty() {
-        // A trailing hyphen does not end the name, so another character takes its place.
+        // A trailing hyphen will not end the name, so it is checked with a letter at its end.
         let masked = start.strip_suffix('-').and_then(|rest| rest.char_indices().next_back());
         let masked = masked.map_or_else(|| start.to_owned(), |(last, _)| format!("{}a", &start[..last]));
         for found in rule(&masked) {
