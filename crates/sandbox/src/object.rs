@@ -9,9 +9,24 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer of an object that waits until its dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
+/// Returns a string field; empty if it is missing.
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// Returns the strings in a list.
+pub(crate) fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Returns the value at a dotted path; null if it is missing.
+pub(crate) fn at_path<'a>(object: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(object, |value, step| &value[step])
+}
+
 /// Returns a string field of an object's metadata; empty if it is missing.
 pub(crate) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
-    object["metadata"][field].as_str().unwrap_or_default()
+    text(&object["metadata"], field)
 }
 
 /// Returns an object's metadata, which is created if it is missing.
@@ -55,12 +70,11 @@ pub(crate) struct Owner {
 /// Returns the owner references of an object.
 pub(crate) fn owners(object: &Value) -> Vec<Owner> {
     let references = object["metadata"]["ownerReferences"].as_array();
-    let text = |reference: &Value, field: &str| reference[field].as_str().unwrap_or_default().into();
     let owner = |reference: &Value| Owner {
-        api_version: text(reference, "apiVersion"),
-        kind: text(reference, "kind"),
-        name: text(reference, "name"),
-        uid: text(reference, "uid"),
+        api_version: text(reference, "apiVersion").into(),
+        kind: text(reference, "kind").into(),
+        name: text(reference, "name").into(),
+        uid: text(reference, "uid").into(),
         blocks: reference["blockOwnerDeletion"] == true,
     };
     references.into_iter().flatten().map(owner).collect()

@@ -11,7 +11,7 @@ use crate::{
     authorization::{self, AccessRequest},
     call::{Call, Target, User},
     kinds::Kind,
-    object::metadata_mut,
+    object::{metadata_mut, text},
     patch::{Manager, track},
     state::State,
     status::{ApiError, Cause, Qualified},
@@ -80,10 +80,6 @@ fn status(state: &State, user: &User, kind: &Kind, body: &Value, namespace: &str
         }
         other => Err(ApiError::not_modelled(other)),
     }
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
 }
 
 fn user_info(user: &User) -> Value {

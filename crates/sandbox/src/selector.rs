@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use crate::{names, object::Stored, status::ApiError};
+use crate::{
+    names,
+    object::{Stored, at_path},
+    status::ApiError,
+};
 
 /// The label and field selectors of a list or watch.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +96,7 @@ fn field_text(object: &Value, field: &str) -> String {
         "reportingComponent" if object["reportingComponent"].is_null() => "reportingController",
         _ => field,
     };
-    match path.split('.').fold(object, |value, step| &value[step]) {
+    match at_path(object, path) {
         Value::String(text) => text.clone(),
         value @ (Value::Bool(_) | Value::Number(_)) => value.to_string(),
         _ => match field {

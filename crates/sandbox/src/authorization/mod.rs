@@ -22,7 +22,7 @@ pub(crate) use rules::of_user;
 
 /// The paths that all authenticated users may read, by the ClusterRoles `system:discovery` and
 /// `system:public-info-viewer`.
-const DISCOVERY: [&str; 11] = [
+pub(crate) const DISCOVERY: [&str; 11] = [
     "/api",
     "/api/*",
     "/apis",
@@ -49,7 +49,7 @@ fn check(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), A
     authorize_access(state, user, request).map_err(|reason| forbidden(user, request, &reason))
 }
 
-/// Checks an access. The error of a denial contains problems of the evaluation, such as missing roles, if there are any.
+/// Checks an access. The error of a denial contains missing roles, if there are any.
 pub(crate) fn authorize_access(state: &State, user: &User, request: AccessRequest<'_>) -> Result<(), String> {
     if state.options.rbac { decide(state, user, request) } else { Ok(()) }
 }

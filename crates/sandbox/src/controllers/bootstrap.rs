@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use crate::{
+    authorization::DISCOVERY,
     kinds::ResourceId,
     object::{Stored, metadata_mut},
     state::State,
@@ -107,9 +108,7 @@ fn roles(all: &mut Objects) {
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
         {"nonResourceURLs": ["*"], "verbs": ["*"]},
     ]);
-    let discovery = json!([{"verbs": ["get"], "nonResourceURLs": [
-        "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/",
-    ]}]);
+    let discovery = json!([{"verbs": ["get"], "nonResourceURLs": DISCOVERY}]);
     let reviews = json!([
         {
             "apiGroups": ["authorization.k8s.io"], "verbs": ["create"],

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{CellSource, Column, Crd, Kind, ResourceId, Scale, Version, version_rank};
 use crate::{
     names,
+    object::{text, texts},
     schema::{Schema, of_crd},
     status::Cause,
 };
@@ -47,14 +48,6 @@ pub(crate) fn kind_of_crd(crd: &Value) -> Result<Kind, Vec<Cause>> {
         review: false,
         crd: Some(Crd { webhook: spec["conversion"]["strategy"] == "Webhook" }),
     })
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The names of a kind, with defaults for those left out.

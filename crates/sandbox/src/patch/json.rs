@@ -174,7 +174,7 @@ fn merge_fields(fields: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-fn without_nulls(value: &Value) -> Value {
+pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.iter().filter(|(_, value)| !value.is_null());

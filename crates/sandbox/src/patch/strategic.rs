@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{go, rejected};
+use super::{go, json::without_nulls, rejected};
 use crate::{
     schema::{PatchStrategy, Schema, Type},
     status::ApiError,
@@ -71,7 +71,7 @@ fn merge_map(mut original: Fields, mut patch: Fields, schema: Option<&Schema>) -
                 }
             }
             (_, _) if deletes => {}
-            (_, value) => match without_directives(without_nulls(value)) {
+            (_, value) => match without_directives(without_nulls(&value)) {
                 Some(value) => drop(original.insert(key, value)),
                 None => drop(original.remove(&key)),
             },
@@ -309,17 +309,6 @@ fn one_type<'a>(original: &'a [Value], patch: &'a [Value]) -> Result<&'a Value> 
         return Err(ApiError::unnamed(format!("list element types are not identical: {lists}")));
     }
     Ok(first)
-}
-
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            kept.map(|(key, value)| (key, without_nulls(value))).collect::<Fields>().into()
-        }
-        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        scalar => scalar,
-    }
 }
 
 /// Removes directives; returns none if the value is one.

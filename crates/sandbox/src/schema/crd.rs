@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use serde_json::Value;
 
 use super::{Junctors, Limits, ListType, Schema, Type, builtin, format, path::Path, structural};
-use crate::status::Cause;
+use crate::{object::texts, status::Cause};
 
 /// Converts the `openAPIV3Schema` of a version. The fields of the causes are relative to it.
 ///
@@ -114,10 +114,6 @@ fn format_of(types: Type, format: &Value) -> Option<Cow<'static, str>> {
         _ => false,
     };
     known.then(|| Cow::Owned(format.to_owned()))
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn limits(source: &Value) -> Limits {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{path::Path, pattern};
-use crate::status::Cause;
+use crate::{object::text, status::Cause};
 
 /// The level of a schema: that of the object, of list items, or of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,11 +16,6 @@ enum Level {
 /// Returns whether every object has a field.
 pub(super) fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
-}
-
-/// Returns the text of a keyword; empty if it is missing.
-fn text<'a>(schema: &'a Value, keyword: &str) -> &'a str {
-    schema[keyword].as_str().unwrap_or_default()
 }
 
 fn fields(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     kinds::Scale,
+    object::at_path,
     state::State,
     status::{ApiError, Cause, Qualified},
 };
@@ -26,9 +27,9 @@ pub(crate) fn scale_of(writer: &Writer, object: &Value) -> Result<Value, ApiErro
             metadata.insert(field.to_owned(), object["metadata"][field].clone());
         }
     }
-    let number = |path: &str| at(object, path).as_i64().unwrap_or(0);
+    let number = |path: &str| at_path(object, path).as_i64().unwrap_or(0);
     let mut status = json!({"replicas": number(&scale.status_replicas)});
-    let selector = scale.selector.as_ref().map(|path| at(object, path)).map(|selector| match selector.as_str() {
+    let selector = scale.selector.as_ref().map(|path| at_path(object, path)).map(|selector| match selector.as_str() {
         Some(text) => text.to_owned(),
         None => selector_text(selector),
     });
@@ -71,11 +72,6 @@ pub(crate) fn update_scale(
 
 fn fields(writer: &Writer) -> Result<&Scale, ApiError> {
     writer.version().scale.as_ref().ok_or_else(ApiError::no_such_path)
-}
-
-/// Returns the value at a dotted path.
-fn at<'a>(object: &'a Value, path: &str) -> &'a Value {
-    path.split('.').fold(object, |value, part| &value[part])
 }
 
 /// Returns a label selector as text: `app=web,tier=db`.

@@ -5,7 +5,7 @@ pub(super) mod deployments;
 pub(super) mod jobs;
 pub(super) mod replica_sets;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{
@@ -16,6 +16,7 @@ use crate::{
     conditions,
     kinds::ResourceId,
     object::{is_deleting, meta, metadata_mut},
+    selector::label_selector_matches,
     state::State,
     store::ObjectId,
 };
@@ -79,23 +80,9 @@ fn reference(owner: &Value) -> Value {
 /// Returns whether a label selector matches an object. An empty one matches nothing.
 fn selects(selector: &Value, object: &Value) -> bool {
     let labels = &object["metadata"]["labels"];
-    let equal = selector["matchLabels"].as_object().into_iter().flatten();
-    let rules = selector["matchExpressions"].as_array().into_iter().flatten();
-    let mut any = false;
-    let fits = |rule: &Value| {
-        let label = &labels[rule["key"].as_str().unwrap_or_default()];
-        let among = rule["values"].as_array().is_some_and(|values| values.contains(label));
-        match rule["operator"].as_str() {
-            Some("In") => among,
-            Some("NotIn") => !among,
-            Some("Exists") => label.is_string(),
-            Some("DoesNotExist") => !label.is_string(),
-            _ => false,
-        }
-    };
-    equal.inspect(|_| any = true).all(|(key, value)| labels[key.as_str()] == *value)
-        && rules.inspect(|_| any = true).all(fits)
-        && any
+    let labels_empty = selector["matchLabels"].as_object().is_none_or(Map::is_empty);
+    let is_empty = labels_empty && selector["matchExpressions"].as_array().is_none_or(Vec::is_empty);
+    !is_empty && label_selector_matches(selector, &|key| labels[key].as_str())
 }
 
 /// Returns the Pod that a template describes.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+pub(super) use crate::object::text;
+
 /// Returns whether a field is unset: missing, null, or empty in a way that Go omits.
 pub(super) fn is_unset(value: &Value) -> bool {
     match value {
@@ -10,10 +12,6 @@ pub(super) fn is_unset(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         _ => false,
     }
-}
-
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
 }
 
 /// Returns the field at a path and creates what is missing; none if a value on the way is not an object.

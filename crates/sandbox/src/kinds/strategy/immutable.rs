@@ -9,11 +9,11 @@ use super::{
     fields::{is_unset, items_mut, put, text},
     metadata::immutable,
 };
-use crate::status::Cause;
+use crate::{conditions, object::at_path, status::Cause};
 
 pub(super) fn validate(kind: &Kind, object: &Value, old: &Value, wrong: &mut Vec<Cause>) {
     for path in fields(kind) {
-        immutable(path, field(object, path), field(old, path), wrong);
+        immutable(path, at_path(object, path), at_path(old, path), wrong);
     }
     let (spec, before) = (&object["spec"], &old["spec"]);
     match (kind.group(), &*kind.id.plural) {
@@ -26,9 +26,9 @@ pub(super) fn validate(kind: &Kind, object: &Value, old: &Value, wrong: &mut Vec
         }
         ("", "pods") => pod(spec, before, wrong),
         ("", "services") => service(spec, before, wrong),
-        ("apiextensions.k8s.io", "customresourcedefinitions") if is_established(old) => {
+        ("apiextensions.k8s.io", "customresourcedefinitions") if conditions::is_true(old, "Established") => {
             for path in ["spec.scope", "spec.names.kind"] {
-                immutable(path, field(object, path), field(old, path), wrong);
+                immutable(path, at_path(object, path), at_path(old, path), wrong);
             }
         }
         ("apps", "statefulsets") => stateful_set(spec, before, wrong),
@@ -67,15 +67,6 @@ fn fields(kind: &Kind) -> &'static [&'static str] {
         ("storage.k8s.io", "volumeattachments") => &["spec"],
         _ => &[],
     }
-}
-
-fn field<'a>(object: &'a Value, path: &str) -> &'a Value {
-    path.split('.').fold(object, |value, step| &value[step])
-}
-
-fn is_established(definition: &Value) -> bool {
-    let conditions = definition["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|found| found["type"] == "Established" && found["status"] == "True")
 }
 
 /// Checks the data of a ConfigMap or Secret that is marked `immutable`.
