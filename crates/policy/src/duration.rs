@@ -1,64 +1,72 @@
-//! Durations as Go writes them: `90s`, `1h30m`, `1.5m`.
+//! Durations in Go's syntax: `90s`, `1h30m`, `1.5m`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
+// kube-core compiles only with one version of Kubernetes chosen, which this dependency does.
+use k8s_openapi as _;
 use serde::{Deserialize, Serialize};
 
-/// A duration in Go's syntax, as Landscaper and kubectl take it.
+/// A duration in Go's syntax, as Landscaper and kubectl accept it, from zero to Go's maximum of 292 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GoDuration(pub Duration);
 
 /// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("read {0:?} as a duration: expected something like 90s, 5m or 1h30m")]
-pub struct DurationError(String);
+#[error("read {text:?} as a duration: {problem}")]
+pub struct DurationError {
+    text: String,
+    problem: &'static str,
+}
 
-const UNITS: [(&str, f64); 7] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+impl DurationError {
+    /// Returns what was expected, without the text itself.
+    pub fn problem(&self) -> &'static str {
+        self.problem
+    }
+}
 
 impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        let wrong = || DurationError(text.to_owned());
-        if text == "0" {
-            return Ok(Self::default());
+        const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+        // The largest sum of numbers that does not overflow a `Duration`, even if all of them are hours.
+        const LARGEST: f64 = 5e15;
+        let error = |problem| DurationError { text: text.to_owned(), problem };
+        let (malformed, too_long) = ("expected a duration such as 90s, 5m or 1h30m", "expected at most 292 years");
+        // kube's parser accepts an empty text and a final number without unit, and panics on an inner sign or overflow.
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let complete = unsigned == "0" || unsigned.ends_with(char::is_alphabetic);
+        if !complete || unsigned.contains(['+', '-']) {
+            return Err(error(malformed));
         }
-        let mut rest = text;
-        let mut seconds = 0.0;
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-            let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-            rest = &rest[digits..];
-            let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-            let (_, factor) = UNITS.iter().find(|(unit, _)| *unit == &rest[..unit_end]).ok_or_else(wrong)?;
-            seconds += number * factor;
-            rest = &rest[unit_end..];
+        let numbers = unsigned.split(char::is_alphabetic).filter_map(|number| number.parse::<f64>().ok());
+        if numbers.sum::<f64>() > LARGEST {
+            return Err(error(too_long));
         }
-        if text.is_empty() { Err(wrong()) } else { Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| wrong()) }
+        let duration: kube_core::Duration = text.parse().map_err(|_| error(malformed))?;
+        match Duration::from(duration) {
+            _ if duration.is_negative() => Err(error("expected a duration that is not negative")),
+            duration if duration > LONGEST => Err(error(too_long)),
+            duration => Ok(Self(duration)),
+        }
     }
 }
 
-/// Prints hours, minutes and seconds, leaving out what is zero: `1h30m`, `90ms`, `0s`.
+/// Prints the exact duration in hours, minutes and seconds, without those that are zero: `1h30m`, `90ms`, `0s`.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, millis) = (self.0.as_secs(), self.0.subsec_millis());
-        if seconds == 0 && millis > 0 {
-            return write!(f, "{millis}ms");
+        let (minutes, seconds) = (self.0.as_secs() / 60, self.0.as_secs() % 60);
+        let rest = Duration::new(seconds, self.0.subsec_nanos());
+        match (minutes / 60, minutes % 60) {
+            (0, 0) if rest.is_zero() => return f.write_str("0s"),
+            (0, 0) => {}
+            (0, minutes) => write!(f, "{minutes}m")?,
+            (hours, 0) => write!(f, "{hours}h")?,
+            (hours, minutes) => write!(f, "{hours}h{minutes}m")?,
         }
-        let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        if hours > 0 {
-            write!(f, "{hours}h")?;
-        }
-        if minutes > 0 {
-            write!(f, "{minutes}m")?;
-        }
-        match (rest, millis) {
-            (0, 0) if seconds > 0 => Ok(()),
-            (_, 0) => write!(f, "{rest}s"),
-            _ => write!(f, "{rest}.{millis:03}s"),
-        }
+        if rest.is_zero() { Ok(()) } else { f.write_str(&format!("{rest:?}").replace('µ', "u")) }
     }
 }
 
@@ -77,23 +85,62 @@ impl From<GoDuration> for String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn durations_are_read_and_printed_as_go_does() {
+    fn durations_are_read_as_go_reads_them_and_printed_exactly() {
         for (text, printed) in [
             ("90s", "1m30s"),
             ("1h30m", "1h30m"),
             ("0", "0s"),
             ("0s", "0s"),
+            ("+5s", "5s"),
             ("250ms", "250ms"),
+            ("500us", "500us"),
+            ("1.5µs", "1.5us"),
+            ("1h1ns", "1h1ns"),
             ("1.5m", "1m30s"),
             ("10m", "10m"),
+            ("60s250ms", "1m250ms"),
+            ("2562047h47m", "2562047h47m"),
         ] {
             assert_eq!(text.parse::<GoDuration>().unwrap().to_string(), printed);
         }
-        for wrong in ["", "5", "m", "5x", "-3s", "1..2s"] {
-            assert!(wrong.parse::<GoDuration>().is_err(), "{wrong}");
+    }
+
+    #[test]
+    fn the_error_names_what_was_expected() {
+        let check = |text: &str, problem: &str| {
+            assert_eq!(text.parse::<GoDuration>().map_err(|error| error.problem()), Err(problem), "{text}");
+        };
+        for text in ["", "+", "-", "--1s", "5", "1h5", "m", "5x", "1..2s", "1h-5m", "1h+5m", "1e3s", "inf", "1 h"] {
+            check(text, "expected a duration such as 90s, 5m or 1h30m");
+        }
+        check("-3s", "expected a duration that is not negative");
+        for text in
+            ["2562048h", "9999999999999999999h", &format!("{}s", "9".repeat(400)), &"4999999999999999h".repeat(2)]
+        {
+            check(text, "expected at most 292 years");
+        }
+        assert_eq!(
+            "soon".parse::<GoDuration>().unwrap_err().to_string(),
+            "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_duration_survives_a_round_trip(nanos in prop_oneof![0..=i64::MAX.unsigned_abs(), 0..100_000_000_000_u64]) {
+            let duration = GoDuration(Duration::from_nanos(nanos));
+            let json = serde_json::to_string(&duration).unwrap();
+            prop_assert_eq!(serde_json::from_str::<GoDuration>(&json).unwrap(), duration, "{}", json);
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "[-+0-9.eEhmsunµ]{0,30}|\\PC{0,12}") {
+            let _ = text.parse::<GoDuration>();
         }
     }
 }

@@ -12,7 +12,7 @@ use billhook_objects::{
 use serde_json::Value;
 
 use crate::{
-    GoDuration,
+    DurationError, GoDuration,
     diagnostic::{Diagnostic, Diagnostics, Severity, nearest},
 };
 
@@ -253,7 +253,7 @@ impl<'a> Cursor<'a> {
             return None;
         };
         text.parse()
-            .map_err(|_| self.error(format!("expected a duration such as 90s, 5m or 1h30m, found {text:?}")))
+            .map_err(|error: DurationError| self.error(format!("{}, found {text:?}", error.problem())))
             .ok()
     }
 

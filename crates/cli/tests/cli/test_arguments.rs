@@ -44,7 +44,7 @@ fn wrong_arguments_are_exit_2_and_say_what_is_meant() {
         ("apply -f a.yaml web", "hint: NAME stands before -f"),
         ("apply web -f a.yaml -k dir", "cannot be used with"),
         ("apply web -f a.yaml --set a=b", "--chart <REF>"),
-        ("apply web -f a.yaml --timeout 5", "expected something like 90s"),
+        ("apply web -f a.yaml --timeout 5", "expected a duration such as 90s"),
         ("apply web -f a.yaml --dry-run maybe", "none, client, server"),
         ("apply web -f a.yaml --wait=perhaps", "--wait"),
         ("delete -k dir -R", "there is no -f"),

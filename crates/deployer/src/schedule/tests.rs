@@ -101,7 +101,7 @@ fn an_error_names_the_field_and_how_it_is_written() {
     let named = "write @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration like 1h30m";
     check("@reboot", named);
     check("@every", named);
-    check("@every soon", "read \"soon\" as a duration: expected something like 90s, 5m or 1h30m");
+    check("@every soon", "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m");
     check("0 0 30 2 *", "there is no such day in any year");
     check("TZ=Mars/Base * * * * *", "time zone \"Mars/Base\" is not known: write a name like Europe/Berlin");
     check("TZ=UTC", "the time zone is followed by no schedule");

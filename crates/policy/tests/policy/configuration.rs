@@ -253,7 +253,7 @@ fn schedules() {
     check(
         "continuousReconcile: {every: -1h, evry: 1}",
         r#"
-        p:3:30: continuousReconcile.every: expected a duration such as 90s, 5m or 1h30m, found "-1h"
+        p:3:30: continuousReconcile.every: expected a duration that is not negative, found "-1h"
         p:3:35: continuousReconcile: unknown field "evry"; did you mean "every"?"#,
     );
 }
