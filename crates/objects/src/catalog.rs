@@ -1,4 +1,4 @@
-//! The kinds a cluster serves, and how a user's word for one is resolved.
+//! The kinds that a cluster serves, and the resolution of the names that users write for them.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub enum Scope {
     Cluster,
 }
 
-/// One kind of object, as discovery or its CRD describes it.
+/// A kind of object, as discovery or its CRD describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceType {
     /// Group and kind.
     pub kind: GroupKind,
-    /// The plural name, as it stands in the URL.
+    /// The plural name, as in URLs.
     pub plural: String,
     /// The singular name; may be empty.
     pub singular: String,
@@ -29,19 +29,19 @@ pub struct ResourceType {
     pub short_names: Vec<String>,
     /// Namespaced or not.
     pub scope: Scope,
-    /// The versions served, the preferred one first.
+    /// The served versions, the preferred one first.
     pub versions: Vec<String>,
-    /// The verbs served, such as `list` and `watch`.
+    /// The served verbs, such as `list` and `watch`.
     pub verbs: Vec<String>,
 }
 
 impl ResourceType {
-    /// Whether the server offers `verb` on this kind.
+    /// Returns whether the server supports `verb` for this kind.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 
-    /// The `apiVersion` to talk to objects of this kind: `wanted` where it is served, else the preferred one.
+    /// Returns the `apiVersion` for requests: `wanted` if it is served, otherwise the preferred version.
     pub fn api_version(&self, wanted: Option<&str>) -> ApiVersion {
         let version = wanted
             .filter(|w| self.versions.iter().any(|v| v == w))
@@ -50,7 +50,7 @@ impl ResourceType {
         ApiVersion::new(&self.kind.group, version)
     }
 
-    /// Reads the kind that a CustomResourceDefinition manifest defines; `None` where the manifest is not one.
+    /// Returns the kind that a CustomResourceDefinition manifest defines, or `None` if the manifest is of another kind.
     pub fn from_crd(crd: &Value) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names = spec.get("names")?;
@@ -83,12 +83,12 @@ impl ResourceType {
     }
 }
 
-/// A kind as a user wrote it: a group, and the kind, plural, singular or short name in any case.
+/// A kind as a user wrote it: a group, and the kind or its plural, singular or short name in any case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KindName {
     /// The API group; empty for the core group.
     pub group: String,
-    /// Kind, plural, singular or short name, as written.
+    /// The kind or its plural, singular or short name, as written.
     pub name: String,
 }
 
@@ -98,62 +98,63 @@ impl std::fmt::Display for KindName {
     }
 }
 
-/// Why a [`KindName`] names no single kind.
+/// The reason why a [`KindName`] does not resolve to exactly one kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// The cluster serves no such kind in this group; `elsewhere` are the groups that have one of that name.
+    /// The cluster serves no such kind in this group.
     #[error("find kind {name}: the cluster does not serve it")]
     NotServed {
-        /// What was asked for.
+        /// The name that was to be resolved.
         name: KindName,
-        /// Kinds of that name in other groups.
+        /// The kinds of that name in other groups.
         elsewhere: Vec<GroupKind>,
     },
-    /// Several kinds answer to this name.
+    /// Several kinds have this name.
     #[error("choose a kind for {name}: it may be {}", .candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
     Ambiguous {
-        /// What was asked for.
+        /// The name that was to be resolved.
         name: KindName,
-        /// All that it may mean, sorted.
+        /// The possible kinds, sorted.
         candidates: Vec<GroupKind>,
     },
 }
 
-/// All kinds that are known: those the cluster serves and those of the CRDs being deployed.
+/// All known kinds: those that the cluster serves and those of the CRDs being deployed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalog {
     types: BTreeMap<String, ResourceType>,
-    /// Group versions whose discovery failed (a dead aggregated API), as `group/version`.
+    /// Group versions whose discovery failed, for example because an aggregated API is unavailable, as `group/version`.
     #[serde(default)]
     pub stale: Vec<String>,
 }
 
 impl Catalog {
-    /// Adds a kind; one that is known already (by group and kind) is replaced.
+    /// Adds a kind, and replaces a known one with the same group and kind.
     pub fn insert(&mut self, resource: ResourceType) {
         self.types.insert(resource.kind.to_string(), resource);
     }
 
-    /// Adds a kind unless the cluster serves it already: what is served counts more than what a manifest says.
+    /// Adds a kind unless it is known: discovery takes precedence over a manifest.
     pub fn insert_missing(&mut self, resource: ResourceType) {
         self.types.entry(resource.kind.to_string()).or_insert(resource);
     }
 
-    /// The description of a kind.
+    /// Returns the description of a kind.
     pub fn get(&self, kind: &GroupKind) -> Option<&ResourceType> {
         self.types.get(&kind.to_string())
     }
 
-    /// All kinds, sorted by `Kind.group`.
+    /// Iterates over all kinds, sorted by `Kind.group`.
     pub fn iter(&self) -> impl Iterator<Item = &ResourceType> {
         self.types.values()
     }
 
-    /// Resolves a user's word: the exact kind or plural first, then the singular, then short names, in any case.
+    /// Resolves a name that a user wrote. Compares it with kinds and plurals first, then with singular names, then with
+    /// short names, ignoring case.
     ///
     /// # Errors
     ///
-    /// When nothing in the group answers to it, or more than one kind does.
+    /// Fails if no kind in the group has this name, or several have.
     pub fn resolve(&self, wanted: &KindName) -> Result<&ResourceType, ResolveError> {
         let tiers: [fn(&ResourceType, &str) -> bool; 3] = [
             |t, n| t.kind.kind.to_lowercase() == n || t.plural == n,
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_found_by_every_name_it_has_in_any_case() {
+    fn a_kind_is_found_by_each_of_its_names_in_any_case() {
         for name in ["ConfigMap", "configmap", "CONFIGMAPS", "cm", "configmaps"] {
             check("", name, Ok("ConfigMap"));
         }
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_says_where_its_name_is_known() {
+    fn an_unknown_kind_lists_the_kinds_of_other_groups() {
         let catalog = catalog();
         let error = catalog.resolve(&KindName { group: String::new(), name: "widgets".into() }).unwrap_err();
         let ResolveError::NotServed { elsewhere, .. } = error else { panic!("{error}") };

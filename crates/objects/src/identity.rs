@@ -1,4 +1,4 @@
-//! Who an object is: validated newtypes, so that a name, a UID and a kind cannot be mixed up.
+//! The identity of an object, in validated newtypes, so that a name, a UID and a kind cannot be confused.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The API group and the kind of an object, without its version.
 ///
-/// Objects are compared by group and kind; the version only says how to talk to them.
+/// Objects are compared by group and kind; the version is only used for requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupKind {
     /// The API group; empty for the core group.
@@ -17,12 +17,12 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// Makes a group and kind; the core group is the empty string.
+    /// Creates a group and kind; the core group is the empty string.
     pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { group: group.into(), kind: kind.into() }
     }
 
-    /// Whether this is `kind` in `group`.
+    /// Returns whether this is `kind` in `group`.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
@@ -44,7 +44,7 @@ pub struct ApiVersion {
 }
 
 impl ApiVersion {
-    /// Makes an `apiVersion` from its two parts; the core group is the empty string.
+    /// Creates an `apiVersion` from its two parts; the core group is the empty string.
     pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
@@ -53,7 +53,7 @@ impl ApiVersion {
     ///
     /// # Errors
     ///
-    /// When a part is empty or there is more than one slash.
+    /// Fails if a part is empty or there is more than one slash.
     pub fn parse(text: &str) -> Result<Self, IdentityError> {
         let parsed = match text.split_once('/') {
             None => Self::new("", text),
@@ -63,12 +63,12 @@ impl ApiVersion {
         if parsed.version.is_empty() { Err(IdentityError::ApiVersion(text.to_owned())) } else { Ok(parsed) }
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// The version, for example `v1beta1`.
+    /// Returns the version, for example `v1beta1`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -93,15 +93,15 @@ impl From<ApiVersion> for String {
     }
 }
 
-/// Which object: group, kind, namespace (none for cluster-scoped objects) and name.
+/// The group, kind, namespace and name of an object.
 ///
-/// A key says nothing of *which* object of that name: see [`Uid`].
+/// A key does not distinguish an object from a later one of the same name: see [`Uid`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectKey {
     /// Group and kind.
     #[serde(flatten)]
     pub kind: GroupKind,
-    /// The namespace; none for a cluster-scoped object.
+    /// The namespace; `None` for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
@@ -109,7 +109,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// Makes a key.
+    /// Creates a key.
     pub fn new(kind: GroupKind, namespace: Option<&str>, name: impl Into<String>) -> Self {
         Self { kind, namespace: namespace.map(str::to_owned), name: name.into() }
     }
@@ -125,18 +125,18 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The `metadata.uid` of an object: two objects of one name, one after the other, differ in it.
+/// The `metadata.uid` of an object, which distinguishes it from a later object of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(String);
 
 impl Uid {
-    /// Wraps a UID as the API server wrote it.
+    /// Wraps a UID from the API server.
     pub fn new(uid: impl Into<String>) -> Self {
         Self(uid.into())
     }
 
-    /// The UID as text.
+    /// Returns the UID as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -148,7 +148,7 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The name of a release and the namespace its inventory lies in.
+/// The name of a release and the namespace of its inventory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReleaseName {
     namespace: String,
@@ -156,11 +156,11 @@ pub struct ReleaseName {
 }
 
 impl ReleaseName {
-    /// Makes the name of a release; both parts must be DNS labels (RFC 1123), as namespaces are.
+    /// Creates a release name; both parts must be DNS labels (RFC 1123), like namespaces.
     ///
     /// # Errors
     ///
-    /// When a part is not a DNS label of at most 63 characters.
+    /// Fails if a part is not a DNS label of at most 63 characters.
     pub fn new(namespace: &str, name: &str) -> Result<Self, IdentityError> {
         for part in [namespace, name] {
             let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -176,32 +176,33 @@ impl ReleaseName {
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// The name of the release that stands for a DeployItem. It has a dot, which no name of a user's release has, so that
-    /// the two never meet; a name that leaves no room for that in the name of a Secret is shortened with a digest.
+    /// Returns the release name of a DeployItem. It contains a dot, so it never equals the name of a user's release. If it
+    /// would be too long for the name of a Secret, the item's name is shortened with a digest.
     pub fn of_deploy_item(namespace: &str, item: &str) -> Self {
         const LONGEST: usize = 180;
         let item = if item.len() <= LONGEST { item.to_owned() } else { shortened(item, LONGEST) };
         Self { namespace: namespace.to_owned(), name: format!("{DEPLOY_ITEM}{item}") }
     }
 
-    /// The name, as the user gave it.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The namespace of the inventory.
+    /// Returns the namespace of the inventory.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The value of the label `billhook.dev/release` on every object of the release: `NAME.NAMESPACE`,
-    /// shortened with a digest where that is longer than the 63 characters a label value may have.
+    /// Returns the value of the label `billhook.dev/release` on every object of the release: `NAME.NAMESPACE`, shortened
+    /// with a digest if it is longer than the 63 characters of a label value.
     pub fn label_value(&self) -> String {
         let full = format!("{}.{}", self.name, self.namespace);
         if full.len() <= 63 { full } else { shortened(&full, 63) }
     }
 
-    /// How people know the release behind a label's value: `NAMESPACE/NAME`, or the value itself where it was shortened.
+    /// Returns the release of a label value for output: `NAMESPACE/NAME`, `DeployItem NAMESPACE/NAME`, or the value itself
+    /// if it was shortened.
     pub fn shown(label_value: &str) -> String {
         let item = label_value.strip_prefix(DEPLOY_ITEM).and_then(|item| item.rsplit_once('.'));
         if let Some((name, namespace)) = item.filter(|_| label_value.len() < 63) {
@@ -214,10 +215,10 @@ impl ReleaseName {
     }
 }
 
-/// What the names of releases begin with that stand for DeployItems.
+/// The prefix of the release names of DeployItems.
 const DEPLOY_ITEM: &str = "deployitem.";
 
-/// The beginning of a text and a digest of all of it, together of this length.
+/// Shortens a text to this length: its beginning and a digest of the whole text.
 fn shortened(text: &str, length: usize) -> String {
     let digest: String = Sha256::digest(text.as_bytes()).iter().take(5).map(|b| format!("{b:02x}")).collect();
     format!("{}-{digest}", &text[..length - digest.len() - 1])
@@ -230,7 +231,7 @@ impl fmt::Display for ReleaseName {
     }
 }
 
-/// Why a text is not the identity it should be.
+/// The reason why a text is not a valid identity.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IdentityError {
     /// Not `version` or `group/version`.
@@ -238,7 +239,7 @@ pub enum IdentityError {
     ApiVersion(String),
     /// Not a DNS label.
     #[error(
-        "use {0:?} as the name or namespace of a release: expected at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
+        "use {0:?} as the name or namespace of a release: expected at most 63 characters of a-z, 0-9 and '-', starting and ending with a letter or digit"
     )]
     Release(String),
 }

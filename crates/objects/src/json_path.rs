@@ -1,14 +1,14 @@
-//! JSONPath as kubectl and Landscaper have it (client-go's `util/jsonpath`), with and without the braces.
+//! JSONPath as in kubectl and Landscaper (client-go's `util/jsonpath`), with and without braces.
 //!
-//! The dialect is translated to RFC 9535 and then parsed by that standard. It differs from it in these points:
+//! The dialect is translated to RFC 9535 and then parsed as such. It differs from the standard in these points:
 //!
 //! - The root is optional: `spec.x`, `.spec.x`, `$.spec.x` and `{.spec.x}` are the same.
-//! - A name goes up to the next of `.`, `,`, `[`, `]`, `{`, `}`, `$`, `@` or space, so that `-`, `/` and `:` belong to it. A
-//!   backslash takes the next character into the name: `kubernetes\.io/hostname`.
-//! - The same holds inside brackets: `['a.b']` is `.a.b`, and `['a\.b']` is one name.
-//! - A filter stands in parentheses, makes one comparison, and never selects an element that lacks what is compared.
+//! - A name ends before the next `.`, `,`, `[`, `]`, `{`, `}`, `$`, `@` or space, so it may contain `-`, `/` and `:`. A
+//!   backslash includes the next character in the name: `kubernetes\.io/hostname`.
+//! - The same applies inside brackets: `['a.b']` is `.a.b`, and `['a\.b']` is one name.
+//! - A filter has parentheses, makes one comparison, and never selects an element without the compared field.
 //!
-//! What prints several results (`range`, text between braces) is not possible: a path leads to values.
+//! Templates (`range`, text between braces) are not supported: a path only selects values.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub struct JsonPathError {
 }
 
 impl JsonPathError {
-    /// What is wrong, without the path itself.
+    /// Returns the problem, without the path itself.
     pub fn problem(&self) -> &str {
         &self.problem
     }
@@ -45,23 +45,23 @@ impl JsonPath {
     ///
     /// # Errors
     ///
-    /// When the text is no path, or one of several parts, such as a template of kubectl with `range`.
+    /// Fails if the text is not a path, or is a template with several parts, such as kubectl's `range`.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let error = |problem| JsonPathError { text: text.to_owned(), problem };
         let standard = translate(text).map_err(error)?;
         let query = parse_json_path(&standard)
-            .map_err(|_| error(format!("it stands for {standard}, which RFC 9535 does not allow")))?;
+            .map_err(|_| error(format!("it translates to {standard}, which RFC 9535 does not allow")))?;
         Ok(Self { text: text.to_owned(), query })
     }
 
-    /// All values that the path leads to; none where something on the way is missing.
+    /// Returns all values that the path selects; none if part of the path is missing.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         let found = js_path_process(&self.query, value).unwrap_or_default();
         found.into_iter().map(|found| found.val()).collect()
     }
 }
 
-/// Paths are equal when they are written the same.
+/// Compares the texts of the paths.
 impl PartialEq for JsonPath {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -70,16 +70,16 @@ impl PartialEq for JsonPath {
 
 impl Eq for JsonPath {}
 
-/// Prints the path as it was written.
+/// Prints the path as written.
 impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// The path in the syntax of RFC 9535.
+/// Translates a path to the syntax of RFC 9535.
 fn translate(text: &str) -> Result<String, String> {
-    // Spaces at the end stay: a backslash may have made one of them part of a name.
+    // Trailing spaces are kept: one of them may be escaped and part of a name.
     let text = text.trim_start();
     let inner = match text.strip_prefix('{') {
         Some(rest) => rest.trim_end().strip_suffix('}').ok_or("the brace is not closed at the end")?.trim_start(),
@@ -91,16 +91,16 @@ fn translate(text: &str) -> Result<String, String> {
     Ok(format!("${}", segments(without_root(inner))?))
 }
 
-/// `$` and `@` at the beginning both stand for the value that is looked into.
+/// Removes a leading `$` or `@`, both of which mean the searched value.
 fn without_root(text: &str) -> &str {
     text.strip_prefix(['$', '@']).unwrap_or(text)
 }
 
-/// The segments after the root, translated.
+/// Translates the segments after the root.
 fn segments(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
-    // A path may begin with a name.
+    // A path may start with a name.
     let mut named = !rest.is_empty() && !rest.starts_with(['.', '[']) && !rest.starts_with(char::is_whitespace);
     while named || !rest.is_empty() {
         if named {
@@ -108,16 +108,16 @@ fn segments(text: &str) -> Result<String, String> {
             out += &name_segment(name);
             (rest, named) = (after, false);
         } else if let Some(after) = rest.strip_prefix("..") {
-            // A third dot says nothing more.
+            // A third dot has no meaning.
             rest = after.strip_prefix('.').unwrap_or(after);
             out += "..";
             named = !rest.starts_with('[');
             if rest.is_empty() {
-                return Err("a name has to follow '..'".to_owned());
+                return Err("a name must follow '..'".to_owned());
             }
         } else if let Some(after) = rest.strip_prefix('.') {
             rest = after;
-            // A lone dot is the value itself.
+            // A single dot is the value itself.
             named = !rest.is_empty() && !rest.starts_with('[');
         } else if let Some(after) = rest.strip_prefix("[?(") {
             let end = filter_end(after).ok_or("the filter is not closed with ')]'")?;
@@ -130,13 +130,13 @@ fn segments(text: &str) -> Result<String, String> {
         } else if let Some(after) = rest.strip_prefix(char::is_whitespace) {
             rest = after;
         } else {
-            return Err(format!("{:?} is not possible there", rest.chars().next().unwrap_or_default()));
+            return Err(format!("unexpected {:?}", rest.chars().next().unwrap_or_default()));
         }
     }
     Ok(out)
 }
 
-/// The name at the beginning as it is written, and what follows it.
+/// Splits off the name at the beginning, as written.
 fn name(text: &str) -> Result<(&str, &str), String> {
     const ENDS: [char; 12] = ['.', ',', '[', ']', '{', '}', '$', '@', ' ', '\t', '\r', '\n'];
     let end = plain(text).find(|(_, c)| ENDS.contains(c)).map(|(index, _)| index);
@@ -150,7 +150,7 @@ fn name_segment(name: &str) -> String {
     if name == "*" { "[*]".to_owned() } else { format!("[{}]", quoted(&unescaped(name))) }
 }
 
-/// A backslash stands for the character after it.
+/// Replaces each backslash and the next character by that character.
 fn unescaped(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
@@ -160,25 +160,25 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// A JSON string is a string of RFC 9535, too.
+/// Quotes a name for RFC 9535, whose strings include those of JSON.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// What stands in brackets: `*`, an index, a slice, names in quotes, or several of them.
+/// Translates the content of brackets: `*`, an index, a slice, names in quotes, or several of them.
 fn bracket(text: &str) -> Result<String, String> {
     let parts: Vec<&str> = split_unquoted(text, ',').into_iter().map(str::trim).collect();
     if let [part] = parts[..]
         && let Some(path) = unquoted(part)
     {
-        // Dots count inside quotes, too.
+        // A dot inside quotes separates names too.
         return segments(&format!(".{path}"));
     }
     let selectors = parts.into_iter().map(selector).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("[{}]", selectors.join(",")))
 }
 
-/// One of the things in brackets, as a selector.
+/// Translates one of the selectors in brackets.
 fn selector(text: &str) -> Result<String, String> {
     if text == "*" {
         return Ok(text.to_owned());
@@ -186,7 +186,7 @@ fn selector(text: &str) -> Result<String, String> {
     if let Some(path) = unquoted(text) {
         return match name(path)? {
             (name, "") => Ok(quoted(&unescaped(name))),
-            _ => Err(format!("of several names in brackets none can be a path, as {text} is")),
+            _ => Err(format!("{text} is a path, but several names in brackets must be plain names")),
         };
     }
     let numbers: Vec<&str> = text.split(':').collect();
@@ -197,7 +197,7 @@ fn selector(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What stands in a filter's parentheses.
+/// Translates the content of a filter's parentheses.
 fn filter(text: &str) -> Result<String, String> {
     let Some(start) = text.find(['!', '<', '>', '=']).filter(|start| *start > 0) else {
         return Ok(format!("@{}", segments(without_root(text.trim_start()))?));
@@ -208,12 +208,12 @@ fn filter(text: &str) -> Result<String, String> {
         return Err(format!("{operator:?} is not an operator: expected one of ==, !=, <, <=, >, >="));
     }
     let sides = [operand(&text[..start])?, operand(&text[start + length..])?];
-    // RFC 9535 takes "missing" for a value that differs from all others.
+    // In RFC 9535 a missing value differs from all others, so both sides are required to exist.
     let exist: String = sides.iter().filter(|side| side.starts_with("@[")).map(|side| format!("{side} && ")).collect();
     Ok(format!("{exist}{} {operator} {}", sides[0], sides[1]))
 }
 
-/// A side of a comparison: a path, a string, a number or a boolean.
+/// Translates a side of a comparison: a path, a string, a number or a boolean.
 fn operand(text: &str) -> Result<String, String> {
     let text = text.trim_start();
     if text.starts_with(['@', '$', '.']) {
@@ -225,23 +225,23 @@ fn operand(text: &str) -> Result<String, String> {
     }
     match serde_json::from_str(text) {
         Ok(value @ (Value::Bool(_) | Value::Number(_))) => Ok(value.to_string()),
-        _ => Err(format!("{text:?} is not a value to compare with; put a text in quotes")),
+        _ => Err(format!("cannot compare with {text:?}; put strings in quotes")),
     }
 }
 
-/// The text between quotes of either kind, where they are one pair.
+/// Returns the text between quotes of either kind, if they are a single pair.
 fn unquoted(text: &str) -> Option<&str> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     let quotes: Vec<usize> = plain(text).filter(|(_, c)| *c == quote).map(|(index, _)| index).collect();
     (quotes == [0, text.len() - 1]).then(|| &text[1..text.len() - 1])
 }
 
-/// Where the `)]` is that closes a filter; parentheses and brackets in quotes do not count.
+/// Finds the `)]` that closes a filter, ignoring those in quotes.
 fn filter_end(text: &str) -> Option<usize> {
     unquoted_indices(text).find(|(index, c)| *c == ')' && text[index + 1..].starts_with(']')).map(|(index, _)| index)
 }
 
-/// Where the `]` is that closes a bracket.
+/// Finds the `]` that closes a bracket, ignoring those in quotes.
 fn closing(text: &str) -> Option<usize> {
     unquoted_indices(text).find(|(_, c)| *c == ']').map(|(index, _)| index)
 }
@@ -257,7 +257,7 @@ fn split_unquoted(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-/// The characters outside quotes.
+/// Iterates over the characters outside quotes.
 fn unquoted_indices(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut open = None;
     plain(text).filter(move |(_, c)| {
@@ -271,7 +271,7 @@ fn unquoted_indices(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// The characters that are neither a backslash nor behind one.
+/// Iterates over the characters that are neither a backslash nor escaped by one.
 fn plain(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut escaped = false;
     text.char_indices().filter(move |(_, c)| {
@@ -306,7 +306,7 @@ mod tests {
         })
     }
 
-    /// What a path leads to, as a JSON list.
+    /// Compares the values that a path selects with a JSON list.
     #[track_caller]
     fn check(path: &str, expected: Value) {
         let object = object();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_written_with_and_without_dot_root_and_braces() {
+    fn the_dot_the_root_and_the_braces_are_optional() {
         for path in [
             "spec.replicas",
             ".spec.replicas",
@@ -344,7 +344,7 @@ mod tests {
         }
         check(r"{.data.ca\.crt}", json!(["x"]));
         check(".metadata.annotations.it's", json!(["quoted"]));
-        // As in client-go, a dot in quotes is a dot.
+        // As in client-go, a dot in quotes separates names.
         check("data['ca.crt']", json!([]));
     }
 
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descent_finds_names_at_any_depth() {
+    fn recursive_descent_finds_names_at_any_depth() {
         let mut found: Vec<_> = JsonPath::parse("..name").unwrap().find(&object()).into_iter().cloned().collect();
         found.sort_by_key(Value::to_string);
         assert_eq!(found, ["dns", "http", "inner", "w"]);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_compare_once() {
+    fn filters_make_one_comparison() {
         check(r#"status.conditions[?(@.type=="Ready")].status"#, json!(["True"]));
         check("status.conditions[?(@.type == 'Ready')].status", json!(["True"]));
         check(r#"{.status.conditions[?(@.reason=="a)] b")].type}"#, json!(["Ready"]));
@@ -383,13 +383,13 @@ mod tests {
         check("status.conditions[?(@.type)].type", json!(["Ready", "Synced"]));
         check("spec.ports[?(@.port!=80)].name", json!(["dns"]));
         check("status.conditions[?(@['type']==\"Synced\")].status", json!(["False"]));
-        // The third condition has no type, and is therefore no other one.
+        // The third condition has no type, so it is not selected.
         check("status.conditions[?(@.type!='Ready')].status", json!(["False"]));
         check("status.conditions[?(@.type==@.type)].status", json!(["True", "False"]));
     }
 
     #[test]
-    fn what_is_missing_leads_to_nothing_and_null_to_null() {
+    fn missing_fields_select_nothing_and_null_selects_null() {
         check("spec.nope.deeper", json!([]));
         check("spec.replicas.deeper", json!([]));
         check("status.empty[*]", json!([]));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_path_says_why() {
+    fn the_error_states_why_a_text_is_not_a_path() {
         for (path, problem) in [
             ("", "it is empty"),
             ("{}", "it is empty"),
@@ -407,21 +407,21 @@ mod tests {
             ("spec.ports[x]", "[x] is neither an index nor a name in quotes"),
             ("spec.ports[]", "[] is neither an index nor a name in quotes"),
             ("spec.ports[1:2:3:4]", "[1:2:3:4] is neither an index nor a name in quotes"),
-            ("['a.b','c']", "of several names in brackets none can be a path, as 'a.b' is"),
+            ("['a.b','c']", "'a.b' is a path, but several names in brackets must be plain names"),
             ("spec.ports[?(@.name=='a'", "the filter is not closed with ')]'"),
             ("a[?(@.b='c')]", "\"=\" is not an operator: expected one of ==, !=, <, <=, >, >="),
-            ("a[?(@.b==c)]", "\"c\" is not a value to compare with; put a text in quotes"),
+            ("a[?(@.b==c)]", "cannot compare with \"c\"; put strings in quotes"),
             (
                 "a[?(@.b==\"c\" && @.d==\"e\")]",
-                "\"\\\"c\\\" && @.d==\\\"e\\\"\" is not a value to compare with; put a text in quotes",
+                "cannot compare with \"\\\"c\\\" && @.d==\\\"e\\\"\"; put strings in quotes",
             ),
-            ("a..", "a name has to follow '..'"),
+            ("a..", "a name must follow '..'"),
             ("a....b", "a name is missing"),
-            ("{range .items[*]}{.a}{end}", "'}' is not possible there"),
-            ("{.a}{.b}", "'}' is not possible there"),
-            ("a b", "'b' is not possible there"),
-            ("a$b", "'$' is not possible there"),
-            ("a[?(@..b==1)]", "it stands for $[\"a\"][?@..[\"b\"] == 1], which RFC 9535 does not allow"),
+            ("{range .items[*]}{.a}{end}", "unexpected '}'"),
+            ("{.a}{.b}", "unexpected '}'"),
+            ("a b", "unexpected 'b'"),
+            ("a$b", "unexpected '$'"),
+            ("a[?(@..b==1)]", "it translates to $[\"a\"][?@..[\"b\"] == 1], which RFC 9535 does not allow"),
         ] {
             let error = JsonPath::parse(path).expect_err(path);
             assert_eq!(error.problem(), problem, "{path}");
@@ -434,7 +434,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_path_or_a_mistake(text in r#"[\[\].{}'"a-c*0-9:?()@$=<>!, \\-]{0,40}"#) {
+        fn no_text_makes_the_parser_panic(text in r#"[\[\].{}'"a-c*0-9:?()@$=<>!, \\-]{0,40}"#) {
             if let Ok(path) = JsonPath::parse(&text) {
                 path.find(&object());
             }

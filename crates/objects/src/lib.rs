@@ -1,6 +1,6 @@
 //! Identities, manifests and kinds of Kubernetes objects, and YAML read the way kubectl reads it.
 //!
-//! Everything here is pure: no clock, no I/O, no client. The same text gives the same values.
+//! Everything here is pure: no clock, no I/O, no client. The same text always gives the same values.
 
 mod catalog;
 mod identity;

@@ -1,4 +1,4 @@
-//! A manifest: one object as the user wrote it, and where it was written.
+//! Manifests: objects as the user wrote them, with their source.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{ApiVersion, GroupKind, ObjectKey, yaml::Document};
 
-/// Where a text was written: a file (or `-` for standard input) and a line, counted from 1.
+/// The file (or `-` for standard input) and line of a text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
     /// The file as the user named it.
@@ -23,53 +23,53 @@ impl fmt::Display for Source {
     }
 }
 
-/// The SHA-256 of a manifest's canonical JSON, in hexadecimal: unchanged input is known by it.
+/// The SHA-256 of a manifest's canonical JSON in hexadecimal, by which unchanged input is recognized.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Digest(String);
 
 impl Digest {
-    /// Digests a JSON value. `serde_json` keeps maps sorted, so the same value has the same digest.
+    /// Computes the digest of a JSON value. `serde_json` sorts maps, so equal values have equal digests.
     pub fn of(value: &Value) -> Self {
         Self::of_text(&value.to_string())
     }
 
-    /// Digests the text of a JSON value, compact and with sorted keys.
+    /// Computes the digest of a JSON text, which must be compact and have sorted keys.
     fn of_text(json: &str) -> Self {
         Self(Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
-/// One object as it is to be applied.
+/// An object to be applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The `apiVersion` it was written in.
     pub api_version: ApiVersion,
-    /// Its identity; the namespace is the one written, until the front end fills in a default.
+    /// Its identity, with the namespace as written until the front end sets a default.
     pub key: ObjectKey,
     /// Where it was written.
     pub source: Source,
-    /// The whole object. As text it takes a tenth of the memory of the value, and there may be ten thousand.
+    /// The whole object as JSON text, which takes a tenth of the memory of a `Value`: there may be ten thousand manifests.
     json: Box<str>,
 }
 
-/// Why a document is not an object.
+/// The reason why a document is not an object.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{source_line}: {problem}")]
 pub struct ManifestError {
-    /// Where.
+    /// The source of the document.
     pub source_line: Source,
-    /// What is wrong, and how to mend it.
+    /// The problem, and how to fix it.
     pub problem: String,
 }
 
 impl Manifest {
-    /// Takes the objects out of one document: none of an empty one, all items of a `List` of any kind (`ConfigMapList`
-    /// and the like, a value with `items` whose kind ends in `List`), else the one that it is.
+    /// Returns the objects of a document: none for an empty document, the items of a list (`List`, `ConfigMapList` and the
+    /// like: a value with `items` whose kind ends in `List`), and otherwise the single object.
     ///
     /// # Errors
     ///
-    /// For each object that lacks `apiVersion`, `kind` or `metadata.name`: all of them, not the first alone.
+    /// Returns an error for each object without `apiVersion`, `kind` or `metadata.name`.
     pub fn from_document(document: Document, file: &Arc<str>) -> Result<Vec<Self>, Vec<ManifestError>> {
         let source = Source { file: Arc::clone(file), line: document.line };
         let (mut found, mut errors) = (Vec::new(), Vec::new());
@@ -77,18 +77,18 @@ impl Manifest {
         if errors.is_empty() { Ok(found) } else { Err(errors) }
     }
 
-    /// The whole object, as compact JSON with sorted keys.
+    /// Returns the whole object as compact JSON with sorted keys.
     pub fn json(&self) -> &str {
         &self.json
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     pub fn value(&self) -> Value {
-        // It was written from a value, so it reads as one.
+        // The text was serialized from a value, so it can be parsed.
         serde_json::from_str(&self.json).unwrap_or_default()
     }
 
-    /// The digest of the object as written.
+    /// Returns the digest of the object as written.
     pub fn digest(&self) -> Digest {
         Digest::of_text(&self.json)
     }
@@ -101,7 +101,7 @@ impl Manifest {
         });
     }
 
-    /// Removes a namespace that was written on a cluster-scoped object.
+    /// Removes the namespace, for a cluster-scoped object that was written with one.
     pub fn clear_namespace(&mut self) {
         self.key.namespace = None;
         self.edit_metadata(|metadata| {
@@ -141,7 +141,7 @@ fn collect(value: Value, source: &Source, found: &mut Vec<Manifest>, errors: &mu
         let what = if value.is_object() { "an object without kind" } else { "not an object" };
         return errors.push(problem(format!("{what}: every document needs apiVersion, kind and metadata.name")));
     };
-    // A custom kind may end in `List` and have `items` of its own: with a name it is an object.
+    // A custom kind may end in `List` and have its own `items`: with a name it is an object.
     let named = value.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     if let Some(item_kind) =
         kind.strip_suffix("List").filter(|_| !named && value.get("items").is_some_and(Value::is_array))
@@ -150,7 +150,7 @@ fn collect(value: Value, source: &Source, found: &mut Vec<Manifest>, errors: &mu
         let list_version = list.get("apiVersion").cloned();
         if let Some(Value::Array(items)) = list.remove("items") {
             for mut item in items {
-                // The items of a typed list may leave out what the list says, as the API server's own lists do.
+                // The items of a typed list may omit kind and apiVersion, like those in the API server's own lists.
                 if let Some(item) = item.as_object_mut().filter(|_| !item_kind.is_empty()) {
                     item.entry("kind").or_insert_with(|| Value::from(item_kind));
                     if let Some(version) = &list_version {
@@ -172,18 +172,18 @@ fn collect(value: Value, source: &Source, found: &mut Vec<Manifest>, errors: &mu
     let metadata = |key: &str| {
         value.get("metadata").and_then(|m| m.get(key)).and_then(Value::as_str).filter(|text| !text.is_empty())
     };
-    // An unquoted `n` or `007` is no text, and a namespace that is not read would be an object in the wrong place.
+    // An unquoted `n` or `007` is not a string; ignoring such a namespace would put the object into the wrong one.
     for field in ["name", "namespace"] {
         let value = value.pointer(&format!("/metadata/{field}")).filter(|value| !value.is_null() && !value.is_string());
         if let Some(value) = value {
             return errors.push(problem(format!(
-                "a {kind} whose metadata.{field} is {value}: a text is needed, put it in quotes"
+                "a {kind} whose metadata.{field} is {value}: expected a string, put it in quotes"
             )));
         }
     }
     let Some(name) = metadata("name").map(str::to_owned) else {
         let hint = if metadata("generateName").is_some() {
-            "; generateName makes another object at each apply, so it cannot be part of a release"
+            "; generateName creates a new object on every apply, so it cannot be part of a release"
         } else {
             ""
         };
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_with_their_lines() {
+    fn all_mistakes_are_reported_with_their_lines() {
         check_errors(
             "metadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\n---\nkind: ConfigMap\nmetadata: {name: a}\n---\n- 1\n\
              ---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: ok}}\n---\napiVersion: a/b/c\nkind: X\n",
@@ -289,35 +289,35 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_yaml_does_not_take_for_a_text_is_told() {
+    fn a_name_that_yaml_does_not_read_as_a_string_is_rejected() {
         check_errors(
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: n}}\n---\n\
              {apiVersion: v1, kind: ConfigMap, metadata: {name: 007}}",
             &[
-                "f.yaml:1: a ConfigMap whose metadata.namespace is false: a text is needed, put it in quotes",
-                "f.yaml:3: a ConfigMap whose metadata.name is 7: a text is needed, put it in quotes",
+                "f.yaml:1: a ConfigMap whose metadata.namespace is false: expected a string, put it in quotes",
+                "f.yaml:3: a ConfigMap whose metadata.name is 7: expected a string, put it in quotes",
             ],
         );
     }
 
     #[test]
-    fn a_generated_name_is_no_name() {
+    fn a_generated_name_is_rejected() {
         check_errors(
             "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}}",
-            &["f.yaml:1: a Pod without metadata.name; generateName makes another object at each apply, so it cannot \
-               be part of a release"],
+            &["f.yaml:1: a Pod without metadata.name; generateName creates a new object on every apply, so it \
+               cannot be part of a release"],
         );
     }
 
     #[test]
-    fn the_digest_is_of_the_value_and_not_of_its_spelling() {
+    fn the_digest_depends_on_the_value_and_not_on_its_formatting() {
         let digest = |text: &str| read(text).unwrap()[0].digest();
         let first = digest("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: y1, z: w}}\n");
         let json =
             r#"{"metadata": {"labels": {"z": "w", "x": "y1"}, "name": "a"}, "kind": "ConfigMap", "apiVersion": "v1"}"#;
         assert_eq!(first, digest(json));
         assert_ne!(first, digest("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {x: y1}}\n"));
-        // Written down for ever: inventories hold such digests.
+        // This must never change: inventories contain such digests.
         let expected = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
         assert_eq!(serde_json::to_value(Digest::of(&json!({}))).unwrap(), expected);
     }

@@ -1,37 +1,37 @@
-//! Labels, finalizers and kinds that have a meaning of their own.
+//! Labels, finalizers and kinds with a special meaning.
 
 use crate::GroupKind;
 
 /// The label on every object of a release; its value is [`crate::ReleaseName::label_value`].
 pub const RELEASE_LABEL: &str = "billhook.dev/release";
-/// The field manager of all our writes.
+/// The field manager of all writes of billhook.
 pub const FIELD_MANAGER: &str = "billhook";
-/// The finalizer with which the API server holds a CRD until its instances are gone. It is never ours to remove.
+/// The finalizer that keeps a CRD until its instances are gone. Only the API server may remove it.
 pub const CRD_CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// With which `propagationPolicy: Orphan` holds an owner until its dependents are released; never ours to remove either,
-/// as the dependents that must stay would be collected.
+/// The finalizer of `propagationPolicy: Orphan`, which keeps an owner until its dependents are released. Only the garbage
+/// collector may remove it: otherwise it would delete the dependents.
 pub const ORPHAN_FINALIZER: &str = "orphan";
-/// With which `propagationPolicy: Foreground` holds an owner until its dependents are gone.
+/// The finalizer of `propagationPolicy: Foreground`, which keeps an owner until its dependents are gone.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// The entry of a Namespace's `spec.finalizers` that the namespace controller removes.
 pub const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// The kind of CustomResourceDefinitions.
+/// Returns the kind of CustomResourceDefinitions.
 pub fn crd() -> GroupKind {
     GroupKind::new("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// The kind of Namespaces.
+/// Returns the kind of Namespaces.
 pub fn namespace() -> GroupKind {
     GroupKind::new("", "Namespace")
 }
 
-/// Whether a finalizer is never removed by force, whatever a policy says.
+/// Returns whether a finalizer must never be removed by force, even if a policy lists it.
 pub fn is_never_removed(finalizer: &str) -> bool {
     [CRD_CLEANUP_FINALIZER, ORPHAN_FINALIZER].contains(&finalizer)
 }
 
-/// Whether a namespace belongs to the system: `default` and `kube-*` are never deleted.
+/// Returns whether a namespace belongs to the system: `default` and `kube-*` are never deleted.
 pub fn is_protected_namespace(name: &str) -> bool {
     name == "default" || name.starts_with("kube-")
 }

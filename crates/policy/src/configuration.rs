@@ -1,4 +1,4 @@
-//! What a ProviderConfiguration says, after its defaults (`apis/deployer` in gardener/landscaper).
+//! The content of a ProviderConfiguration with its defaults (`apis/deployer` in gardener/landscaper).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,36 +6,60 @@ use billhook_objects::{ApiVersion, JsonPath};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{GoDuration, Policy, UpdateStrategy};
+use crate::{Diagnostics, GoDuration, Policy, UpdateStrategy};
+
+/// The content of a ProviderConfiguration or a DeployItem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyDocument {
+    /// The name of the DeployItem; `None` for a bare ProviderConfiguration.
+    pub name: Option<String>,
+    /// The namespace of the DeployItem, if set.
+    pub namespace: Option<String>,
+    /// The time limit of the DeployItem, if set.
+    pub timeout: Option<ItemTimeout>,
+    /// The configuration, with its policy and manifests.
+    pub configuration: ProviderConfiguration,
+    /// Fields that are valid, but may not have the effect that the author expects.
+    pub warnings: Diagnostics,
+}
+
+/// The time limit of a DeployItem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemTimeout {
+    /// This duration.
+    After(GoDuration),
+    /// `none`: no limit.
+    Unlimited,
+}
 
 /// The configuration of a DeployItem of the manifest deployer or the helm deployer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderConfiguration {
-    /// Which deployer it is written for.
+    /// The deployer that it is for.
     pub provider: Provider,
     /// The version of its `apiVersion`: `v1alpha1` or `v1alpha2`.
     pub version: String,
-    /// The policy, completed by the defaults.
+    /// The policy, with defaults for what is missing.
     pub policy: Policy,
-    /// Whether the document says anything about the policy; if not, `policy` is the default.
+    /// Whether the document contains any field of a policy; if not, `policy` is the default.
     pub has_policy: bool,
-    /// How objects that exist are updated; [`UpdateStrategy::Update`] by default.
+    /// How existing objects are updated; [`UpdateStrategy::Update`] by default.
     pub update_strategy: UpdateStrategy,
-    /// The manifests, in the order of the document; none for the helm deployer.
+    /// The manifests, in the order of the document; empty for the helm deployer.
     pub manifests: Vec<ManifestEntry>,
-    /// When the objects are ready.
+    /// The conditions under which the objects are ready.
     pub readiness: ReadinessChecks,
-    /// The values that are read from the cluster after the deployment; each key is there once.
+    /// The values to read from the cluster after the deployment; keys are unique.
     pub exports: Vec<Export>,
-    /// When all is deployed again although nothing has changed.
+    /// When everything is deployed again although nothing has changed.
     pub continuous_reconcile: Option<Schedule>,
-    /// The chart; there for the helm deployer alone.
+    /// The chart; only for the helm deployer.
     pub helm: Option<HelmConfiguration>,
 }
 
 impl ProviderConfiguration {
-    /// The Targets that a deployment needs beside that of the DeployItem: those of the groups that prune, of readiness checks
-    /// and of exports.
+    /// Returns the Targets that a deployment needs in addition to that of the DeployItem: those of the groups that prune,
+    /// of readiness checks and of exports.
     pub fn targets_of_deployment(&self) -> BTreeSet<&str> {
         let groups = self.policy.during_update.iter().map(|group| &group.target);
         let checks = self.readiness.custom.iter().map(|check| &check.target_name);
@@ -44,13 +68,13 @@ impl ProviderConfiguration {
         groups.chain(checks).chain(exports).flatten().map(String::as_str).collect()
     }
 
-    /// The Targets that a deletion needs beside that of the DeployItem.
+    /// Returns the Targets that a deletion needs in addition to that of the DeployItem.
     pub fn targets_of_deletion(&self) -> BTreeSet<&str> {
         self.policy.deletion.iter().filter_map(|group| group.target.as_deref()).collect()
     }
 }
 
-/// The deployer that a ProviderConfiguration is written for.
+/// The deployer that a ProviderConfiguration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Provider {
     /// The manifest deployer.
@@ -60,7 +84,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// The `spec.type` of a DeployItem with such a configuration.
+    /// Returns the `spec.type` of a DeployItem with such a configuration.
     pub fn item_type(self) -> &'static str {
         match self {
             Self::Manifest => "landscaper.gardener.cloud/kubernetes-manifest",
@@ -72,62 +96,62 @@ impl Provider {
 /// One of the manifests of a ProviderConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManifestEntry {
-    /// What may be done with it.
+    /// Which operations may change the object.
     pub policy: ManifestPolicy,
     /// The object, or a `List` of objects.
     pub manifest: Value,
-    /// The line of the manifest, counted from 1; 0 where the configuration does not come from a file.
+    /// The line of the manifest, counted from 1; 0 if the configuration does not come from a file.
     pub line: usize,
-    /// Annotations that the object gets when it is created, and not when it is updated.
+    /// Annotations that are added when the object is created, but not when it is updated.
     pub annotate_before_create: BTreeMap<String, String>,
-    /// Annotations that the object gets before it is deleted.
+    /// Annotations that are added before the object is deleted.
     pub annotate_before_delete: BTreeMap<String, String>,
-    /// What is merged into the object after all manifests are deployed; a mapping.
+    /// A mapping that is merged into the object after all manifests are deployed.
     pub patch_after_deployment: Option<Value>,
-    /// What is merged into the object before it is deleted; a mapping.
+    /// A mapping that is merged into the object before it is deleted.
     pub patch_before_delete: Option<Value>,
 }
 
-/// What may be done with a manifest.
+/// Which operations may change the object of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ManifestPolicy {
-    /// It is created, updated and deleted.
+    /// The object is created, updated and deleted.
     #[default]
     Manage,
-    /// As `Manage`, except where the object belongs to somebody else.
+    /// Like `Manage`, unless the object belongs to another owner.
     Fallback,
-    /// Nothing is done with it.
+    /// The object is not touched.
     Ignore,
-    /// It is created and updated, but never deleted.
+    /// The object is created and updated, but never deleted.
     Keep,
-    /// It is created and deleted, but never updated.
+    /// The object is created and deleted, but never updated.
     Immutable,
 }
 
-/// When the objects of a DeployItem are ready.
+/// The conditions under which the objects of a DeployItem are ready.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadinessChecks {
-    /// Whether workloads are not waited for.
+    /// Whether the default check, which waits for workloads, is disabled.
     pub disable_default: bool,
-    /// What must hold beside it.
+    /// Additional checks.
     pub custom: Vec<ReadinessCheck>,
 }
 
-/// A custom readiness check: all requirements must hold for all its objects.
+/// A custom readiness check: all of its objects must meet all requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadinessCheck {
-    /// What it is called in messages.
+    /// The name of the check in messages.
     pub name: String,
-    /// Whether it is left out for now.
+    /// Whether the check is disabled.
     pub disabled: bool,
-    /// Objects by name; `labels` is there where this is empty.
+    /// Objects by name; if this is empty, `labels` is set.
     pub resources: Vec<TypedReference>,
     /// Objects by labels.
     pub labels: Option<LabelledKind>,
-    /// What must hold; at least one.
+    /// The requirements; at least one.
     pub requirements: Vec<Requirement>,
-    /// The Target in which the objects are; none for that of the DeployItem.
+    /// The Target of the cluster with the objects; `None` for that of the DeployItem.
     pub target_name: Option<String>,
 }
 
@@ -140,11 +164,11 @@ pub struct TypedReference {
     pub kind: String,
     /// The name.
     pub name: String,
-    /// The namespace; none for a cluster-scoped object.
+    /// The namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
 }
 
-/// The objects of one kind that carry some labels, in all namespaces.
+/// The objects of one kind with certain labels, in all namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelledKind {
     /// Group and version.
@@ -155,22 +179,22 @@ pub struct LabelledKind {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What must hold for a field of an object.
+/// A requirement on a field of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requirement {
-    /// The field, or several.
+    /// The path to the field or fields.
     pub json_path: JsonPath,
-    /// How it is compared.
+    /// How the field is compared.
     pub operator: Operator,
-    /// With what: exactly one value for `Equals` and `NotEquals`, none for `Exists` and `DoesNotExist`, and at least one
-    /// otherwise.
+    /// The values to compare with: exactly one for `Equals` and `NotEquals`, none for `Exists` and `DoesNotExist`, and at
+    /// least one otherwise.
     pub values: Vec<Value>,
 }
 
 /// The operators of a [`Requirement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `exists`: the field is there.
+    /// `exists`: the field exists.
     Exists,
     /// `!`: the field is missing.
     DoesNotExist,
@@ -184,30 +208,30 @@ pub enum Operator {
     NotIn,
 }
 
-/// A value that is read from the cluster, or from the values of a chart.
+/// A value to read from the cluster, or from the values of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Export {
-    /// Under which key it is exported; dots make a tree of it.
+    /// The key under which the value is exported; dots nest it.
     pub key: String,
-    /// Where it stands.
+    /// The path to the value.
     pub json_path: JsonPath,
-    /// In which object; none, with the helm deployer alone, for the values of the chart.
+    /// The object with the value; `None`, which only the helm deployer allows, for the values of the chart.
     pub from_resource: Option<TypedReference>,
-    /// There where `json_path` leads to a reference (`name` and perhaps `namespace`), and the value stands in the object
-    /// it refers to. Never without `from_resource`.
+    /// Set if `json_path` leads to a reference (`name` and an optional `namespace`) to the object that has the value. Never
+    /// set without `from_resource`.
     pub from_object_ref: Option<FromObjectReference>,
-    /// The Target in which the objects are; none for that of the DeployItem.
+    /// The Target of the cluster with the objects; `None` for that of the DeployItem.
     pub target_name: Option<String>,
 }
 
 /// The object that an exported reference refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromObjectReference {
-    /// Group and version; `v1` where the document names none.
+    /// Group and version; `v1` if the document names none.
     pub api_version: ApiVersion,
     /// The kind.
     pub kind: String,
-    /// Where the value stands in it.
+    /// The path to the value.
     pub json_path: JsonPath,
 }
 
@@ -216,32 +240,32 @@ pub struct FromObjectReference {
 pub enum Schedule {
     /// A crontab line of five fields, or a descriptor such as `@daily`, as written.
     Cron(String),
-    /// This long after the last time; above zero.
+    /// This duration, which is above zero, after the last time.
     Every(GoDuration),
 }
 
 /// The chart of a DeployItem of the helm deployer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HelmConfiguration {
-    /// Where the chart comes from.
+    /// The source of the chart.
     pub chart: ChartSource,
-    /// The name of the release, as helm allows it.
+    /// The name of the release, which helm accepts.
     pub name: String,
     /// The namespace of the release; a DNS label.
     pub namespace: String,
-    /// Whether the namespace is created where it is missing.
+    /// Whether the namespace is created if it does not exist.
     pub create_namespace: bool,
     /// The values; a mapping.
     pub values: Value,
-    /// The older place for exports. [`ProviderConfiguration::exports`] does not repeat them.
+    /// Exports in the deprecated field; they are not repeated in [`ProviderConfiguration::exports`].
     pub exports_from_manifests: Vec<Export>,
-    /// Whether helm itself installs the chart; if not, it is only rendered.
+    /// Whether helm installs the chart; if not, it only renders the chart.
     pub helm_deployment: bool,
-    /// How helm installs, upgrades and uninstalls it.
+    /// The options with which helm installs, upgrades and uninstalls the chart.
     pub deployment: HelmDeployment,
 }
 
-/// Where a chart comes from.
+/// The source of a chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChartSource {
     /// A reference into an OCI registry, such as `example.org/charts/nginx:1.2.3`, with or without `oci://`.
@@ -256,36 +280,36 @@ pub enum ChartSource {
         url: String,
         /// The name of the chart.
         name: String,
-        /// The version; the newest where none is given.
+        /// The version; `None` for the newest.
         version: Option<String>,
     },
 }
 
-/// How helm installs, upgrades and uninstalls a chart.
+/// The options with which helm installs, upgrades and uninstalls a chart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HelmDeployment {
-    /// Of `helm install`.
+    /// The options of `helm install`.
     pub install: HelmOptions,
-    /// Of `helm upgrade`.
+    /// The options of `helm upgrade`.
     pub upgrade: HelmOptions,
-    /// Of `helm uninstall`; only `wait` and `timeout` can differ from the default.
+    /// The options of `helm uninstall`; only `wait` and `timeout` can differ from the default.
     pub uninstall: HelmOptions,
 }
 
-/// The options of one of helm's commands.
+/// The options of a helm command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelmOptions {
-    /// `--atomic`: what fails is rolled back.
+    /// `--atomic`: roll back after a failure.
     pub atomic: bool,
-    /// `--force`: objects are replaced where they cannot be updated.
+    /// `--force`: replace objects that cannot be updated.
     pub force: bool,
-    /// `--skip-schema-validation`: the values are not checked against the chart's schema.
+    /// `--skip-schema-validation`: do not check the values against the chart's schema.
     pub skip_schema_validation: bool,
-    /// `--take-ownership`: objects of others are taken over.
+    /// `--take-ownership`: adopt existing objects of other owners.
     pub take_ownership: bool,
-    /// `--wait`: the command ends when the objects are ready or gone; true by default.
+    /// `--wait`: wait until the objects are ready or deleted; true by default.
     pub wait: bool,
-    /// `--timeout`; helm's own default where none is given.
+    /// `--timeout`; `None` for helm's own default.
     pub timeout: Option<GoDuration>,
 }
 

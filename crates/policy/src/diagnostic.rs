@@ -1,13 +1,13 @@
-//! What is wrong with a policy, said with its path and the line of the source.
+//! Mistakes in a policy, with their path and their line in the source.
 
 use std::{fmt, sync::Arc};
 
-/// How grave a [`Diagnostic`] is.
+/// The severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The document is not valid: nothing may be done with it.
+    /// The document is invalid and cannot be used.
     Error,
-    /// The document is valid, but does not do all that its author may think.
+    /// The document is valid, but may not have the effect that its author expects.
     Warning,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One mistake, or one remark, about a place in a source file.
+/// An error or warning about a place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Error or warning.
@@ -31,21 +31,21 @@ pub struct Diagnostic {
     pub line: usize,
     /// The column, counted from 1.
     pub column: usize,
-    /// Where in the document, such as `deletionGroups[1].customResourceGroup`; empty for the document itself.
+    /// The path in the document, such as `deletionGroups[1].customResourceGroup`; empty for the document itself.
     pub path: String,
-    /// What is wrong, as a lower-case fragment.
+    /// The problem, as a lower-case fragment.
     pub problem: String,
-    /// How to mend it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
 impl Diagnostic {
-    /// Whether it makes the document invalid.
+    /// Returns whether this makes the document invalid.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// `PATH: problem (hint)`: what is to be said where there is no file, as of an object in a cluster.
+    /// Returns `PATH: problem (hint)`, the form for documents that are not files, such as objects in a cluster.
     pub fn at_path(&self) -> String {
         if self.path.is_empty() { self.message() } else { format!("{}: {}", self.path, self.message()) }
     }
@@ -57,7 +57,7 @@ impl Diagnostic {
         }
     }
 
-    /// Renders the diagnostic with the line of the source and a mark below the place, as compilers do.
+    /// Renders the diagnostic with the line of the source and a mark below the place, like a compiler.
     pub fn render(&self, source: &str) -> String {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
@@ -76,10 +76,10 @@ impl Diagnostic {
     }
 }
 
-/// The `^^^` below the word that begins at `column`.
+/// Returns the `^^^` below the word that begins at `column`.
 fn mark(text: &str, column: usize) -> String {
     let start = column.saturating_sub(1);
-    // Tabs stay tabs, so that the mark stands below its word however wide a tab is shown.
+    // Tabs are kept, so that the mark is below its word whatever the width of a tab.
     let indent: String = text.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let word = text.chars().skip(start).take_while(|c| !c.is_whitespace() && !matches!(c, ':' | ',' | ']' | '}'));
     indent + &"^".repeat(word.count().max(1))
@@ -104,44 +104,34 @@ impl fmt::Display for Diagnostic {
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Takes diagnostics in any order.
+    /// Sorts diagnostics by their place.
     pub fn new(mut found: Vec<Diagnostic>) -> Self {
         found.sort_by_key(|found| (found.line, found.column, found.severity));
         Self(found)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether one of them is an error.
+    /// Returns whether any diagnostic is an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(Diagnostic::is_error)
     }
 
-    /// All of them, in the order of the lines.
+    /// Iterates over the diagnostics in the order of the lines.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
     }
 
-    /// All of them with the lines of the source, separated by empty lines.
-    pub fn render(&self, source: &str) -> String {
-        self.0.iter().map(|diagnostic| diagnostic.render(source)).collect::<Vec<_>>().join("\n")
-    }
-
-    /// All of them, as a list.
+    /// Returns the diagnostics as a list.
     pub fn into_vec(self) -> Vec<Diagnostic> {
         self.0
     }
 }
 
-/// Prints one diagnostic a line.
+/// Prints one diagnostic per line.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, diagnostic) in self.0.iter().enumerate() {
@@ -172,9 +162,9 @@ impl IntoIterator for Diagnostics {
     }
 }
 
-/// The name among `known` that `written` most likely stands for.
+/// Returns the name in `known` that `written` most likely means.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Case and separators are what people get wrong most: `force-delete` and `forcedelete` are `forceDelete`.
+    // Case and separators are the most common mistakes: `force-delete` and `forcedelete` mean `forceDelete`.
     let plain = |text: &str| text.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_lowercase();
     let written = plain(written);
     known

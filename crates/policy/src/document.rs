@@ -1,10 +1,11 @@
-//! Where a policy may stand: a policy file, a ProviderConfiguration, a DeployItem.
+//! The documents that contain a policy: policy files, ProviderConfigurations and DeployItems.
 
 mod deploy_item;
 mod exports;
 mod helm;
 mod provider;
 mod readiness;
+mod reference;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use billhook_objects::yaml::{self, Key, Node, NodeKind};
 use serde_json::Value;
 
 use crate::{
-    Diagnostic, Diagnostics, DurationError, GoDuration, Policy, ProviderConfiguration,
+    Diagnostic, Diagnostics, DurationError, GoDuration, ItemTimeout, Policy, PolicyDocument, ProviderConfiguration,
     diagnostic::{Severity, nearest},
     dialect::{self, POLICY_FIELDS},
     reader::{Cursor, Report},
@@ -21,56 +22,18 @@ use crate::{
 /// The API group of DeployItems.
 const LANDSCAPER: &str = "landscaper.gardener.cloud";
 
-/// What a ProviderConfiguration or a DeployItem says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicyDocument {
-    /// The name of the DeployItem; none for a bare ProviderConfiguration.
-    pub name: Option<String>,
-    /// The namespace of the DeployItem, where it is written.
-    pub namespace: Option<String>,
-    /// The time limit of the DeployItem, where it is written.
-    pub timeout: Option<ItemTimeout>,
-    /// The configuration, with its policy and manifests.
-    pub configuration: ProviderConfiguration,
-    /// What does not do all that its author may think.
-    pub warnings: Diagnostics,
-}
-
-/// The time limit of a DeployItem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemTimeout {
-    /// This long.
-    After(GoDuration),
-    /// `none`: no limit at all.
-    Unlimited,
-}
-
-impl From<GoDuration> for ItemTimeout {
-    fn from(duration: GoDuration) -> Self {
-        if duration == GoDuration::default() { Self::Unlimited } else { Self::After(duration) }
-    }
-}
-
-/// Reads a policy file: a mapping with `deletionGroups` and the like, a ProviderConfiguration or a DeployItem.
+/// Reads a policy file and returns the policy and the warnings. The file contains the policy fields at its top level, a
+/// ProviderConfiguration or a DeployItem.
 ///
 /// # Errors
 ///
-/// All mistakes of the file.
-pub fn parse_policy_file(text: &str, file: &Arc<str>) -> Result<Policy, Diagnostics> {
-    read_policy_file(text, file).map(|(policy, _)| policy)
-}
-
-/// Reads a policy file as [`parse_policy_file`] does, and returns the warnings beside the policy.
-///
-/// # Errors
-///
-/// All mistakes of the file.
+/// Returns all mistakes of the file.
 pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnostics), Diagnostics> {
     let nodes = yaml::parse_nodes(text).map_err(|error| syntax_error(&error, file))?;
     let report = Report::new(file);
     let policy = match &nodes[..] {
         [] => {
-            let hint = format!("it holds one of {}", POLICY_FIELDS.join(", "));
+            let hint = format!("it must contain at least one of {}", POLICY_FIELDS.join(", "));
             report.add(Severity::Error, (1, 1), "", "the policy file is empty", Some(hint));
             None
         }
@@ -79,7 +42,7 @@ pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnost
             None => policy_document(&Cursor::root(&report, node)),
         },
         [_, second, ..] => {
-            let problem = format!("a policy file holds one document, found {}", nodes.len());
+            let problem = format!("expected one document in a policy file, found {}", nodes.len());
             report.add(Severity::Error, (second.line, second.column), "", problem, None);
             None
         }
@@ -87,11 +50,11 @@ pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnost
     report.finish(policy)
 }
 
-/// Reads a ProviderConfiguration or a DeployItem; `None` where the document is something else.
+/// Reads a ProviderConfiguration or a DeployItem; returns `None` if the document is something else.
 ///
 /// # Errors
 ///
-/// All mistakes of the document.
+/// Returns all mistakes of the document.
 pub fn parse_document(node: &Node, file: &Arc<str>) -> Option<Result<PolicyDocument, Diagnostics>> {
     let read = reader_of(node)?;
     let report = Report::new(file);
@@ -100,25 +63,29 @@ pub fn parse_document(node: &Node, file: &Arc<str>) -> Option<Result<PolicyDocum
 }
 
 /// Reads a ProviderConfiguration that does not come from a file, such as the `spec.config` of a DeployItem in a cluster,
-/// and returns the warnings beside it. The paths of the diagnostics begin at the configuration; they have no line.
+/// and returns it with the warnings. The paths of the diagnostics start at the configuration; they have no line.
 ///
 /// # Errors
 ///
-/// All mistakes of the configuration.
+/// Returns all mistakes of the configuration.
 pub fn parse_configuration(config: &Value) -> Result<(ProviderConfiguration, Diagnostics), Diagnostics> {
     let node = node_without_place(config);
     let report = Report::new(&"".into());
-    let configuration = provider::read(&Cursor::root(&report, &node), provider::Extent::Whole);
+    let configuration = provider::read(&Cursor::root(&report, &node), helm::ChartFields::Required);
     report.finish(configuration)
 }
 
-/// Reads the `spec.timeout` of a DeployItem: a duration, or `none`. Zero is no limit either.
+/// Reads the `spec.timeout` of a DeployItem: a duration, or `none`. Zero means no limit too.
 ///
 /// # Errors
 ///
-/// When it is neither.
+/// Fails if the text is neither.
 pub fn parse_timeout(text: &str) -> Result<ItemTimeout, DurationError> {
-    if text == "none" { Ok(ItemTimeout::Unlimited) } else { text.parse::<GoDuration>().map(ItemTimeout::from) }
+    if text == "none" {
+        return Ok(ItemTimeout::Unlimited);
+    }
+    let duration: GoDuration = text.parse()?;
+    Ok(if duration == GoDuration::default() { ItemTimeout::Unlimited } else { ItemTimeout::After(duration) })
 }
 
 fn node_without_place(value: &Value) -> Node {
@@ -137,7 +104,7 @@ fn node_without_place(value: &Value) -> Node {
     Node { line: 0, column: 0, kind }
 }
 
-/// The fields of a ProviderConfiguration or DeployItem on which only the controller acts, as warnings.
+/// Returns a warning for each field of a ProviderConfiguration or DeployItem that only the controller uses.
 pub fn controller_only(node: &Node, file: &Arc<str>) -> Diagnostics {
     let report = Report::new(file);
     let root = Cursor::root(&report, node);
@@ -149,8 +116,8 @@ pub fn controller_only(node: &Node, file: &Arc<str>) -> Diagnostics {
     report.into_diagnostics()
 }
 
-/// Checks all policies, ProviderConfigurations and DeployItems of a file. Manifests of other kinds are not looked into;
-/// a document that is nothing of the sort gets a warning.
+/// Checks all policies, ProviderConfigurations and DeployItems of a file. Skips manifests of other kinds, and warns of
+/// documents that are neither policies nor manifests.
 pub fn validate(text: &str, file: &Arc<str>) -> Vec<Diagnostic> {
     let nodes = match yaml::parse_nodes(text) {
         Ok(nodes) => nodes,
@@ -164,14 +131,14 @@ pub fn validate(text: &str, file: &Arc<str>) -> Vec<Diagnostic> {
         } else if looks_like_policy(node) {
             policy_document(&cursor);
         } else if node.get("kind").is_none() {
-            let hint = format!("a policy begins with one of {}", POLICY_FIELDS.join(", "));
-            cursor.warn("neither a policy nor a manifest, so not checked", Some(&hint));
+            let hint = format!("a policy has at least one of {}", POLICY_FIELDS.join(", "));
+            cursor.warn("not checked: neither a policy nor a manifest", Some(&hint));
         }
     }
     report.into_diagnostics().into_vec()
 }
 
-/// Whether a document without a kind is meant as a policy, be its fields misspelt.
+/// Returns whether a document without a kind is meant as a policy, even if its fields are misspelt.
 fn looks_like_policy(node: &Node) -> bool {
     let NodeKind::Mapping(entries) = &node.kind else { return false };
     let known = || POLICY_FIELDS.into_iter().chain(["deployItems"]);
@@ -185,10 +152,11 @@ fn syntax_error(error: &yaml::Error, file: &Arc<str>) -> Diagnostics {
     report.into_diagnostics()
 }
 
-type Reader = fn(&Cursor<'_>) -> Option<PolicyDocument>;
+type ReadDocument = fn(&Cursor<'_>) -> Option<PolicyDocument>;
 
-/// How a document is read, by its `apiVersion` and `kind`. Other groups may have a kind of these names too.
-fn reader_of(node: &Node) -> Option<Reader> {
+/// Selects the function that reads a document by its `apiVersion` and `kind`. Other API groups may have kinds of the
+/// same names.
+fn reader_of(node: &Node) -> Option<ReadDocument> {
     let api_version = node.get("apiVersion").and_then(Node::as_str);
     let group = api_version.map(|text| text.split_once('/').map_or("", |(group, _)| group));
     match (node.get("kind")?.as_str()?, group) {
@@ -201,20 +169,23 @@ fn reader_of(node: &Node) -> Option<Reader> {
     }
 }
 
-/// Reads a document that holds nothing but a policy, or the `deployItems` list of the documents with one item in it.
+/// Reads a document that contains only a policy, or the `deployItems` list of the Landscaper documents with one item.
 fn policy_document(cursor: &Cursor<'_>) -> Option<Policy> {
     let mut fields = cursor.fields()?;
-    fields.elsewhere(&["apiVersion", "kind", "metadata"], "a policy file begins with its groups");
+    fields.elsewhere(&["apiVersion", "kind", "metadata"], "a policy file has the policy fields at its top level");
     let policy = match fields.has("deployItems").then(|| fields.get("deployItems")).flatten() {
         Some(items) => {
-            fields.elsewhere(&POLICY_FIELDS, "write it in the config of the one deployItem");
+            fields.elsewhere(&POLICY_FIELDS, "move it into the config of the deployItem");
             deploy_item::read_list(&items)
         }
         None => Some(dialect::policy(&mut fields)),
     };
     let written = !matches!(&cursor.node().kind, NodeKind::Mapping(entries) if entries.is_empty());
     if !written {
-        cursor.error_with("no policy in this document", format!("it holds one of {}", POLICY_FIELDS.join(", ")));
+        cursor.error_with(
+            "no policy in this document",
+            format!("it must contain at least one of {}", POLICY_FIELDS.join(", ")),
+        );
     }
     fields.finish();
     policy

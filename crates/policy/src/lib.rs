@@ -1,8 +1,8 @@
 //! Deletion policies in every dialect, compiled to one [`Policy`].
 //!
-//! Each dialect has a module of its own that translates its syntax into the groups of the model; nothing after this
-//! crate knows which dialect a policy was written in. Mistakes are [`Diagnostics`]: all of a document at once, each
-//! with its path and its place in the source.
+//! Each dialect has its own module, which translates its syntax into the groups of the model; no other crate knows
+//! which dialect a policy was written in. Mistakes are [`Diagnostics`]: all of a document at once, each with its path
+//! and its place in the source.
 
 mod configuration;
 mod diagnostic;
@@ -14,15 +14,12 @@ mod reader;
 mod selector;
 
 pub use configuration::{
-    ChartSource, Export, FromObjectReference, HelmConfiguration, HelmDeployment, HelmOptions, LabelledKind,
-    ManifestEntry, ManifestPolicy, Operator, Provider, ProviderConfiguration, ReadinessCheck, ReadinessChecks,
-    Requirement, Schedule, TypedReference,
+    ChartSource, Export, FromObjectReference, HelmConfiguration, HelmDeployment, HelmOptions, ItemTimeout,
+    LabelledKind, ManifestEntry, ManifestPolicy, Operator, PolicyDocument, Provider, ProviderConfiguration,
+    ReadinessCheck, ReadinessChecks, Requirement, Schedule, TypedReference,
 };
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, nearest};
-pub use document::{
-    ItemTimeout, PolicyDocument, controller_only, parse_configuration, parse_document, parse_policy_file,
-    parse_timeout, read_policy_file, validate,
-};
+pub use document::{controller_only, parse_configuration, parse_document, parse_timeout, read_policy_file, validate};
 pub use duration::{DurationError, GoDuration};
 pub use model::{
     DeletionGroup, DeploymentGroup, Force, Members, Policy, Propagation, ResourceClass, UpdateStrategy, WaitFor,

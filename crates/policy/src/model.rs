@@ -1,59 +1,59 @@
-//! The one policy that every dialect compiles to.
+//! The policy that every dialect compiles to.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{GoDuration, ResourceSelector};
 
-/// What is deleted, in which order and how; and, where the user says so, in which order it is deployed.
+/// Which objects are deleted, in which order and how, and optionally the order in which they are deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
     /// The groups of a deletion, in order.
     pub deletion: Vec<DeletionGroup>,
-    /// The groups by which an update prunes what the new version lacks, in order.
+    /// The groups in which an update prunes objects that the new version no longer contains, in order.
     pub during_update: Vec<DeletionGroup>,
     /// The groups of a deployment, in order; empty for the default order of classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deployment: Vec<DeploymentGroup>,
 }
 
-/// The default of the Landscaper documents: namespaced objects, then cluster-scoped ones, then CRDs.
+/// Landscaper's default: namespaced objects, then cluster-scoped objects, then CRDs.
 impl Default for Policy {
     fn default() -> Self {
         Self { deletion: DeletionGroup::defaults(), during_update: DeletionGroup::defaults(), deployment: Vec::new() }
     }
 }
 
-/// Objects that are deleted together; the next group starts only when this one is gone.
+/// Objects that are deleted together; the next group starts only when all of them are gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionGroup {
-    /// How the group is called in plans and output, such as `namespaced-resources` or `configmaps, secrets`.
+    /// The name of the group in plans and output, such as `namespaced-resources` or `configmaps, secrets`.
     pub title: String,
-    /// Where it stands in the policy, such as `deletionGroups[1]`; empty for a group that a default added.
+    /// The path of the group in the policy, such as `deletionGroups[1]`; empty for a default group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Which objects belong to it.
+    /// The objects that belong to the group.
     pub members: Members,
-    /// Objects of these selectors are not members, whatever `members` says.
+    /// The objects that do not belong to the group even if they match `members`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<ResourceSelector>,
-    /// The declared removal of finalizers, if any.
+    /// The force stage, if declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<Force>,
-    /// How dependents are treated; the call's own choice where none is given.
+    /// How dependents are treated; `None` for the choice of the whole operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub propagation: Option<Propagation>,
-    /// How long this group may take.
+    /// The time limit of this group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
-    /// Another cluster in which the group is deleted, by the name the caller gave it.
+    /// The name of another cluster in which the group is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
 impl DeletionGroup {
-    /// A group of these members with no settings of its own.
+    /// Creates a group without settings.
     pub fn new(title: impl Into<String>, members: Members) -> Self {
         Self {
             title: title.into(),
@@ -67,7 +67,7 @@ impl DeletionGroup {
         }
     }
 
-    /// The three default groups, in the order of deletion.
+    /// Returns the three default groups, in the order of deletion.
     pub fn defaults() -> Vec<Self> {
         [ResourceClass::Namespaced, ResourceClass::ClusterScoped, ResourceClass::Crds]
             .map(|class| Self::new(class.as_str(), Members::Class(class)))
@@ -75,13 +75,13 @@ impl DeletionGroup {
     }
 }
 
-/// Which objects belong to a group.
+/// The objects that belong to a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Members {
-    /// A predefined class of the release's objects.
+    /// The release's objects of a predefined class.
     Class(ResourceClass),
-    /// The objects that any of the selectors matches.
+    /// The objects that match any of the selectors.
     Resources(Vec<ResourceSelector>),
 }
 
@@ -91,19 +91,19 @@ pub enum ResourceClass {
     /// Objects in a namespace.
     #[serde(rename = "namespaced-resources")]
     Namespaced,
-    /// Objects outside namespaces, CRDs excepted.
+    /// Cluster-scoped objects other than CRDs.
     #[serde(rename = "cluster-scoped-resources")]
     ClusterScoped,
     /// CustomResourceDefinitions.
     #[serde(rename = "crds")]
     Crds,
-    /// Nothing.
+    /// No objects.
     #[serde(rename = "empty")]
     Empty,
 }
 
 impl ResourceClass {
-    /// The name in the documents.
+    /// Returns the name in a policy.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Namespaced => "namespaced-resources",
@@ -114,13 +114,13 @@ impl ResourceClass {
     }
 }
 
-/// The force stage of a group: finalizers are removed from objects that already carry a `deletionTimestamp`.
+/// The force stage of a group, which removes finalizers from objects that already have a `deletionTimestamp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Force {
-    /// How long the deletion is graceful before the stage begins; at once, as the documents have it, when zero.
+    /// How long the deletion is graceful before the stage starts; zero, Landscaper's behaviour, starts it at once.
     #[serde(default)]
     pub after: GoDuration,
-    /// The finalizers that may be removed; all of them when empty.
+    /// The finalizers that may be removed; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
 }
@@ -128,12 +128,12 @@ pub struct Force {
 /// The `propagationPolicy` of a DELETE request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Propagation {
-    /// The owner goes first, the garbage collector deletes its dependents.
+    /// The owner is deleted first; the garbage collector then deletes its dependents.
     #[default]
     Background,
-    /// Dependents that block their owner go first.
+    /// Dependents that block their owner are deleted before it.
     Foreground,
-    /// Dependents stay.
+    /// Dependents remain.
     Orphan,
 }
 
@@ -141,25 +141,25 @@ pub enum Propagation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentGroup {
-    /// How the group is called in plans and output.
+    /// The name of the group in plans and output.
     pub title: String,
-    /// Where it stands in the policy; empty for a default group.
+    /// The path of the group in the policy; empty for a default group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Which objects belong to it.
+    /// The objects that belong to the group.
     pub members: Members,
-    /// Objects of these selectors are not members.
+    /// The objects that do not belong to the group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<ResourceSelector>,
     /// When the next group may start.
     #[serde(default)]
     pub wait_for: WaitFor,
-    /// How long this group may take.
+    /// The time limit of this group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
 }
 
-/// When a deployment group is done. CRDs are always Established before anything follows.
+/// The condition under which a deployment group is done. CRDs must always be Established before the next group starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitFor {
@@ -170,22 +170,22 @@ pub enum WaitFor {
     Ready,
 }
 
-/// How an object that exists is brought to what its manifest says.
+/// How an existing object is updated to its manifest.
 ///
-/// All but the first are Landscaper's (`UpdateStrategy` in gardener/landscaper `apis/deployer/manifest/v1alpha2`); an
-/// object that does not exist is created whatever the strategy.
+/// All but the first are Landscaper's (`UpdateStrategy` in gardener/landscaper `apis/deployer/manifest/v1alpha2`). An
+/// object that does not exist is created with every strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateStrategy {
-    /// Server-side apply: what the manifest says is set, what it said before is removed, all else stays.
+    /// Server-side apply: sets the fields of the manifest, removes those of its last version, and keeps all others.
     #[default]
     ServerSide,
-    /// The object is replaced (GET, then PUT), immutable fields that the manifest leaves open carried over.
+    /// Replaces the object (GET, then PUT), and keeps immutable fields that the manifest does not set.
     Update,
-    /// The difference between the object and the manifest is sent as a JSON merge patch.
+    /// Sends the difference between the object and the manifest as a JSON merge patch.
     Patch,
-    /// Only fields that the object lacks are set.
+    /// Sets only the fields that the object does not have.
     Merge,
-    /// Fields that the manifest sets to something are set; all else stays.
+    /// Sets the fields that the manifest sets to a value, and keeps all others.
     MergeOverwrite,
 }

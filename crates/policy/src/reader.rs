@@ -1,7 +1,7 @@
-//! Reading a YAML tree field by field, and remembering every mistake on the way.
+//! Reads a YAML tree field by field and collects every mistake.
 //!
-//! A dialect takes a [`Cursor`] apart with `fields`, `items` and the like, and goes on after a mistake: each of these
-//! has reported what is wrong when it returns nothing. So all mistakes of a document are found in one pass.
+//! A dialect reads a [`Cursor`] with `fields`, `items` and the like. Each of these reports a mistake before it returns
+//! nothing, so the dialect can continue and one pass finds all mistakes of a document.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// An empty report on `file`.
+    /// Creates an empty report on `file`.
     pub(crate) fn new(file: &Arc<str>) -> Self {
         Self { file: Arc::clone(file), found: RefCell::default() }
     }
@@ -49,12 +49,12 @@ impl Report {
         });
     }
 
-    /// All that was found.
+    /// Returns all diagnostics.
     pub(crate) fn into_diagnostics(self) -> Diagnostics {
         Diagnostics::new(self.found.into_inner())
     }
 
-    /// `value` with the warnings, or all errors where there are some. Beside errors, warnings would be noise.
+    /// Returns `value` with the warnings, or only the errors if there are any, so that warnings do not hide them.
     pub(crate) fn finish<T>(self, value: Option<T>) -> Result<(T, Diagnostics), Diagnostics> {
         let found = self.into_diagnostics();
         match value {
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// A place in the tree: a node, its path, and where to report what is wrong with it.
+/// A node of the tree with its path and the report for its mistakes.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     report: &'a Report,
@@ -73,17 +73,17 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The root of a document.
+    /// Creates a cursor at the root of a document.
     pub(crate) fn root(report: &'a Report, node: &'a Node) -> Self {
         Self { report, node, path: String::new() }
     }
 
-    /// The path from the root, such as `deletionGroups[1]`.
+    /// Returns the path from the root, such as `deletionGroups[1]`.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The node itself.
+    /// Returns the node itself.
     pub(crate) fn node(&self) -> &'a Node {
         self.node
     }
@@ -93,7 +93,7 @@ impl<'a> Cursor<'a> {
         self.add(Severity::Error, problem, None);
     }
 
-    /// Reports an error here, with how to mend it.
+    /// Reports an error here, with a hint how to fix it.
     pub(crate) fn error_with(&self, problem: impl Into<String>, hint: impl Into<String>) {
         self.add(Severity::Error, problem, Some(hint.into()));
     }
@@ -107,17 +107,17 @@ impl<'a> Cursor<'a> {
         self.report.add(severity, (self.node.line, self.node.column), &self.path, problem, hint);
     }
 
-    /// Whether the node is `null`, written or left empty.
+    /// Returns whether the node is `null` or empty.
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.node.kind, NodeKind::Null)
     }
 
-    /// Whether the node is a mapping.
+    /// Returns whether the node is a mapping.
     pub(crate) fn is_mapping(&self) -> bool {
         matches!(self.node.kind, NodeKind::Mapping(_))
     }
 
-    /// Whether the node is a string.
+    /// Returns whether the node is a string.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.node.kind, NodeKind::String(_))
     }
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
         self.add(Severity::Error, format!("expected {expected}, found {found}"), hint);
     }
 
-    /// The fields of a mapping.
+    /// Reads a mapping with known fields.
     pub(crate) fn fields(&self) -> Option<Fields<'a>> {
         let NodeKind::Mapping(entries) = &self.node.kind else {
             self.wrong_type("a mapping");
@@ -138,13 +138,13 @@ impl<'a> Cursor<'a> {
         Some(Fields { cursor: self.clone(), entries, known: Vec::new(), elsewhere: Vec::new(), missing: Vec::new() })
     }
 
-    /// The value of a key; none where it is missing, `null`, or this is not a mapping.
+    /// Returns the value of a key, or `None` if it is missing or `null`, or if this is not a mapping.
     pub(crate) fn child(&self, name: &str) -> Option<Self> {
         let node = self.node.get(name)?;
         Some(Self { report: self.report, node, path: join(&self.path, name) }).filter(|cursor| !cursor.is_null())
     }
 
-    /// The entries of a mapping whose keys are free.
+    /// Reads a mapping with arbitrary keys.
     pub(crate) fn entries(&self) -> Vec<(&'a str, Cursor<'a>)> {
         let NodeKind::Mapping(entries) = &self.node.kind else {
             self.wrong_type("a mapping");
@@ -154,7 +154,7 @@ impl<'a> Cursor<'a> {
         entries.iter().map(|(key, node)| (key.text.as_str(), cursor(node, &key.text))).collect()
     }
 
-    /// The items of a list.
+    /// Reads a list.
     pub(crate) fn items(&self) -> Option<Vec<Cursor<'a>>> {
         let NodeKind::Sequence(items) = &self.node.kind else {
             self.wrong_type("a list");
@@ -164,7 +164,7 @@ impl<'a> Cursor<'a> {
         Some(items.iter().enumerate().map(cursor).collect())
     }
 
-    /// The items of a list that must not be empty.
+    /// Reads a list that must not be empty.
     pub(crate) fn items_not_empty(&self, hint: &str) -> Option<Vec<Cursor<'a>>> {
         let items = self.items()?;
         if items.is_empty() {
@@ -174,7 +174,7 @@ impl<'a> Cursor<'a> {
         Some(items)
     }
 
-    /// A string that is not empty.
+    /// Reads a string that must not be empty.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match &self.node.kind {
             NodeKind::String(text) if text.is_empty() => {
@@ -189,13 +189,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A list of strings.
+    /// Reads a list of strings.
     pub(crate) fn texts(&self) -> Vec<String> {
         let items = self.items().unwrap_or_default();
         items.iter().filter_map(Cursor::text).map(str::to_owned).collect()
     }
 
-    /// The strings of a mapping whose keys are free; they may be empty.
+    /// Reads a mapping with arbitrary keys and string values, which may be empty.
     pub(crate) fn text_entries(&self) -> BTreeMap<String, String> {
         let text = |value: &Cursor<'a>| match value.node.as_str() {
             Some("") => Some(""),
@@ -204,24 +204,24 @@ impl<'a> Cursor<'a> {
         self.entries().iter().filter_map(|(key, value)| Some(((*key).to_owned(), text(value)?.to_owned()))).collect()
     }
 
-    /// A mapping of anything.
+    /// Reads a mapping with any content.
     pub(crate) fn object(&self) -> Option<Value> {
         self.fields().map(|_| self.node.to_value())
     }
 
-    /// An `apiVersion`.
+    /// Reads an `apiVersion`.
     pub(crate) fn api_version(&self) -> Option<ApiVersion> {
         ApiVersion::parse(self.text()?)
             .map_err(|_| self.error("expected VERSION or GROUP/VERSION, such as v1 or apps/v1"))
             .ok()
     }
 
-    /// A JSONPath.
+    /// Reads a JSONPath.
     pub(crate) fn json_path(&self) -> Option<JsonPath> {
-        JsonPath::parse(self.text()?).map_err(|error| self.error(format!("not a JSONPath: {}", error.problem()))).ok()
+        JsonPath::parse(self.text()?).map_err(|error| self.error(format!("invalid JSONPath: {}", error.problem()))).ok()
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     pub(crate) fn boolean(&self) -> Option<bool> {
         if let NodeKind::Bool(value) = self.node.kind {
             return Some(value);
@@ -230,7 +230,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A whole number.
+    /// Reads an integer.
     pub(crate) fn integer(&self) -> Option<i64> {
         let value = match &self.node.kind {
             NodeKind::Number(number) => number.as_i64(),
@@ -242,22 +242,20 @@ impl<'a> Cursor<'a> {
         value
     }
 
-    /// A duration in Go's syntax.
+    /// Reads a duration in Go's syntax.
     pub(crate) fn duration(&self) -> Option<GoDuration> {
         let NodeKind::String(text) = &self.node.kind else {
-            // `0` needs no unit, and YAML reads it as a number.
+            // `0` needs no unit, so YAML reads it as a number.
             if matches!(&self.node.kind, NodeKind::Number(number) if number.as_i64() == Some(0)) {
                 return Some(GoDuration::default());
             }
             self.wrong_type("a duration such as 90s, 5m or 1h30m");
             return None;
         };
-        text.parse()
-            .map_err(|error: DurationError| self.error(format!("{}, found {text:?}", error.problem())))
-            .ok()
+        text.parse().map_err(|error: DurationError| self.error(format!("{}, found {text:?}", error.problem()))).ok()
     }
 
-    /// A duration that may be `none`, as Landscaper's `Duration` writes a zero; both are none here.
+    /// Reads a duration. Returns `None` for zero and for `none`, which is how Landscaper's `Duration` writes zero.
     pub(crate) fn duration_or_none(&self) -> Option<GoDuration> {
         if self.node.as_str() == Some("none") {
             return None;
@@ -265,17 +263,17 @@ impl<'a> Cursor<'a> {
         self.duration().filter(|duration| *duration != GoDuration::default())
     }
 
-    /// A duration above zero.
+    /// Reads a duration above zero.
     pub(crate) fn duration_above_zero(&self) -> Option<GoDuration> {
         let duration = self.duration()?;
         if duration == GoDuration::default() {
-            self.error_with("the duration is zero", "leave the field out for no limit of its own");
+            self.error_with("the duration is zero", "omit the field for no separate limit");
             return None;
         }
         Some(duration)
     }
 
-    /// One of several words.
+    /// Reads one of several words.
     pub(crate) fn one_of<T: Copy>(&self, values: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let found = values.iter().find(|(name, _)| *name == text);
@@ -289,7 +287,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What a node is, in words.
+/// Names the type of a node.
 fn describe(node: &Node) -> &'static str {
     match node.kind {
         NodeKind::Null => "nothing",
@@ -301,7 +299,7 @@ fn describe(node: &Node) -> &'static str {
     }
 }
 
-/// The fields of a mapping; `finish` reports those that nobody asked for.
+/// The fields of a mapping; `finish` reports those that were not read.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     cursor: Cursor<'a>,
@@ -312,50 +310,50 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The mapping itself.
+    /// Returns the mapping itself.
     pub(crate) fn here(&self) -> &Cursor<'a> {
         &self.cursor
     }
 
-    /// Whether a field is there and not `null`. Does not make the field known.
+    /// Returns whether a field is present and not `null`, without making it a known field.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, node)| key.text == name && !matches!(node.kind, NodeKind::Null))
     }
 
-    /// The value of a field, `null` included.
+    /// Returns the value of a field, which may be `null`.
     pub(crate) fn raw(&mut self, name: &'static str) -> Option<Cursor<'a>> {
         self.ignore(name);
         let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
         Some(Cursor { report: self.cursor.report, node, path: join(&self.cursor.path, name) })
     }
 
-    /// The value of a field; none where it is missing or `null`.
+    /// Returns the value of a field, or `None` if it is missing or `null`.
     pub(crate) fn get(&mut self, name: &'static str) -> Option<Cursor<'a>> {
         self.raw(name).filter(|cursor| !cursor.is_null())
     }
 
-    /// The value of a field; none where it is missing, `null` or an empty string, all of which are the same to
-    /// Landscaper.
+    /// Returns the value of a field, or `None` if it is missing, `null` or an empty string, which Landscaper treats
+    /// alike.
     pub(crate) fn filled(&mut self, name: &'static str) -> Option<Cursor<'a>> {
         self.get(name).filter(|cursor| cursor.node.as_str() != Some(""))
     }
 
-    /// The text of a field, where it is [filled](Self::filled).
+    /// Returns the text of a field that is [filled](Self::filled).
     pub(crate) fn filled_text(&mut self, name: &'static str) -> Option<String> {
         self.filled(name)?.text().map(str::to_owned)
     }
 
-    /// The value of a boolean field; false where it is missing.
+    /// Returns the value of a boolean field; false if it is missing.
     pub(crate) fn flag(&mut self, name: &'static str) -> bool {
         self.get(name).and_then(|cursor| cursor.boolean()).unwrap_or_default()
     }
 
-    /// The items of a list; none where it is missing.
+    /// Returns the items of a list; none if it is missing.
     pub(crate) fn list(&mut self, name: &'static str) -> Vec<Cursor<'a>> {
         self.get(name).and_then(|cursor| cursor.items()).unwrap_or_default()
     }
 
-    /// The value of a field that must be there; `finish` reports it where it is not.
+    /// Returns the value of a required field; `finish` reports it if it is missing.
     pub(crate) fn required(&mut self, name: &'static str) -> Option<Cursor<'a>> {
         let found = self.get(name);
         if found.is_none() {
@@ -364,23 +362,23 @@ impl<'a> Fields<'a> {
         found
     }
 
-    /// Makes a field known without looking at it.
+    /// Makes a field known without reading it.
     pub(crate) fn ignore(&mut self, name: &'static str) {
         if !self.known.contains(&name) {
             self.known.push(name);
         }
     }
 
-    /// Fields that people put here although they belong elsewhere: `hint` says where.
+    /// Registers fields that belong elsewhere, with a hint where.
     pub(crate) fn elsewhere(&mut self, names: &[&'static str], hint: &'static str) {
         self.elsewhere.extend(names.iter().map(|name| (*name, hint)));
     }
 
-    /// Reports unknown, misplaced and missing fields, and says how many there were.
+    /// Reports unknown, misplaced and missing fields, and returns their number.
     pub(crate) fn finish(self) -> usize {
         let mut reported = 0;
         for name in &self.missing {
-            // A field that is misspelt is reported as such, and not as a missing one too.
+            // A misspelt field is reported as unknown, and not also as missing.
             let misspelt = |key: &Key| !self.known.contains(&key.text.as_str()) && self.meant(&key.text) == Some(name);
             if !self.entries.iter().any(|(key, _)| misspelt(key)) {
                 reported += 1;
@@ -390,7 +388,7 @@ impl<'a> Fields<'a> {
         for (key, _) in self.entries {
             let text = key.text.as_str();
             let (problem, hint) = if let Some((_, hint)) = self.elsewhere.iter().find(|(name, _)| *name == text) {
-                (format!("field {text:?} is not possible here"), Some((*hint).to_owned()))
+                (format!("field {text:?} is not allowed here"), Some((*hint).to_owned()))
             } else if !self.known.contains(&text) {
                 self.unknown(text)
             } else {

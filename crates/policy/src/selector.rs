@@ -1,4 +1,4 @@
-//! What an entry of `resources` selects.
+//! Selectors of objects: the entries of `resources`.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelector {
-    /// The group and version as written. Objects match by group; the version only says how to talk to them.
+    /// The group and version as written. Objects match by group; the version is only used for requests.
     pub api_version: ApiVersion,
     /// Kind, plural, singular or short name, in any case.
     pub kind: String,
-    /// Only objects of these names; any when empty.
+    /// Only objects with these names; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Only objects in these namespaces; any when empty.
+    /// Only objects in these namespaces; empty for any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// Only objects with these labels.
     #[serde(default, skip_serializing_if = "LabelSelector::is_empty")]
     pub label_selector: LabelSelector,
-    /// `deleteAllResources` or `selector: {all: true}`: also objects that the release did not deploy.
+    /// `deleteAllResources` or `selector: {all: true}`: includes objects that the release did not deploy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }
 
 impl ResourceSelector {
-    /// The kind to look up in a catalog.
+    /// Returns the kind to look up in a catalog.
     pub fn kind_name(&self) -> KindName {
         KindName { group: self.api_version.group().to_owned(), name: self.kind.clone() }
     }
 
-    /// Whether an object of the right kind is selected.
+    /// Returns whether an object of the right kind is selected.
     pub fn matches(&self, namespace: Option<&str>, name: &str, labels: &BTreeMap<String, String>) -> bool {
         (self.names.is_empty() || self.names.iter().any(|n| n == name))
             && (self.namespaces.is_empty() || namespace.is_some_and(|ns| self.namespaces.iter().any(|n| n == ns)))
@@ -41,14 +41,14 @@ impl ResourceSelector {
     }
 }
 
-/// A label selector, as Kubernetes' own `LabelSelector` type has it.
+/// A label selector like Kubernetes' own `LabelSelector` type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels that must have these values.
+    /// Labels with the values that they must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Requirements that must hold.
+    /// Requirements that must all be met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelRequirement>,
 }
@@ -58,9 +58,9 @@ pub struct LabelSelector {
 pub struct LabelRequirement {
     /// The label.
     pub key: String,
-    /// How it is compared.
+    /// How the value is compared.
     pub operator: LabelOperator,
-    /// With what; empty for `Exists` and `DoesNotExist`.
+    /// The values to compare with; empty for `Exists` and `DoesNotExist`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
@@ -68,23 +68,23 @@ pub struct LabelRequirement {
 /// The operators of `matchExpressions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LabelOperator {
-    /// The value is one of those given.
+    /// The value is one of `values`.
     In,
-    /// The label is missing or its value is none of those given.
+    /// The label is missing, or its value is none of `values`.
     NotIn,
-    /// The label is there.
+    /// The label exists.
     Exists,
     /// The label is missing.
     DoesNotExist,
 }
 
 impl LabelSelector {
-    /// Whether it selects everything.
+    /// Returns whether this selects everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether these labels are selected.
+    /// Returns whether these labels are selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| {
@@ -98,7 +98,7 @@ impl LabelSelector {
             })
     }
 
-    /// The selector as the `labelSelector` parameter of a list or watch has it.
+    /// Returns the value of the `labelSelector` parameter of a list or watch.
     pub fn to_query(&self) -> String {
         let equal = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
         let expressions = self.match_expressions.iter().map(|LabelRequirement { key, operator, values }| {

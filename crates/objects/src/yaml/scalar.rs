@@ -1,10 +1,10 @@
-//! What a scalar means by the rules of YAML 1.1, as kubectl's YAML library applies them.
+//! The meaning of scalars by the YAML 1.1 rules of kubectl's YAML library.
 
 use serde_json::Number;
 
-use super::ErrorKind;
+use super::error::ErrorKind;
 
-/// What a scalar is.
+/// The value of a scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar {
     Null,
@@ -15,7 +15,7 @@ pub(super) enum Scalar {
     String(String),
 }
 
-/// The tag of a scalar, as far as it changes its meaning.
+/// The tag of a scalar, if it affects its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     /// No tag.
@@ -28,7 +28,7 @@ pub(super) enum Tag {
     Timestamp,
     Binary,
     Merge,
-    /// A tag that says nothing to us, the non-specific `!` among them; the scalar is then a text.
+    /// Any other tag, including the non-specific `!`; the scalar is then a string.
     Other,
 }
 
@@ -48,7 +48,7 @@ impl Tag {
     }
 }
 
-/// Resolves a scalar; `implicit` says that neither quotes nor a tag made it a text.
+/// Resolves a scalar; `implicit` means that it has neither quotes nor a tag.
 pub(super) fn resolve(tag: Tag, implicit: bool, text: &str) -> Result<Scalar, ErrorKind> {
     let wrong = || ErrorKind::Tag { tag: tag.name(), text: text.to_owned() };
     let string = || Scalar::String(text.to_owned());
@@ -73,9 +73,9 @@ pub(super) fn resolve(tag: Tag, implicit: bool, text: &str) -> Result<Scalar, Er
     }
 }
 
-/// What an untagged plain scalar is, unless it is a text.
+/// Returns the value of an untagged plain scalar, or `None` if it is a string.
 fn guess(text: &str) -> Option<Scalar> {
-    // The first character tells most texts apart from all else.
+    // The first character rules out most strings.
     match text.as_bytes().first() {
         None => Some(Scalar::Null),
         Some(b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~') => match text {
@@ -106,7 +106,7 @@ fn without_underscores(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('_') { text.replace('_', "").into() } else { text.into() }
 }
 
-/// An integer with its base as a prefix: `0x`, `0o`, `0b`, a leading `0` for octal, or none for decimal.
+/// Parses an integer with its base as a prefix: `0x`, `0o`, `0b`, a leading `0` for octal, or none for decimal.
 fn integer(plain: &str) -> Option<Scalar> {
     let (negative, digits) = match plain.as_bytes().first()? {
         b'-' => (true, &plain[1..]),
@@ -120,7 +120,7 @@ fn integer(plain: &str) -> Option<Scalar> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // A second sign would be taken by the number parser.
+    // The number parser would accept a second sign.
     if !digits.as_bytes().first()?.is_ascii_alphanumeric() {
         return None;
     }
@@ -128,11 +128,11 @@ fn integer(plain: &str) -> Option<Scalar> {
     if negative {
         return 0_i64.checked_sub_unsigned(size).map(Scalar::Int);
     }
-    // Above the largest signed number a sign is not understood any more.
+    // The library does not accept a sign before a number above the largest signed integer.
     i64::try_from(size).map(Scalar::Int).ok().or_else(|| (!plain.starts_with('+')).then_some(Scalar::Uint(size)))
 }
 
-/// A decimal float: digits with at most one point, and an exponent. One that overflows is a text.
+/// Parses a decimal float: digits with at most one point, and an optional exponent. `None` if it overflows.
 fn decimal(plain: &str) -> Option<Scalar> {
     let unsigned = plain.strip_prefix(['+', '-']).unwrap_or(plain);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -149,7 +149,7 @@ fn decimal(plain: &str) -> Option<Scalar> {
     float.is_finite().then_some(Scalar::Float(float))
 }
 
-/// A float that begins with its point; here underscores may only stand between digits.
+/// Parses a float that starts with its point; underscores are only allowed between digits here.
 fn fraction(text: &str) -> Option<Scalar> {
     let bytes = text.as_bytes();
     let digit = |index: Option<usize>| index.and_then(|index| bytes.get(index)).is_some_and(u8::is_ascii_digit);
@@ -158,16 +158,16 @@ fn fraction(text: &str) -> Option<Scalar> {
     if well_formed { decimal(&without_underscores(text)) } else { None }
 }
 
-/// `0b-101`: the library reads what follows `0b` once more, and this time with a sign.
+/// Parses `0b-101`: the library parses the digits after `0b` a second time, and then accepts a sign.
 fn signed_binary(plain: &str) -> Option<Scalar> {
     let digits = plain.strip_prefix("0b")?;
     i64::from_str_radix(digits, 2).ok().map(Scalar::Int)
 }
 
-/// The JSON number a float becomes: without a fraction it is an integer where one can hold it. `None` for infinities.
+/// Returns the JSON number of a float, which is an integer if it has no fraction and fits; `None` for infinities.
 pub(super) fn number(float: f64) -> Option<Number> {
     if float.fract() == 0.0 && float.abs() < 1e21 {
-        // Written out in the shortest digits that mean this float and zeros after them, not in its exact value.
+        // kubectl prints the shortest digits that identify the float, padded with zeros, and not its exact value.
         let text = format!("{:.0}", float.trunc());
         let text = if float.abs() < 9_007_199_254_740_992.0 { text } else { format!("{float}") };
         if let Ok(int) = text.parse::<i64>() {
@@ -180,7 +180,7 @@ pub(super) fn number(float: f64) -> Option<Number> {
     Number::from_f64(float)
 }
 
-/// The key that a scalar is in JSON.
+/// Converts a scalar to a JSON key.
 pub(super) fn key(scalar: Scalar) -> Result<String, ErrorKind> {
     match scalar {
         Scalar::String(text) => Ok(text),
@@ -192,7 +192,7 @@ pub(super) fn key(scalar: Scalar) -> Result<String, ErrorKind> {
     }
 }
 
-/// A float as a key: in single precision, with an exponent where that is below -4 or above 5.
+/// Formats a float as a key: in single precision, with an exponent if that is below -4 or above 5.
 fn float_key(float: f64) -> String {
     if float.is_nan() {
         return ".nan".to_owned();
@@ -211,7 +211,7 @@ fn float_key(float: f64) -> String {
     format!("{single}")
 }
 
-/// Decodes base64 with padding; line breaks are skipped. What is not UTF-8 becomes U+FFFD, as in JSON.
+/// Decodes base64 with padding, ignoring line breaks. Invalid UTF-8 becomes U+FFFD, as in JSON.
 fn base64(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count, mut padding) = (0_u32, 0_usize, 0_usize);

@@ -1,30 +1,32 @@
-//! Builds a document from the events of the parser: aliases, merge keys, keys that are not texts.
+//! Builds a document from the events of the parser: resolves aliases and merge keys, and converts keys to strings.
 
 use std::{borrow::Cow, collections::HashMap};
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
+use serde_json::{Map, Value};
 
 use super::{
-    Error, ErrorKind, Key, Place,
+    error::{Error, ErrorKind},
+    node::{Key, Node, NodeKind, Place},
     scalar::{self, Scalar, Tag},
 };
 
-/// What a document is built into: a JSON value, or nodes that know their places.
+/// The result of building a document: a JSON value, or nodes with their places.
 pub(super) trait Tree: Clone {
     /// The entries of a mapping while it is being built.
     type Entries: Default;
     fn scalar(scalar: Scalar, place: Place) -> Self;
     fn sequence(items: Vec<Self>, place: Place) -> Self;
     fn mapping(entries: Self::Entries, place: Place) -> Self;
-    /// Adds an entry; a later one of the same key takes its place.
+    /// Adds an entry; a later entry with the same key replaces it.
     fn insert(entries: &mut Self::Entries, key: Key, value: Self);
-    /// Adds all entries of a mapping; gives back what is not a mapping.
+    /// Adds all entries of a mapping; returns a value that is not a mapping.
     fn merge(entries: &mut Self::Entries, from: Self) -> Result<(), Self>;
-    /// The items of a sequence.
+    /// Returns the items of a sequence.
     fn items(self) -> Option<Vec<Self>>;
 }
 
-/// Reads the one document in `text`, which begins after `lines` lines of its file; `None` where it is empty.
+/// Reads the single document in `text`, which starts after `lines` lines of its file; returns `None` if it is empty.
 pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<(Place, T)>, Error> {
     let mut options = granit_parser::options! {};
     options.set_emit_comments(false);
@@ -49,27 +51,27 @@ pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<
     Ok(builder.done)
 }
 
-/// A collection whose end has not come yet.
-struct Open<T: Tree> {
+/// A collection that is still being read.
+struct OpenCollection<T: Tree> {
     place: Place,
     anchor: usize,
     extent: Extent,
     content: Content<T>,
 }
 
-/// How much a node is, with what aliases stand for in it.
+/// The size of a node, with its aliases expanded.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// How many nodes, itself included.
+    /// The number of nodes, including itself.
     size: usize,
-    /// How many levels.
+    /// The number of levels.
     height: usize,
 }
 
-/// A scalar, or a collection that is still empty.
+/// The extent of a scalar or an empty collection.
 const ONE: Extent = Extent { size: 1, height: 1 };
 
-/// How deep aliases may nest a document: the parser bounds what is written, not what aliases put into each other.
+/// The maximum depth of a document after aliases are expanded; the parser only limits the depth before.
 const MAX_HEIGHT: usize = 1000;
 
 enum Content<T: Tree> {
@@ -77,17 +79,17 @@ enum Content<T: Tree> {
     Mapping(T::Entries, Slot),
 }
 
-/// What the next node of a mapping is.
+/// The role of the next node of a mapping.
 enum Slot {
     Key,
     Value(Key),
     Merge,
 }
 
-/// What an anchor names.
+/// The node of an anchor.
 struct Anchor<T> {
     tree: T,
-    /// The scalar, where it is one and so may be a key.
+    /// The scalar, if the node is one and so can be a key.
     scalar: Option<Scalar>,
     place: Place,
     extent: Extent,
@@ -95,11 +97,11 @@ struct Anchor<T> {
 }
 
 struct Builder<T: Tree> {
-    open: Vec<Open<T>>,
-    /// The nodes with an anchor that are complete.
+    open: Vec<OpenCollection<T>>,
+    /// The complete nodes with an anchor.
     anchors: HashMap<usize, Anchor<T>>,
     done: Option<(Place, T)>,
-    /// The nodes so far, and how many of them came through aliases.
+    /// The number of nodes so far, and of those that come from aliases.
     nodes: usize,
     aliased: usize,
 }
@@ -143,7 +145,7 @@ impl<T: Tree> Builder<T> {
         self.add_scalar(scalar, place, ONE)
     }
 
-    /// Puts a scalar where the document stands: it may be a key.
+    /// Adds a scalar at the current position, where it may be a key.
     fn add_scalar(&mut self, scalar: Scalar, place: Place, extent: Extent) -> Result<(), ErrorKind> {
         if matches!(self.slot(), Some(Slot::Key)) {
             let text = scalar::key(scalar)?;
@@ -163,12 +165,12 @@ impl<T: Tree> Builder<T> {
         if matches!(self.slot(), Some(Slot::Key)) {
             return Err(ErrorKind::Key("a mapping or sequence"));
         }
-        self.open.push(Open { place, anchor, extent: ONE, content });
+        self.open.push(OpenCollection { place, anchor, extent: ONE, content });
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), ErrorKind> {
-        let Some(Open { place, anchor, extent, content }) = self.open.pop() else { return Ok(()) };
+        let Some(OpenCollection { place, anchor, extent, content }) = self.open.pop() else { return Ok(()) };
         let tree = match content {
             Content::Sequence(items) => T::sequence(items, place),
             Content::Mapping(entries, _) => T::mapping(entries, place),
@@ -184,7 +186,7 @@ impl<T: Tree> Builder<T> {
         let (Extent { size, height }, target_place, empty) = (target.extent, target.place, target.empty);
         self.nodes = self.nodes.saturating_add(size).saturating_add(1);
         self.aliased = self.aliased.saturating_add(size);
-        // The alias itself counts as well.
+        // The alias itself counts too.
         let extent = Extent { size: size.saturating_add(1), height };
         let share = self.aliased as f64 / self.nodes as f64;
         let too_much = self.aliased > 100 && self.nodes > 1000 && share > alias_share(self.nodes);
@@ -202,7 +204,7 @@ impl<T: Tree> Builder<T> {
         self.add(tree, target_place, extent, true, empty)
     }
 
-    /// Puts a complete node, which is not a key, where the document stands.
+    /// Adds a complete node, which is not a key, at the current position.
     fn add(&mut self, tree: T, place: Place, extent: Extent, alias: bool, empty: bool) -> Result<(), ErrorKind> {
         self.count(extent);
         let Some(open) = self.open.last_mut() else {
@@ -237,28 +239,28 @@ impl<T: Tree> Builder<T> {
     fn slot_mut(&mut self) -> Result<&mut Slot, ErrorKind> {
         match self.open.last_mut().map(|open| &mut open.content) {
             Some(Content::Mapping(_, slot)) => Ok(slot),
-            _ => Err(ErrorKind::Key("what is outside a mapping")),
+            _ => Err(ErrorKind::Key("a node outside a mapping")),
         }
     }
 }
 
-/// Merges what stands at `<<`: a mapping, or a sequence of mappings of which the earlier ones win.
+/// Merges the value of `<<`: a mapping, or a sequence of mappings of which the earlier ones win.
 ///
-/// What is merged replaces the keys written above it and is replaced by those below, as in kubectl.
+/// As in kubectl, merged entries replace those before `<<` and are replaced by those after it.
 fn merge<T: Tree>(entries: &mut T::Entries, from: T, alias: bool) -> Result<(), ErrorKind> {
     let Err(other) = T::merge(entries, from) else { return Ok(()) };
     let items = other.items().filter(|_| !alias).ok_or(ErrorKind::Merge)?;
     items.into_iter().rev().try_for_each(|item| T::merge(entries, item).map_err(|_| ErrorKind::Merge))
 }
 
-/// How much of a document of so many nodes may come through aliases: nearly all of a small one, a tenth of a huge one.
+/// Returns the share of nodes that may come from aliases: nearly all in a small document, a tenth in a huge one.
 fn alias_share(nodes: usize) -> f64 {
     const LOW: f64 = 400_000.0;
     const HIGH: f64 = 4_000_000.0;
     0.99 - 0.89 * ((nodes as f64).clamp(LOW, HIGH) - LOW) / (HIGH - LOW)
 }
 
-/// What a tag means to a scalar.
+/// Returns the meaning of a tag for a scalar.
 fn tag_of(tag: &granit_parser::Tag) -> Tag {
     match tag.suffix_in_namespace("tag:yaml.org,2002:").as_deref() {
         Some("str") => Tag::Str,
@@ -270,5 +272,94 @@ fn tag_of(tag: &granit_parser::Tag) -> Tag {
         Some("binary") => Tag::Binary,
         Some("merge") => Tag::Merge,
         _ => Tag::Other,
+    }
+}
+
+impl Tree for Value {
+    type Entries = Map<String, Value>;
+
+    fn scalar(scalar: Scalar, _: Place) -> Self {
+        match scalar {
+            Scalar::Null => Self::Null,
+            Scalar::Bool(bool) => Self::Bool(bool),
+            Scalar::Int(int) => Self::from(int),
+            Scalar::Uint(uint) => Self::from(uint),
+            Scalar::Float(float) => scalar::number(float).map_or(Self::Null, Self::Number),
+            Scalar::String(text) => Self::String(text),
+        }
+    }
+
+    fn sequence(items: Vec<Self>, _: Place) -> Self {
+        Self::Array(items)
+    }
+
+    fn mapping(entries: Self::Entries, _: Place) -> Self {
+        Self::Object(entries)
+    }
+
+    fn insert(entries: &mut Self::Entries, key: Key, value: Self) {
+        entries.insert(key.text, value);
+    }
+
+    fn merge(entries: &mut Self::Entries, from: Self) -> Result<(), Self> {
+        match from {
+            Self::Object(from) => {
+                entries.extend(from);
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn items(self) -> Option<Vec<Self>> {
+        if let Self::Array(items) = self { Some(items) } else { None }
+    }
+}
+
+impl Tree for Node {
+    type Entries = Vec<(Key, Node)>;
+
+    fn scalar(scalar: Scalar, Place { line, column }: Place) -> Self {
+        let kind = match scalar {
+            Scalar::Null => NodeKind::Null,
+            Scalar::Bool(bool) => NodeKind::Bool(bool),
+            Scalar::Int(int) => NodeKind::Number(int.into()),
+            Scalar::Uint(uint) => NodeKind::Number(uint.into()),
+            Scalar::Float(float) => scalar::number(float).map_or(NodeKind::Null, NodeKind::Number),
+            Scalar::String(text) => NodeKind::String(text),
+        };
+        Self { line, column, kind }
+    }
+
+    fn sequence(items: Vec<Self>, Place { line, column }: Place) -> Self {
+        Self { line, column, kind: NodeKind::Sequence(items) }
+    }
+
+    fn mapping(entries: Self::Entries, Place { line, column }: Place) -> Self {
+        let mut last = std::collections::HashMap::with_capacity(entries.len());
+        for (index, (key, _)) in entries.iter().enumerate() {
+            last.insert(key.text.clone(), index);
+        }
+        let kept = entries.into_iter().enumerate();
+        let kept = kept.filter(|(index, (key, _))| last.get(&key.text) == Some(index)).map(|(_, entry)| entry);
+        Self { line, column, kind: NodeKind::Mapping(kept.collect()) }
+    }
+
+    fn insert(entries: &mut Self::Entries, key: Key, value: Self) {
+        entries.push((key, value));
+    }
+
+    fn merge(entries: &mut Self::Entries, from: Self) -> Result<(), Self> {
+        match from.kind {
+            NodeKind::Mapping(from) => {
+                entries.extend(from);
+                Ok(())
+            }
+            kind => Err(Self { kind, ..from }),
+        }
+    }
+
+    fn items(self) -> Option<Vec<Self>> {
+        if let NodeKind::Sequence(items) = self.kind { Some(items) } else { None }
     }
 }

@@ -1,4 +1,4 @@
-//! Lines, columns and messages.
+//! Tests of lines, columns and messages.
 
 use billhook_objects::yaml::{self, Node, NodeKind};
 
@@ -9,20 +9,20 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn errors_say_where_and_what() {
+fn errors_have_their_place_and_reason() {
     check("a: 1\nb: [1\n", "line 2, column 4: unclosed bracket '['");
-    check("a: 1\n---\n\nb: .inf\n", "line 4, column 4: JSON has no infinity and no not-a-number");
+    check("a: 1\n---\n\nb: .inf\n", "line 4, column 4: JSON has neither infinity nor NaN");
     check("a: 1\n---x\n", "line 2, column 1: only a comment may follow the separator '---' on its line, not \"x\"");
-    check("a: 1\n...\nb: 1\n", "line 3, column 1: after '...' a document has to begin with '---'");
+    check("a: 1\n...\nb: 1\n", "line 3, column 1: after '...' the next document must begin with '---'");
     check("é: {~: 1}\n", "line 1, column 5: null cannot be a key");
     check("- [a]: 1\n", "line 1, column 3: a mapping or sequence cannot be a key");
     check("a: !!int x\n", "line 1, column 10: \"x\" is not a !!int");
-    check("a: &x {b: *x}\n", "line 1, column 11: an alias stands inside the node that it refers to");
-    check("a:\n  <<: [1]\n", "line 2, column 9: the value of '<<' has to be a mapping or a sequence of mappings");
+    check("a: &x {b: *x}\n", "line 1, column 11: the alias is inside the node that it refers to");
+    check("a:\n  <<: [1]\n", "line 2, column 9: the value of '<<' must be a mapping or a sequence of mappings");
 }
 
 #[test]
-fn aliases_cannot_blow_up_a_document() {
+fn aliases_cannot_expand_a_document_without_limit() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let items = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -33,7 +33,7 @@ fn aliases_cannot_blow_up_a_document() {
 }
 
 #[test]
-fn neither_brackets_nor_aliases_can_nest_a_document_without_end() {
+fn neither_brackets_nor_aliases_can_nest_a_document_without_limit() {
     assert!(yaml::parse(&"[".repeat(100_000)).is_err());
     assert!(yaml::parse(&"{\"a\":".repeat(100_000)).is_err());
     let mut text = format!("a0: &a0 {}{}\n", "[".repeat(100), "]".repeat(100));
@@ -45,7 +45,7 @@ fn neither_brackets_nor_aliases_can_nest_a_document_without_end() {
 }
 
 #[test]
-fn documents_know_their_first_line() {
+fn documents_have_their_first_line() {
     let lines = |text: &str| yaml::parse(text).unwrap().iter().map(|document| document.line).collect::<Vec<_>>();
     assert_eq!(lines("# comment\n\na: 1\n---\n# nothing\n---\n\n- b\n---\n"), [3, 8]);
     assert_eq!(lines("\u{feff}---\r\na: 1\r\n--- # next\r\nb: 1\r\n"), [2, 4]);
@@ -53,7 +53,7 @@ fn documents_know_their_first_line() {
 }
 
 #[test]
-fn nodes_know_their_places() {
+fn nodes_have_their_places() {
     let nodes = yaml::parse_nodes("---\nä: &x\n  - b: 'c'\nd: *x\ne: {f: 1, f: 2}\n").unwrap();
     let [root] = nodes.as_slice() else { panic!("{nodes:?}") };
     let NodeKind::Mapping(entries) = &root.kind else { panic!("{root:?}") };
@@ -70,7 +70,7 @@ fn nodes_know_their_places() {
 }
 
 #[test]
-fn nodes_of_json_know_their_lines_too() {
+fn nodes_of_json_have_their_lines_too() {
     let nodes = yaml::parse_nodes("{\"a\": 1}\n{\n  \"b\": 2\n}\n---\nc: 3\n").unwrap();
     let lines: Vec<_> =
         nodes.iter().zip(["a", "b", "c"]).map(|(node, key)| (node.line, node.get(key).unwrap().line)).collect();

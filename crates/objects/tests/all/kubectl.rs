@@ -1,5 +1,5 @@
-//! Texts, and what kubectl makes of them: each document's JSON, as printed by sigs.k8s.io/yaml v1.6.0 behind
-//! k8s.io/apimachinery's YAMLReader. Not written by hand: to add a row, ask that program.
+//! Tests with texts and the JSON that kubectl reads in them, as printed by sigs.k8s.io/yaml v1.6.0 behind
+//! k8s.io/apimachinery's YAMLReader. Rows are not written by hand: generate new ones with these libraries.
 
 use billhook_objects::yaml;
 use serde_json::Value;
@@ -313,8 +313,8 @@ const READ: &[(&str, &str)] = &[
     ("a: 9007199254740993.0", r#"[{"a":9007199254740992}]"#),
 ];
 
-/// Texts that kubectl refuses.
-const REFUSED: &[&str] = &[
+/// Texts that kubectl rejects.
+const REJECTED: &[&str] = &[
     "a: -",
     "a: .inf",
     "a: -.INF",
@@ -414,8 +414,8 @@ fn reads_what_kubectl_reads() {
 }
 
 #[test]
-fn refuses_what_kubectl_refuses() {
-    for text in REFUSED {
+fn rejects_what_kubectl_rejects() {
+    for text in REJECTED {
         assert!(yaml::parse(text).is_err(), "{text:?} is {:?}", yaml::parse(text));
         assert!(yaml::parse_nodes(text).is_err(), "{text:?}, as nodes");
     }
@@ -423,7 +423,7 @@ fn refuses_what_kubectl_refuses() {
 
 #[test]
 fn reads_json_as_kubectl_does_where_its_yaml_library_would_not() {
-    // A text that begins with '{' is JSON first, and the JSON reader knows these escapes.
+    // A text that starts with '{' is read as JSON first, and the JSON reader accepts these escapes.
     let check_values = |text: &str, expected: &str| {
         let values: Value = yaml::parse(text).unwrap().into_iter().map(|document| document.value).collect();
         assert_eq!(values, serde_json::from_str::<Value>(expected).unwrap(), "{text:?}");
@@ -437,13 +437,13 @@ fn reads_json_as_kubectl_does_where_its_yaml_library_would_not() {
     check_values("a: -0.0", r#"[{"a": 0}]"#);
 }
 
-/// Texts that kubectl reads and we refuse: none is lost in silence.
+/// Texts that kubectl reads and billhook rejects, so that nothing is lost silently.
 #[test]
-fn refuses_what_kubectl_reads() {
+fn rejects_what_kubectl_reads() {
     for text in [
-        // kubectl leaves out what follows.
+        // kubectl ignores the text after `...`.
         "a: 1\n...\nb: 2\n",
-        // A later line of a quoted text that is not indented.
+        // A continuation line of a quoted string that is not indented.
         "a:\n  b: \"c\n  d\"\n",
         // An escape that YAML does not have.
         "a: \"\\'\"",
@@ -453,9 +453,9 @@ fn refuses_what_kubectl_reads() {
     }
 }
 
-/// Texts that kubectl refuses and we read as YAML 1.2 has them.
+/// Texts that kubectl rejects and billhook reads as YAML 1.2.
 #[test]
-fn reads_what_kubectl_refuses() {
+fn reads_what_kubectl_rejects() {
     check("-\ta", r#"[["a"]]"#);
     check("a:\n  b: 1\n\t# c\n", r#"[{"a": {"b": 1}}]"#);
     check("[a?b]", r#"[["a?b"]]"#);

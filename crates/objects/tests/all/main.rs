@@ -1,10 +1,10 @@
-//! Tests of the crate from outside, in one program.
+//! The integration tests of the crate, in one program.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and says what it skipped"
+    reason = "a test fails by panicking, and prints what it skips"
 )]
 
 mod diagnostics;

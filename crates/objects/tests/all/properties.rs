@@ -1,10 +1,10 @@
-//! What holds for every value.
+//! Properties of all values.
 
 use billhook_objects::yaml;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-/// JSON values as kubectl keeps them: a float without a fraction would come back as an integer.
+/// Generates JSON values that kubectl preserves: it would turn a float without a fraction into an integer.
 fn json() -> impl Strategy<Value = Value> {
     let float = any::<f64>().prop_filter_map("finite, with a fraction", |float| {
         (float.is_finite() && float.fract() != 0.0).then(|| Value::from(float))
@@ -27,7 +27,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Where the YAML reader, which has to take an array or scalar, differs from JSON: characters that it refuses.
+/// Returns whether the YAML reader, which reads arrays and scalars, accepts all characters; JSON allows more.
 fn printable(text: &str) -> bool {
     text.chars()
         .all(|c| !c.is_control() && !matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}' | '\u{2028}' | '\u{2029}'))
@@ -35,7 +35,7 @@ fn printable(text: &str) -> bool {
 
 proptest! {
     #[test]
-    fn a_json_object_is_read_as_it_is(value in json()) {
+    fn a_json_object_is_read_unchanged(value in json()) {
         let object = serde_json::json!({ "value": value });
         let documents = yaml::parse(&object.to_string()).unwrap();
         prop_assert_eq!(&documents[0].value, &object);
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), lines in "([-a-z:{}\\[\\] \t\n\r\"'&*!|>#?,<0-9._]|--- ?\n){0,60}") {
+    fn no_text_makes_the_reader_panic(text in any::<String>(), lines in "([-a-z:{}\\[\\] \t\n\r\"'&*!|>#?,<0-9._]|--- ?\n){0,60}") {
         for text in [text, lines] {
             let values = yaml::parse(&text);
             let nodes = yaml::parse_nodes(&text);

@@ -1,22 +1,21 @@
-//! `deletionOrderRules`: every object has a rank, and the ranks go one after the other.
+//! `deletionOrderRules`: every object has a rank, and the ranks are deleted in ascending order.
 
 use super::{
-    resources::{self, Entries},
-    settings::{ForceSpelling, Settings},
-    title,
+    resources::{self, EntrySyntax, title},
+    settings::{DeletionSettings, ForceSpelling},
 };
 use crate::{DeletionGroup, Members, ResourceClass, ResourceSelector, reader::Cursor};
 
-/// The rank that objects of a class have unless a rule names them.
+/// The ranks of objects that no rule selects.
 const DEFAULTS: [(i64, ResourceClass); 3] =
     [(100, ResourceClass::Namespaced), (200, ResourceClass::ClusterScoped), (300, ResourceClass::Crds)];
 
-/// A rule, be it written or added.
+/// A rule from the policy, or one added for a default rank.
 struct Rule {
     rank: i64,
     path: String,
     members: RuleMembers,
-    settings: Settings,
+    settings: DeletionSettings,
 }
 
 enum RuleMembers {
@@ -43,53 +42,56 @@ fn rule(item: &Cursor<'_>, earlier: &[Rule]) -> Option<Rule> {
     let types = fields.get("types");
     match (rank, class, &types) {
         (Some(rank), Some(class), Some(types)) => types.error_with(
-            format!("types in the rule of rank {rank}, which is that of all {} objects", describe(class)),
+            format!("types are not allowed at rank {rank}, the default rank of {}", describe(class)),
             "choose another rank for these types",
         ),
         (Some(_), None, None) => {
-            item.error_with("missing field \"types\"", "only the default ranks 100, 200 and 300 go without types");
+            item.error_with(
+                "missing field \"types\"",
+                "only rules for the default ranks 100, 200 and 300 have no types",
+            );
         }
         _ => {}
     }
-    let types = types.map(|list| resources::read(&list, Entries::GroupVersion)).unwrap_or_default();
+    let types = types.map(|list| resources::read(&list, EntrySyntax::GroupVersion)).unwrap_or_default();
     if class.is_none() && rank.is_some_and(|rank| rank > DEFAULTS[0].0) {
-        refuse_exclusions(fields.get("excludedResources"));
+        reject_exclusions(fields.get("excludedResources"));
     }
-    let settings = Settings::read(&mut fields, ForceSpelling::Camel);
-    fields.elsewhere(&["deleteAllResources"], "write selector: {all: true} in the entries of types");
-    fields.elsewhere(&["targetName"], "only a customResourceGroup of deletionGroups can have it");
-    fields.elsewhere(&["resources"], "a rule has types");
+    let settings = DeletionSettings::read(&mut fields, ForceSpelling::Camel);
+    fields.elsewhere(&["deleteAllResources"], "set selector: {all: true} in the entries of types");
+    fields.elsewhere(&["targetName"], "only a customResourceGroup of deletionGroups supports it");
+    fields.elsewhere(&["resources"], "use types");
     fields.finish();
     let members = class.map_or(RuleMembers::Types(types), RuleMembers::Default);
     Some(Rule { rank: rank?, path: item.path().to_owned(), members, settings })
 }
 
-/// A rank that no rule before it has.
+/// Reads a rank, which must differ from those of all earlier rules.
 fn rank(cursor: &Cursor<'_>, earlier: &[Rule]) -> Option<i64> {
     let rank = cursor.integer()?;
     if let Some(same) = earlier.iter().find(|rule| rule.rank == rank) {
-        cursor.error_with(format!("rank {rank} is that of {} too", same.path), "give each rule a rank of its own");
+        cursor.error_with(format!("rank {rank} is already used by {}", same.path), "give each rule its own rank");
     }
     Some(rank)
 }
 
-/// What a rule names does not go with its default rank. If a late rule left some of it out again, that would go with
-/// neither of the two, which nobody expects.
-fn refuse_exclusions(excluded: Option<Cursor<'_>>) {
+/// Rejects exclusions in a rule after a default rank. A rule removes its types from their default rank, so objects that
+/// it excludes would not be deleted at all.
+fn reject_exclusions(excluded: Option<Cursor<'_>>) {
     if let Some(excluded) = excluded {
         excluded.error_with(
-            "excludedResources in a rule with types whose rank is above 100",
-            "name what is wanted in types, by names, namespaces or labelSelector",
+            "excludedResources is not allowed in a rule with types and a rank above 100",
+            "narrow types with names, namespaces or labelSelector instead",
         );
     }
 }
 
 fn describe(class: ResourceClass) -> &'static str {
     match class {
-        ResourceClass::Namespaced => "namespaced",
-        ResourceClass::ClusterScoped => "cluster-scoped",
-        ResourceClass::Crds => "CRD",
-        ResourceClass::Empty => "no",
+        ResourceClass::Namespaced => "namespaced objects",
+        ResourceClass::ClusterScoped => "cluster-scoped objects",
+        ResourceClass::Crds => "CRDs",
+        ResourceClass::Empty => "no objects",
     }
 }
 
@@ -97,13 +99,13 @@ fn add_missing(rules: &mut Vec<Rule>) {
     for (rank, class) in DEFAULTS {
         if !rules.iter().any(|rule| rule.rank == rank) {
             let members = RuleMembers::Default(class);
-            rules.push(Rule { rank, path: String::new(), members, settings: Settings::default() });
+            rules.push(Rule { rank, path: String::new(), members, settings: DeletionSettings::default() });
         }
     }
 }
 
-/// Turns sorted rules into groups. In a list of groups the first match wins, which is right among explicit rules and
-/// for those before a default rank; what a rule after it names must be kept out of the default rank.
+/// Turns sorted rules into groups. In a list of groups the first match wins, so a default rank must exclude the types of
+/// all later rules.
 fn compile(rules: Vec<Rule>) -> Vec<DeletionGroup> {
     let explicit: Vec<(i64, ResourceSelector)> = rules
         .iter()

@@ -9,46 +9,61 @@ use crate::{
     reader::{Cursor, Fields},
 };
 
-/// How an entry names its kind.
+/// The syntax in which an entry names its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entries {
-    /// `apiVersion` and `kind`, as released.
+pub(super) enum EntrySyntax {
+    /// `apiVersion` and `kind`, the released syntax.
     ApiVersion,
-    /// `group`, `version` and `kind`, and perhaps `selector: {all: true}`, as proposed.
+    /// `group`, `version`, `kind` and an optional `selector: {all: true}`, the proposal's syntax.
     GroupVersion,
-    /// As proposed, but of a deployment, which cannot reach beyond the release.
+    /// The proposal's syntax in a deployment, which contains only objects of the release.
     GroupVersionOwn,
-    /// Either; for `excludedResources`, which is an addition of ours to both.
+    /// Either syntax, for `excludedResources`.
     Either,
 }
 
+/// Returns the title of a custom group: its kinds as written, with the prefix `all ` for those that include objects of
+/// other origin.
+pub(super) fn title(selectors: &[ResourceSelector]) -> String {
+    const SHOWN: usize = 5;
+    let mut names: Vec<String> = Vec::new();
+    for selector in selectors {
+        let name = format!("{}{}", if selector.all { "all " } else { "" }, selector.kind_name());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(SHOWN);
+    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names[..SHOWN].join(", ")) }
+}
+
 /// Reads a list of entries that must not be empty.
-pub(super) fn read(list: &Cursor<'_>, entries: Entries) -> Vec<ResourceSelector> {
-    let items = list.items_not_empty("name at least one kind of object");
+pub(super) fn read(list: &Cursor<'_>, entries: EntrySyntax) -> Vec<ResourceSelector> {
+    let items = list.items_not_empty("list at least one kind of object");
     items.unwrap_or_default().iter().filter_map(|item| entry(item, entries)).collect()
 }
 
-fn entry(item: &Cursor<'_>, entries: Entries) -> Option<ResourceSelector> {
+fn entry(item: &Cursor<'_>, entries: EntrySyntax) -> Option<ResourceSelector> {
     let mut fields = item.fields()?;
     let proposed = match entries {
-        Entries::ApiVersion => false,
-        Entries::GroupVersion | Entries::GroupVersionOwn => true,
-        Entries::Either => fields.has("group") || fields.has("version"),
+        EntrySyntax::ApiVersion => false,
+        EntrySyntax::GroupVersion | EntrySyntax::GroupVersionOwn => true,
+        EntrySyntax::Either => fields.has("group") || fields.has("version"),
     };
     let api_version = if proposed { group_version(&mut fields) } else { api_version(&mut fields) };
     let kind = fields.required("kind").and_then(|cursor| kind(&cursor));
     let all = match entries {
-        Entries::GroupVersion => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
-        Entries::ApiVersion => {
-            fields.elsewhere(&["selector"], "write deleteAllResources: true beside resources");
+        EntrySyntax::GroupVersion => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
+        EntrySyntax::ApiVersion => {
+            fields.elsewhere(&["selector"], "set deleteAllResources: true beside resources");
             false
         }
-        Entries::GroupVersionOwn => {
-            fields.elsewhere(&["selector"], "a deployment has no other objects than those of the release");
+        EntrySyntax::GroupVersionOwn => {
+            fields.elsewhere(&["selector"], "a deployment contains only objects of the release");
             false
         }
-        Entries::Either => {
-            fields.elsewhere(&["selector"], "narrow an exclusion by names, namespaces or labelSelector");
+        EntrySyntax::Either => {
+            fields.elsewhere(&["selector"], "narrow the exclusion with names, namespaces or labelSelector");
             false
         }
     };
@@ -61,13 +76,13 @@ fn entry(item: &Cursor<'_>, entries: Entries) -> Option<ResourceSelector> {
 
 fn api_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
     let spelt_apart = fields.has("group") || fields.has("version");
-    fields.elsewhere(&["group", "version"], "write both as apiVersion: GROUP/VERSION");
+    fields.elsewhere(&["group", "version"], "combine both as apiVersion: GROUP/VERSION");
     let cursor = if spelt_apart { fields.get("apiVersion") } else { fields.required("apiVersion") }?;
     cursor.api_version()
 }
 
 fn group_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
-    fields.elsewhere(&["apiVersion"], "write it as group and version");
+    fields.elsewhere(&["apiVersion"], "split it into group and version");
     if fields.has("apiVersion") {
         ["group", "version"].iter().for_each(|name| fields.ignore(name));
         return None;
@@ -76,16 +91,16 @@ fn group_version(fields: &mut Fields<'_>) -> Option<ApiVersion> {
     let cursor = fields.required("version")?;
     let version = cursor.text()?;
     if version.contains('/') {
-        cursor.error_with(format!("{version:?} is not a version"), "write the part before the slash as group");
+        cursor.error_with(format!("{version:?} is not a version"), "move the part before the slash to group");
         return None;
     }
     Some(ApiVersion::new(group?, version))
 }
 
-/// The group must be there, but `""` and `null` are the core group: the proposal's own examples have both.
+/// Reads the required group; `""` and `null` are the core group, because the proposal's own examples contain both.
 fn group(fields: &mut Fields<'_>) -> Option<String> {
     let Some(cursor) = fields.raw("group") else {
-        fields.here().error_with("missing field \"group\"", "write group: \"\" for the core group");
+        fields.here().error_with("missing field \"group\"", "use group: \"\" for the core group");
         return None;
     };
     if cursor.is_null() || cursor.node().as_str() == Some("") {
@@ -93,7 +108,7 @@ fn group(fields: &mut Fields<'_>) -> Option<String> {
     }
     let group = cursor.text()?;
     if group.contains('/') {
-        cursor.error_with(format!("{group:?} is not a group"), "write the part after the slash as version");
+        cursor.error_with(format!("{group:?} is not a group"), "move the part after the slash to version");
         return None;
     }
     Some(group.to_owned())
@@ -103,8 +118,8 @@ fn kind(cursor: &Cursor<'_>) -> Option<String> {
     let kind = cursor.text()?;
     if kind.contains(['.', '/']) || kind.contains(char::is_whitespace) {
         cursor.error_with(
-            format!("{kind:?} is not the name of a kind"),
-            "write the kind, its plural, singular or short name; the group stands in a field of its own",
+            format!("{kind:?} is not a kind name"),
+            "use the kind or its plural, singular or short name; the group has its own field",
         );
         return None;
     }
@@ -118,13 +133,13 @@ fn selects_all(cursor: &Cursor<'_>) -> bool {
     all.unwrap_or_default()
 }
 
-/// The document's general syntax says `namespace`, its reference `namespaces`; both are lists.
+/// Reads `namespaces` or `namespace`: the Landscaper documents use both names for the same list.
 fn namespaces(fields: &mut Fields<'_>) -> Vec<String> {
     let plural = fields.get("namespaces");
-    // Not among the known fields that a message proposes.
+    // An absent `namespace` must not become a known field that hints suggest.
     let singular = if fields.has("namespace") { fields.get("namespace") } else { None };
     if let (Some(_), Some(singular)) = (&plural, &singular) {
-        singular.error_with("namespaces is there too", "write all of them as namespaces");
+        singular.error_with("namespaces is also set", "list all of them under namespaces");
     }
     plural.or(singular).map(|cursor| cursor.texts()).unwrap_or_default()
 }
@@ -138,12 +153,12 @@ fn label_selector(cursor: &Cursor<'_>) -> LabelSelector {
     LabelSelector { match_labels, match_expressions }
 }
 
-/// Labels and the values they must have.
+/// Reads labels and the values that they must have.
 pub(crate) fn match_labels(cursor: &Cursor<'_>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     for (key, value) in cursor.entries() {
         if !is_label_key(key) {
-            value.error(format!("{key:?} is not a label key"));
+            value.error(format!("{key:?} is not a valid label key"));
         }
         if let Some(text) = label_value(&value) {
             labels.insert(key.to_owned(), text);
@@ -181,24 +196,24 @@ fn requirement(item: &Cursor<'_>) -> Option<LabelRequirement> {
 fn label_key(cursor: &Cursor<'_>) -> Option<String> {
     let key = cursor.text()?;
     if !is_label_key(key) {
-        cursor.error(format!("{key:?} is not a label key"));
+        cursor.error(format!("{key:?} is not a valid label key"));
     }
     Some(key.to_owned())
 }
 
-/// A label's value; it may be empty, unlike all other strings of a policy.
+/// Reads a label value, which may be empty, unlike most strings of a policy.
 fn label_value(cursor: &Cursor<'_>) -> Option<String> {
     if cursor.node().as_str() == Some("") {
         return Some(String::new());
     }
     let text = cursor.text()?;
     if !is_label_name(text) {
-        cursor.error(format!("{text:?} is not a label value"));
+        cursor.error(format!("{text:?} is not a valid label value"));
     }
     Some(text.to_owned())
 }
 
-/// `NAME` or `PREFIX/NAME`, as the API server checks it.
+/// Returns whether a key is `NAME` or `PREFIX/NAME`, as the API server checks it.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => !prefix.is_empty() && prefix.len() <= 253 && is_label_name(name),

@@ -1,6 +1,6 @@
-//! The settings of a group that all dialects have in common.
+//! The settings of a group that all dialects share.
 
-use super::resources::{self, Entries};
+use super::resources::{self, EntrySyntax};
 use crate::{
     DeletionGroup, Force, GoDuration, Propagation, ResourceSelector,
     reader::{Cursor, Fields},
@@ -10,26 +10,26 @@ use crate::{
 pub(super) const NAMES: [&str; 6] =
     ["forceDelete", "forceAfter", "finalizers", "propagationPolicy", "timeout", "excludedResources"];
 
-/// How a dialect spells the force stage.
+/// The spelling of `forceDelete` in a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForceSpelling {
-    /// `forceDelete` alone.
+    /// `forceDelete` only.
     Camel,
-    /// `force-delete`, as proposed, or `forceDelete`.
+    /// `force-delete`, the proposal's spelling, or `forceDelete`.
     Either,
 }
 
 /// The settings of a deletion group.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct DeletionSettings {
     force: Option<Force>,
     propagation: Option<Propagation>,
     timeout: Option<GoDuration>,
     excluded: Vec<ResourceSelector>,
 }
 
-impl Settings {
-    /// Reads the settings among the fields of a group.
+impl DeletionSettings {
+    /// Reads the settings from the fields of a group.
     pub(super) fn read(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Self {
         const POLICIES: [(&str, Propagation); 3] = [
             ("Background", Propagation::Background),
@@ -44,7 +44,7 @@ impl Settings {
         }
     }
 
-    /// Gives a group these settings.
+    /// Sets these settings on a group.
     pub(super) fn apply(self, group: &mut DeletionGroup) {
         group.force = self.force;
         group.propagation = self.propagation;
@@ -53,14 +53,14 @@ impl Settings {
     }
 }
 
-/// The group's own time limit.
+/// Reads the group's own time limit.
 pub(super) fn timeout(fields: &mut Fields<'_>) -> Option<GoDuration> {
     fields.get("timeout")?.duration_above_zero()
 }
 
-/// The objects that a group leaves out.
+/// Reads the selectors of the objects that do not belong to a group.
 pub(super) fn excluded(fields: &mut Fields<'_>) -> Vec<ResourceSelector> {
-    fields.get("excludedResources").map(|list| resources::read(&list, Entries::Either)).unwrap_or_default()
+    fields.get("excludedResources").map(|list| resources::read(&list, EntrySyntax::Either)).unwrap_or_default()
 }
 
 fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
@@ -69,18 +69,18 @@ fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
         && let Some(hyphenated) = fields.get("force-delete")
     {
         if given.is_some() {
-            hyphenated.error_with("forceDelete is there too", "write one of the two");
+            hyphenated.error_with("forceDelete is also set", "use only one of the two");
         }
         given = given.or(Some(hyphenated));
     }
-    // Three answers: yes, no, and a mistake that is reported already and should not draw others after it.
+    // `None` is a mistake that has been reported and must not cause further ones.
     let enabled = given.map_or(Some(false), |cursor| enabled(&cursor));
     let after = fields.get("forceAfter");
     let finalizers = fields.get("finalizers");
     if enabled == Some(false) {
         for (cursor, name) in [(&after, "forceAfter"), (&finalizers, "finalizers")] {
             if let Some(cursor) = cursor {
-                cursor.error_with(format!("{name} without forceDelete"), "set forceDelete: true");
+                cursor.error_with(format!("{name} requires forceDelete"), "set forceDelete: true");
             }
         }
     }
@@ -91,7 +91,7 @@ fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
     (enabled == Some(true)).then_some(force)
 }
 
-/// `true` or `{enabled: true}`.
+/// Reads `true` or `{enabled: true}`.
 fn enabled(cursor: &Cursor<'_>) -> Option<bool> {
     if !cursor.is_mapping() {
         return cursor.boolean();
@@ -102,8 +102,8 @@ fn enabled(cursor: &Cursor<'_>) -> Option<bool> {
     enabled
 }
 
-/// An empty list would read as "remove none", but means "remove all" in the model; so it is a mistake.
+/// Reads finalizers. An empty list is rejected: it reads as "remove none", but means "remove all" in the model.
 fn finalizer_names(cursor: &Cursor<'_>) -> Vec<String> {
-    let items = cursor.items_not_empty("leave the field out to remove all finalizers");
+    let items = cursor.items_not_empty("omit the field to remove all finalizers");
     items.unwrap_or_default().iter().filter_map(Cursor::text).map(str::to_owned).collect()
 }

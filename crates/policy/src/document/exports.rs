@@ -1,21 +1,21 @@
-//! `exports` and `exportsFromManifests`: values that are read from the cluster after the deployment.
+//! `exports` and `exportsFromManifests`: values read from the cluster after the deployment.
 
 use std::collections::BTreeMap;
 
 use billhook_objects::ApiVersion;
 
-use super::provider::typed_reference;
+use super::reference::typed_reference;
 use crate::{Export, FromObjectReference, Provider, reader::Cursor};
 
-/// Reads the exports of a configuration; keys are unique over all of its lists.
+/// Reads the exports of a configuration, whose keys must be unique across all of its lists.
 pub(super) struct Exports {
     provider: Option<Provider>,
-    /// Where each key stands.
+    /// The path of the export that uses each key.
     keys: BTreeMap<String, String>,
 }
 
 impl Exports {
-    /// Of a configuration for this deployer; none where that is not known.
+    /// Starts a configuration for this deployer; `None` if the deployer is unknown.
     pub(super) fn new(provider: Option<Provider>) -> Self {
         Self { provider, keys: BTreeMap::new() }
     }
@@ -40,10 +40,10 @@ impl Exports {
         if let (Some(at), Some(key)) = (key_at, key)
             && let Some(first) = self.keys.insert(key.to_owned(), item.path().to_owned())
         {
-            at.error_with(format!("the key {key:?} is that of {first} too"), "give each export a key of its own");
+            at.error_with(format!("the key {key:?} is already used by {first}"), "give each export its own key");
         }
         let json_path = fields.required("jsonPath").and_then(|cursor| cursor.json_path());
-        // The helm deployer has the values of the chart, too.
+        // The helm deployer can also export values of the chart.
         let from_resource_at = match self.provider {
             Some(Provider::Manifest) => fields.required("fromResource"),
             _ => fields.get("fromResource"),

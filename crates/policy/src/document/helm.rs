@@ -1,16 +1,16 @@
-//! What only the helm deployer has: the chart, its release, and how helm treats it.
+//! The fields of the helm deployer: the chart, its release, and the options of helm.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use billhook_objects::ReleaseName;
 use serde_json::{Map, Value};
 
-use super::{exports::Exports, provider::Extent};
+use super::exports::Exports;
 use crate::{
     ChartSource, HelmConfiguration, HelmDeployment, HelmOptions,
     reader::{Cursor, Fields},
 };
 
-/// The fields that only the helm deployer has.
+/// The fields that only the helm deployer supports.
 pub(super) const FIELDS: [&str; 8] = [
     "chart",
     "name",
@@ -22,12 +22,28 @@ pub(super) const FIELDS: [&str; 8] = [
     "helmDeploymentConfig",
 ];
 
-/// Where a chart can come from, as the hint of those who name no place or two.
-const SOURCES: &str = "write exactly one of ref, archive or helmChartRepo";
+/// The hint for a chart without a source or with several.
+const SOURCES: &str = "set exactly one of ref, archive or helmChartRepo";
+
+/// Whether a configuration must name its chart and release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChartFields {
+    /// It must: the configuration is complete.
+    Required,
+    /// It need not: the Landscaper documents have examples of a policy alone.
+    Optional,
+}
 
 /// Reads the fields of the helm deployer.
-pub(super) fn read(fields: &mut Fields<'_>, extent: Extent, exports: &mut Exports) -> Option<HelmConfiguration> {
-    let mut field = |name| if extent == Extent::Whole { fields.required(name) } else { fields.get(name) };
+pub(super) fn read(
+    fields: &mut Fields<'_>,
+    chart_fields: ChartFields,
+    exports: &mut Exports,
+) -> Option<HelmConfiguration> {
+    let mut field = |name| match chart_fields {
+        ChartFields::Required => fields.required(name),
+        ChartFields::Optional => fields.get(name),
+    };
     let chart = field("chart").and_then(|cursor| chart(&cursor));
     let name = field("name").and_then(|cursor| release_name(&cursor));
     let namespace = field("namespace").and_then(|cursor| namespace(&cursor));
@@ -48,13 +64,13 @@ pub(super) fn read(fields: &mut Fields<'_>, extent: Extent, exports: &mut Export
     })
 }
 
-/// The name of a release as helm allows it: at most 53 characters, DNS labels with dots between them.
+/// Reads a release name that helm accepts: at most 53 characters, DNS labels separated by dots.
 fn release_name(cursor: &Cursor<'_>) -> Option<String> {
     let name = cursor.text()?;
     if name.len() > 53 || !name.split('.').all(is_dns_label) {
         cursor.error_with(
-            format!("helm takes no release of the name {name:?}"),
-            "write at most 53 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit",
+            format!("{name:?} is not a valid helm release name"),
+            "use at most 53 characters of a-z, 0-9, '-' and '.', starting and ending with a letter or digit",
         );
         return None;
     }
@@ -65,15 +81,15 @@ fn namespace(cursor: &Cursor<'_>) -> Option<String> {
     let namespace = cursor.text()?;
     if !is_dns_label(namespace) {
         cursor.error_with(
-            format!("{namespace:?} is not the name of a namespace"),
-            "write at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+            format!("{namespace:?} is not a valid namespace name"),
+            "use at most 63 characters of a-z, 0-9 and '-', starting and ending with a letter or digit",
         );
         return None;
     }
     Some(namespace.to_owned())
 }
 
-/// The two parts of the name of a release of ours are DNS labels.
+/// Returns whether a text is a DNS label, as both parts of a billhook release name must be.
 fn is_dns_label(text: &str) -> bool {
     ReleaseName::new(text, text).is_ok()
 }
@@ -86,19 +102,19 @@ fn chart(cursor: &Cursor<'_>) -> Option<ChartSource> {
     let component = [fields.get("fromResource"), fields.filled("resourceRef")];
     for cursor in component.iter().flatten() {
         cursor.error_with(
-            "it needs a component descriptor, which only Landscaper has",
+            "only Landscaper supports this source: it needs a component descriptor",
             "use ref, archive or helmChartRepo",
         );
     }
-    let named = component.iter().flatten().count();
-    // A misspelt source is reported as that, and not as a missing one too.
+    let unsupported = component.iter().flatten().count();
+    // A misspelt source is reported as an unknown field, and not also as missing.
     let unknown = fields.finish();
     match (reference, archive, repository) {
         (Some(reference), None, None) => reference.text().map(|text| ChartSource::Oci(text.to_owned())),
         (None, Some(archive), None) => self::archive(&archive),
         (None, None, Some(repository)) => self::repository(&repository),
         (None, None, None) => {
-            if named + unknown == 0 {
+            if unsupported + unknown == 0 {
                 cursor.error_with("the chart has no source", SOURCES);
             }
             None
@@ -125,16 +141,16 @@ fn archive(cursor: &Cursor<'_>) -> Option<ChartSource> {
         }
         (None, None) if unknown > 0 => None,
         _ => {
-            cursor.error("an archive has exactly one of raw and remote");
+            cursor.error("an archive needs exactly one of raw or remote");
             None
         }
     }
 }
 
-/// The bytes of a packed chart.
+/// Decodes a packed chart.
 fn packed(cursor: &Cursor<'_>) -> Option<Vec<u8>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
-    const HINT: &str = "write what `helm package` makes, as `base64` prints it";
+    const HINT: &str = "encode the output of `helm package` with `base64`";
     let text: String = cursor.text()?.split_whitespace().collect();
     let Ok(bytes) = STANDARD.decode(text) else {
         cursor.error_with("the archive is not base64", HINT);
@@ -192,7 +208,7 @@ fn uninstall_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
     Some(options)
 }
 
-/// The options that all commands have.
+/// Reads the options that all commands have.
 fn waiting(fields: &mut Fields<'_>) -> HelmOptions {
     HelmOptions {
         wait: fields.get("wait").and_then(|cursor| cursor.boolean()).unwrap_or(true),

@@ -1,23 +1,27 @@
 //! ProviderConfigurations of the manifest deployer and the helm deployer.
 
-use billhook_objects::{ApiVersion, yaml::NodeKind};
+use billhook_objects::yaml::NodeKind;
 
-use super::{PolicyDocument, exports, helm, readiness};
+use super::{
+    exports,
+    helm::{self, ChartFields},
+    readiness,
+};
 use crate::{
-    Diagnostics, GoDuration, ManifestEntry, ManifestPolicy, Provider, ProviderConfiguration, Schedule, TypedReference,
+    Diagnostics, GoDuration, ManifestEntry, ManifestPolicy, PolicyDocument, Provider, ProviderConfiguration, Schedule,
     UpdateStrategy,
     dialect::{self, POLICY_FIELDS},
     reader::{Cursor, Fields},
 };
 
-/// The versions that are known, and the deployers that they belong to.
+/// The supported values of `apiVersion`, with their deployer and version.
 const VERSIONS: [(&str, (Provider, &str)); 3] = [
     ("manifest.deployer.landscaper.gardener.cloud/v1alpha1", (Provider::Manifest, "v1alpha1")),
     ("manifest.deployer.landscaper.gardener.cloud/v1alpha2", (Provider::Manifest, "v1alpha2")),
     ("helm.deployer.landscaper.gardener.cloud/v1alpha1", (Provider::Helm, "v1alpha1")),
 ];
 
-/// Landscaper's strategies, and ours.
+/// Landscaper's strategies and `serverSide`, which is an addition.
 const STRATEGIES: [(&str, UpdateStrategy); 5] = [
     ("update", UpdateStrategy::Update),
     ("patch", UpdateStrategy::Patch),
@@ -26,30 +30,21 @@ const STRATEGIES: [(&str, UpdateStrategy); 5] = [
     ("serverSide", UpdateStrategy::ServerSide),
 ];
 
-/// Fields of a configuration on which only the controller acts.
+/// The fields of a configuration that only the controller uses.
 const CONTROLLER_ONLY: [&str; 5] = ["updateStrategy", "readinessChecks", "readiness", "exports", "continuousReconcile"];
 
-/// The same of a manifest.
+/// The fields of a manifest that only the controller uses.
 const CONTROLLER_ONLY_MANIFEST: [&str; 4] =
     ["annotateBeforeCreate", "annotateBeforeDelete", "patchAfterDeployment", "patchBeforeDelete"];
 
-/// How much of a configuration is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// All of it.
-    Whole,
-    /// Perhaps only its policy, as in the examples of the Landscaper documents.
-    Excerpt,
-}
-
-/// Reads a ProviderConfiguration that stands alone.
+/// Reads a ProviderConfiguration that is a document of its own.
 pub(super) fn read_document(cursor: &Cursor<'_>) -> Option<PolicyDocument> {
-    let configuration = read(cursor, Extent::Whole)?;
+    let configuration = read(cursor, ChartFields::Required)?;
     Some(PolicyDocument { name: None, namespace: None, timeout: None, configuration, warnings: Diagnostics::default() })
 }
 
-/// Reads a ProviderConfiguration, wherever it stands.
-pub(super) fn read(cursor: &Cursor<'_>, extent: Extent) -> Option<ProviderConfiguration> {
+/// Reads a ProviderConfiguration, either as a document or as part of a DeployItem.
+pub(super) fn read(cursor: &Cursor<'_>, chart_fields: ChartFields) -> Option<ProviderConfiguration> {
     let mut fields = cursor.fields()?;
     let version = fields.required("apiVersion").and_then(|cursor| cursor.one_of(&VERSIONS));
     let provider = version.map(|(provider, _)| provider);
@@ -63,7 +58,7 @@ pub(super) fn read(cursor: &Cursor<'_>, extent: Extent) -> Option<ProviderConfig
     let list = fields.get("exports").map(|cursor| exports.read_nested(&cursor)).unwrap_or_default();
     let continuous_reconcile = fields.get("continuousReconcile").and_then(|cursor| schedule(&cursor));
     if let Some(cursor) = fields.get("kubeconfig") {
-        cursor.warn("kubeconfig has no effect", Some("the cluster is that of the Target"));
+        cursor.warn("kubeconfig has no effect", Some("the Target determines the cluster"));
     }
     let mut manifests = Vec::new();
     if provider != Some(Provider::Helm) {
@@ -71,15 +66,15 @@ pub(super) fn read(cursor: &Cursor<'_>, extent: Extent) -> Option<ProviderConfig
     }
     let helm = match provider {
         Some(Provider::Helm) => {
-            fields.elsewhere(&["manifests"], "only the manifest deployer has it");
+            fields.elsewhere(&["manifests"], "only the manifest deployer supports it");
             warn_policy_of_helm(&fields, has_policy);
-            helm::read(&mut fields, extent, &mut exports)
+            helm::read(&mut fields, chart_fields, &mut exports)
         }
         Some(Provider::Manifest) => {
-            fields.elsewhere(&helm::FIELDS, "only the helm deployer has it");
+            fields.elsewhere(&helm::FIELDS, "only the helm deployer supports it");
             None
         }
-        // Of an unknown deployer, the fields of all are known: its apiVersion is the one mistake.
+        // For an unknown deployer, only its apiVersion is reported, and not the fields of the other deployers.
         None => {
             helm::FIELDS.iter().for_each(|name| fields.ignore(name));
             None
@@ -104,14 +99,11 @@ pub(super) fn read(cursor: &Cursor<'_>, extent: Extent) -> Option<ProviderConfig
 fn warn_policy_of_helm(fields: &Fields<'_>, has_policy: bool) {
     let by_helm = fields.here().node().get("helmDeployment").is_none_or(|node| node.kind != NodeKind::Bool(false));
     if has_policy && by_helm {
-        fields.here().warn(
-            "the policy holds only where the chart is templated, not installed by helm",
-            Some("set helmDeployment: false"),
-        );
+        fields.here().warn("the policy has no effect while helm installs the chart", Some("set helmDeployment: false"));
     }
 }
 
-/// Reads a manifest: `{policy, manifest}`, or the bare object, as the older version has it.
+/// Reads a manifest: `{policy, manifest}`, or the bare object, as in `v1alpha1`.
 fn manifest(item: &Cursor<'_>) -> Option<ManifestEntry> {
     const POLICIES: [(&str, ManifestPolicy); 5] = [
         ("manage", ManifestPolicy::Manage),
@@ -154,24 +146,7 @@ fn entry(cursor: &Cursor<'_>) -> Option<ManifestEntry> {
     })
 }
 
-/// An object by its name.
-pub(super) fn typed_reference(cursor: &Cursor<'_>) -> Option<TypedReference> {
-    let mut fields = cursor.fields()?;
-    let (api_version, kind) = typed(&mut fields);
-    let name = fields.required("name").and_then(|cursor| cursor.text());
-    let namespace = fields.filled_text("namespace");
-    fields.finish();
-    Some(TypedReference { api_version: api_version?, kind: kind?, name: name?.to_owned(), namespace })
-}
-
-/// The kind of an object, by its `apiVersion` and `kind`.
-pub(super) fn typed(fields: &mut Fields<'_>) -> (Option<ApiVersion>, Option<String>) {
-    let api_version = fields.required("apiVersion").and_then(|cursor| cursor.api_version());
-    let kind = fields.required("kind").and_then(|cursor| cursor.text()).map(str::to_owned);
-    (api_version, kind)
-}
-
-/// Reads a schedule; one that says nothing is none.
+/// Reads a schedule; returns `None` if neither field is set.
 fn schedule(cursor: &Cursor<'_>) -> Option<Schedule> {
     let mut fields = cursor.fields()?;
     let cron = fields.filled("cron");
@@ -179,7 +154,7 @@ fn schedule(cursor: &Cursor<'_>) -> Option<Schedule> {
     fields.finish();
     match (cron, every) {
         (Some(_), Some(every)) => {
-            every.error_with("cron is there too", "write one of the two");
+            every.error_with("cron is also set", "use only one of the two");
             None
         }
         (Some(cron), None) => crontab(&cron).map(|line| Schedule::Cron(line.to_owned())),
@@ -188,7 +163,7 @@ fn schedule(cursor: &Cursor<'_>) -> Option<Schedule> {
     }
 }
 
-/// A crontab line as far as its form goes: five fields, or a descriptor; either may follow a time zone.
+/// Checks the form of a crontab line: five fields or a descriptor, after an optional time zone.
 fn crontab<'a>(cursor: &Cursor<'a>) -> Option<&'a str> {
     const NAMES: [&str; 7] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
     let line = cursor.text()?;
@@ -207,13 +182,13 @@ fn crontab<'a>(cursor: &Cursor<'a>) -> Option<&'a str> {
     if !valid {
         cursor.error_with(
             format!("{line:?} is not a crontab line"),
-            "write minute, hour, day of month, month and day of week, such as \"30 4 * * *\", or a word such as @daily",
+            "use minute, hour, day of month, month and day of week, such as \"30 4 * * *\", or a descriptor such as @daily",
         );
     }
     valid.then_some(line)
 }
 
-/// Warns of the fields on which only the controller acts.
+/// Warns of the fields that only the controller uses.
 pub(super) fn warn_controller_only(config: &Cursor<'_>) {
     if !config.is_mapping() {
         return;
@@ -221,7 +196,7 @@ pub(super) fn warn_controller_only(config: &Cursor<'_>) {
     let Some(mut fields) = config.fields() else { return };
     warn_fields(&mut fields, &CONTROLLER_ONLY);
     for item in config.child("manifests").and_then(|list| list.items()).unwrap_or_default() {
-        // A bare object may have fields of these names; they are its own.
+        // A bare object may have its own fields of these names.
         if item.is_mapping()
             && item.child("kind").is_none()
             && let Some(mut fields) = item.fields()
@@ -231,11 +206,11 @@ pub(super) fn warn_controller_only(config: &Cursor<'_>) {
     }
 }
 
-/// Says of each of these fields that only the controller acts on it.
+/// Warns of each of these fields that is set.
 pub(super) fn warn_fields(fields: &mut Fields<'_>, names: &[&'static str]) {
     for name in names {
         if let Some(cursor) = fields.get(name) {
-            cursor.warn(format!("{name} has no effect on the command line"), Some("the controller acts on it"));
+            cursor.warn(format!("{name} has no effect on the command line"), Some("only the controller uses it"));
         }
     }
 }

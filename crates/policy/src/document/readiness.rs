@@ -1,15 +1,15 @@
-//! `readinessChecks`: when the objects of a DeployItem are ready.
+//! `readinessChecks`: the conditions under which the objects of a DeployItem are ready.
 
 use serde_json::Value;
 
-use super::provider::{typed, typed_reference};
+use super::reference::{typed, typed_reference};
 use crate::{
     LabelledKind, Operator, ReadinessCheck, ReadinessChecks, Requirement,
     dialect::resources,
     reader::{Cursor, Fields},
 };
 
-/// The operators, by the names of Kubernetes' `selection` package.
+/// The operators as Kubernetes' `selection` package names them.
 const OPERATORS: [(&str, Operator); 7] = [
     ("exists", Operator::Exists),
     ("!", Operator::DoesNotExist),
@@ -20,13 +20,14 @@ const OPERATORS: [(&str, Operator); 7] = [
     ("notin", Operator::NotIn),
 ];
 
-/// Reads the checks among the fields of a configuration, by the name of the API or that of the internal type.
+/// Reads the checks from a configuration, under `readinessChecks` or under `readiness`, the name in Landscaper's internal
+/// type.
 pub(super) fn read(fields: &mut Fields<'_>) -> ReadinessChecks {
     let checks = fields.get("readinessChecks");
-    // Not among the known fields that a message proposes.
+    // An absent `readiness` must not become a known field that hints suggest.
     let short = if fields.has("readiness") { fields.get("readiness") } else { None };
     if let (Some(_), Some(short)) = (&checks, &short) {
-        short.error_with("readinessChecks is there too", "write all of them as readinessChecks");
+        short.error_with("readinessChecks is also set", "use readinessChecks only");
     }
     let Some(mut fields) = checks.or(short).and_then(|cursor| cursor.fields()) else {
         return ReadinessChecks::default();
@@ -44,7 +45,8 @@ fn check(item: &Cursor<'_>) -> Option<ReadinessCheck> {
     let resources = fields.list("resourceSelector");
     let labels = fields.get("labelSelector");
     let requirements = fields.required("requirements");
-    let requirements = requirements.and_then(|list| list.items_not_empty("say what must hold")).unwrap_or_default();
+    let requirements =
+        requirements.and_then(|list| list.items_not_empty("list at least one requirement")).unwrap_or_default();
     let target_name = fields.filled_text("targetName");
     let selects = !resources.is_empty() || labels.is_some();
     let check = ReadinessCheck {
@@ -55,7 +57,7 @@ fn check(item: &Cursor<'_>) -> Option<ReadinessCheck> {
         requirements: requirements.iter().filter_map(requirement).collect(),
         target_name,
     };
-    // A misspelt selector is reported already.
+    // A misspelt selector has already been reported.
     if fields.finish() == 0 && !selects {
         item.error("a readiness check needs a resourceSelector or a labelSelector");
     }
@@ -68,7 +70,7 @@ fn labelled_kind(cursor: &Cursor<'_>) -> Option<LabelledKind> {
     let labels_at = fields.required("matchLabels");
     let labels = labels_at.as_ref().map(resources::match_labels).unwrap_or_default();
     if let Some(at) = labels_at.filter(|at| at.is_mapping() && at.entries().is_empty()) {
-        at.error("at least one label is needed");
+        at.error("at least one label is required");
     }
     fields.finish();
     Some(LabelledKind { api_version: api_version?, kind: kind?, labels })
@@ -102,7 +104,7 @@ fn requirement(item: &Cursor<'_>) -> Option<Requirement> {
     Some(Requirement { json_path: json_path?, operator: operator?, values })
 }
 
-/// A value stands in a mapping of its own, because a list of anything is not possible in the schema of an object.
+/// Reads `{value: …}`: a CRD schema cannot describe a list of arbitrary values, so each value is wrapped in a mapping.
 fn value(item: &Cursor<'_>) -> Option<Value> {
     if !item.is_mapping() {
         item.error_with(

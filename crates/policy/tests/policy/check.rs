@@ -1,18 +1,18 @@
-//! The one helper of the tables: a policy file, and what it compiles to in a compact form, or its diagnostics.
+//! The helper of the table tests, which compares a policy file with its compiled form or its diagnostics.
 
 use std::{fmt::Write as _, sync::Arc};
 
 use billhook_policy::{
-    DeletionGroup, DeploymentGroup, Members, Policy, ResourceSelector, parse_policy_file, read_policy_file,
+    DeletionGroup, DeploymentGroup, Diagnostics, Members, Policy, ResourceSelector, read_policy_file,
 };
 
 /// Compares the policy that `yaml` compiles to, or its diagnostics, with `expected`, line by line without indentation.
 ///
-/// A policy is a line per group: its title where it is not that of its class, its members in braces or its class, then
-/// its settings. Groups of an update follow `update:` unless they are the default, those of a deployment `deploy:`.
+/// A policy has a line per group: its title unless it is that of its class, its members in braces or its class, then its
+/// settings. Groups of an update follow `update:` unless they are the default, and those of a deployment `deploy:`.
 #[track_caller]
 pub(crate) fn check(yaml: &str, expected: &str) {
-    let found = match parse_policy_file(yaml, &file()) {
+    let found = match policy(yaml) {
         Ok(policy) => compact(&policy),
         Err(diagnostics) => diagnostics.to_string(),
     };
@@ -34,6 +34,11 @@ pub(crate) fn assert_lines(found: &str, expected: &str, input: &str) {
     let trim = |text: &str| text.trim().lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let (found, expected) = (trim(found), trim(expected));
     assert!(found == expected, "input:\n{input}\n\nexpected:\n{expected}\n\nfound:\n{found}\n");
+}
+
+/// Reads a policy file and drops its warnings.
+pub(crate) fn policy(yaml: &str) -> Result<Policy, Diagnostics> {
+    read_policy_file(yaml, &file()).map(|(policy, _)| policy)
 }
 
 pub(crate) fn file() -> Arc<str> {

@@ -1,4 +1,4 @@
-//! What a ProviderConfiguration says beside its policy: readiness, exports, schedules, manifests.
+//! Tests of a ProviderConfiguration apart from its policy: readiness, exports, schedules, manifests.
 
 use billhook_policy::{
     Export, ManifestEntry, ProviderConfiguration, ReadinessCheck, Requirement, TypedReference, UpdateStrategy,
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::check::{assert_lines, file};
 
-/// The configuration of a YAML text that lacks `apiVersion` and `kind`, or what is wrong with it.
+/// Reads the configuration of a YAML text without `apiVersion` and `kind`, or returns its mistakes.
 fn read(deployer: &str, yaml: &str) -> Result<ProviderConfiguration, String> {
     let yaml = format!("apiVersion: {deployer}\nkind: ProviderConfiguration\n{yaml}");
     let nodes = billhook_objects::yaml::parse_nodes(&yaml).map_err(|error| error.to_string())?;
@@ -23,7 +23,7 @@ pub(crate) fn helm(yaml: &str) -> Result<ProviderConfiguration, String> {
     read("helm.deployer.landscaper.gardener.cloud/v1alpha1", yaml)
 }
 
-/// Compares what a configuration of the manifest deployer says, in a compact form, or its mistakes.
+/// Compares a configuration of the manifest deployer in a compact form, or its mistakes.
 #[track_caller]
 fn check(yaml: &str, expected: &str) {
     let found = read("manifest.deployer.landscaper.gardener.cloud/v1alpha2", yaml);
@@ -85,7 +85,7 @@ fn manifest(entry: &ManifestEntry) -> String {
 }
 
 #[test]
-fn the_strategy_is_update_unless_it_is_written() {
+fn the_default_strategy_is_update() {
     check("", "");
     check("updateStrategy: ''", "");
     check("updateStrategy: patch", "Patch");
@@ -130,7 +130,7 @@ fn readiness_checks() {
     check(&format!("readiness:{checks}"), expected);
     check(
         "readinessChecks: {}\nreadiness: {}",
-        "p:4:12: readiness: readinessChecks is there too (write all of them as readinessChecks)",
+        "p:4:12: readiness: readinessChecks is also set (use readinessChecks only)",
     );
 }
 
@@ -166,12 +166,12 @@ fn mistakes_in_readiness_checks() {
         p:6:5: readinessChecks.custom[0]: missing field "requirements"
         p:8:24: readinessChecks.custom[1].resourceSelector[0]: missing field "kind"
         p:8:64: readinessChecks.custom[1].resourceSelector[1].apiVersion: expected VERSION or GROUP/VERSION, such as v1 or apps/v1
-        p:9:19: readinessChecks.custom[1].requirements: the list is empty (say what must hold)
+        p:9:19: readinessChecks.custom[1].requirements: the list is empty (list at least one requirement)
         p:11:5: readinessChecks.custom[2]: unknown field "labelselector"; did you mean "labelSelector"?
         p:12:20: readinessChecks.custom[2].requirements[0]: missing field "jsonPath"
         p:12:20: readinessChecks.custom[2].requirements[0]: missing field "operator"
-        p:14:61: readinessChecks.custom[3].labelSelector.matchLabels: at least one label is needed
-        p:16:18: readinessChecks.custom[3].requirements[0].jsonPath: not a JSONPath: the bracket is not closed
+        p:14:61: readinessChecks.custom[3].labelSelector.matchLabels: at least one label is required
+        p:16:18: readinessChecks.custom[3].requirements[0].jsonPath: invalid JSONPath: the bracket is not closed
         p:17:7: readinessChecks.custom[3].requirements[1]: the operator in needs a value
         p:18:46: readinessChecks.custom[3].requirements[2].values: the operator notin needs a value
         p:19:7: readinessChecks.custom[3].requirements[3]: the operator = needs a value
@@ -216,8 +216,8 @@ fn exports() {
         p:4:3: exports: unknown field "export"; did you mean "exports"?
         p:6:5: exports.exports[0]: missing field "key"
         p:7:5: exports.exports[1]: missing field "fromResource"
-        p:8:11: exports.exports[2].key: the key "a" is that of exports.exports[1] too (give each export a key of its own)
-        p:8:24: exports.exports[2].jsonPath: not a JSONPath: [x] is neither an index nor a name in quotes
+        p:8:11: exports.exports[2].key: the key "a" is already used by exports.exports[1] (give each export its own key)
+        p:8:24: exports.exports[2].jsonPath: invalid JSONPath: [x] is neither an index nor a name in quotes
         p:8:46: exports.exports[2].fromResource: missing field "kind"
         p:8:88: exports.exports[2].fromObjectRef: missing field "kind"
         p:8:99: exports.exports[2].fromObjectRef.jsonPath: the string is empty
@@ -240,11 +240,10 @@ fn schedules() {
     }
     check(
         "continuousReconcile: {cron: '0 * * * *', every: 1h}",
-        "p:3:49: continuousReconcile.every: cron is there too (write one of the two)",
+        "p:3:49: continuousReconcile.every: cron is also set (use only one of the two)",
     );
     for wrong in ["0 * * *", "@often", "every hour", "0 0 * * * *", "@every soon", "0 * * * $"] {
-        let hint =
-            "write minute, hour, day of month, month and day of week, such as \"30 4 * * *\", or a word such as @daily";
+        let hint = "use minute, hour, day of month, month and day of week, such as \"30 4 * * *\", or a descriptor such as @daily";
         check(
             &format!("continuousReconcile: {{cron: '{wrong}'}}"),
             &format!("p:3:29: continuousReconcile.cron: \"{wrong}\" is not a crontab line ({hint})"),
@@ -259,7 +258,7 @@ fn schedules() {
 }
 
 #[test]
-fn manifests_with_what_is_done_to_them() {
+fn manifests_with_annotations_and_patches() {
     check(
         r"manifests:
 - policy: fallback
@@ -298,7 +297,7 @@ fn manifests_with_what_is_done_to_them() {
 }
 
 #[test]
-fn a_configuration_of_an_object_has_paths_and_no_lines() {
+fn diagnostics_of_an_object_in_a_cluster_have_paths_and_no_lines() {
     let config = json!({
         "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
         "kind": "ProviderConfiguration",
@@ -309,7 +308,7 @@ fn a_configuration_of_an_object_has_paths_and_no_lines() {
     assert_eq!(compact(&found), "Manage \"A\"");
     assert_eq!(found.manifests[0].line, 0);
     let warnings: Vec<_> = warnings.iter().map(|found| found.at_path()).collect();
-    assert_eq!(warnings, ["kubeconfig: kubeconfig has no effect (the cluster is that of the Target)"]);
+    assert_eq!(warnings, ["kubeconfig: kubeconfig has no effect (the Target determines the cluster)"]);
 
     let wrong = json!({
         "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
@@ -325,6 +324,6 @@ fn a_configuration_of_an_object_has_paths_and_no_lines() {
     ];
     assert_eq!(mistakes, expected);
     for nothing in [json!(null), json!("text"), json!([])] {
-        assert_eq!(parse_configuration(&nothing).unwrap_err().len(), 1, "{nothing}");
+        assert_eq!(parse_configuration(&nothing).unwrap_err().iter().len(), 1, "{nothing}");
     }
 }

@@ -1,4 +1,4 @@
-//! `deletionGroups` as released: every example of the document, every rule, every mistake.
+//! Tests of `deletionGroups` in the released syntax: every example of the Landscaper documents, every rule, every mistake.
 
 use super::check::{check, check_warnings};
 
@@ -247,7 +247,7 @@ deletionGroups:
 }
 
 #[test]
-fn additions_stand_beside_force_delete() {
+fn additional_settings_are_beside_force_delete() {
     check(
         r#"
 deletionGroups:
@@ -281,7 +281,7 @@ deletionGroups:
 }
 
 #[test]
-fn long_titles_are_shortened_and_repeated_kinds_named_once() {
+fn long_titles_are_shortened_and_list_each_kind_once() {
     check(
         r"
 deletionGroups:
@@ -295,7 +295,7 @@ deletionGroups:
 }
 
 #[test]
-fn a_group_is_exactly_one_thing() {
+fn a_group_has_exactly_one_shape() {
     check(
         r"
 deletionGroups:
@@ -321,7 +321,7 @@ deletionGroups:
 }
 
 #[test]
-fn fields_in_the_wrong_place_are_sent_home() {
+fn misplaced_fields_are_reported_with_their_right_place() {
     check(
         r"
 deletionGroups:
@@ -339,15 +339,15 @@ deletionGroups:
   force-delete: {enabled: true}
 ",
         r#"
-        p:5:5: deletionGroups[0].predefinedResourceGroup: field "deleteAllResources" is not possible here (only a customResourceGroup can have it)
-        p:6:3: deletionGroups[0]: field "forceDelete" is not possible here (write it inside predefinedResourceGroup)
-        p:8:5: deletionGroups[1].customResourceGroup: field "type" is not possible here (only a predefinedResourceGroup can have it)
-        p:10:34: deletionGroups[1].customResourceGroup.resources[0]: field "selector" is not possible here (write deleteAllResources: true beside resources)
-        p:11:8: deletionGroups[1].customResourceGroup.resources[1]: field "group" is not possible here (write both as apiVersion: GROUP/VERSION)
-        p:11:21: deletionGroups[1].customResourceGroup.resources[1]: field "version" is not possible here (write both as apiVersion: GROUP/VERSION)
+        p:5:5: deletionGroups[0].predefinedResourceGroup: field "deleteAllResources" is not allowed here (only a customResourceGroup supports it)
+        p:6:3: deletionGroups[0]: field "forceDelete" is not allowed here (move it into predefinedResourceGroup)
+        p:8:5: deletionGroups[1].customResourceGroup: field "type" is not allowed here (only a predefinedResourceGroup supports it)
+        p:10:34: deletionGroups[1].customResourceGroup.resources[0]: field "selector" is not allowed here (set deleteAllResources: true beside resources)
+        p:11:8: deletionGroups[1].customResourceGroup.resources[1]: field "group" is not allowed here (combine both as apiVersion: GROUP/VERSION)
+        p:11:21: deletionGroups[1].customResourceGroup.resources[1]: field "version" is not allowed here (combine both as apiVersion: GROUP/VERSION)
         p:12:5: deletionGroups[1].customResourceGroup: unknown field "force-delete"; did you mean "forceDelete"?
-        p:13:3: deletionGroups[1]: field "targetName" is not possible here (write it inside customResourceGroup)
-        p:14:3: deletionGroups[1]: field "force-delete" is not possible here (write forceDelete: true inside the group)"#,
+        p:13:3: deletionGroups[1]: field "targetName" is not allowed here (move it into customResourceGroup)
+        p:14:3: deletionGroups[1]: field "force-delete" is not allowed here (set forceDelete: true inside the group)"#,
     );
 }
 
@@ -388,13 +388,13 @@ deletionGroupsDuringUpdate: {}
         p:9:28: deletionGroups[3].predefinedResourceGroup: expected a mapping, found a list
         p:11:16: deletionGroups[4].customResourceGroup.resources: expected a list, found a mapping
         p:12:25: deletionGroups[4].customResourceGroup.deleteAllResources: expected true or false, found a string
-        p:13:36: deletionGroups[5].customResourceGroup.resources: the list is empty (name at least one kind of object)
+        p:13:36: deletionGroups[5].customResourceGroup.resources: the list is empty (list at least one kind of object)
         p:14:24: deletionGroups[6].customResourceGroup: missing field "resources"
         p:14:25: deletionGroups[6].customResourceGroup: unknown field "colour" (known fields: resources, forceDelete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources, deleteAllResources, targetName)
         p:17:19: deletionGroups[7].customResourceGroup.resources[0].apiVersion: expected VERSION or GROUP/VERSION, such as v1 or apps/v1
         p:18:13: deletionGroups[7].customResourceGroup.resources[0].kind: expected a string, found a number (put it in quotes)
         p:19:14: deletionGroups[7].customResourceGroup.resources[0].names: expected a list, found a string
-        p:20:13: deletionGroups[7].customResourceGroup.resources[1].kind: "deployments.apps" is not the name of a kind (write the kind, its plural, singular or short name; the group stands in a field of its own)
+        p:20:13: deletionGroups[7].customResourceGroup.resources[1].kind: "deployments.apps" is not a kind name (use the kind or its plural, singular or short name; the group has its own field)
         p:22:15: deletionGroups[7].customResourceGroup.resources[1].names[0]: expected a string, found a number (put it in quotes)
         p:22:18: deletionGroups[7].customResourceGroup.resources[1].names[1]: the string is empty
         p:23:7: deletionGroups[7].customResourceGroup.resources[2]: missing field "apiVersion"
@@ -404,7 +404,7 @@ deletionGroupsDuringUpdate: {}
 }
 
 #[test]
-fn settings_that_contradict_each_other() {
+fn contradictory_settings_are_reported() {
     check(
         r"
 deletionGroups:
@@ -421,25 +421,25 @@ deletionGroups:
 - customResourceGroup: {resources: [{apiVersion: v1, kind: cm}], targetName: other, deleteAllResources: false}
 ",
         r#"
-        p:3:53: deletionGroups[0].predefinedResourceGroup.forceAfter: forceAfter without forceDelete (set forceDelete: true)
-        p:3:69: deletionGroups[0].predefinedResourceGroup.finalizers: finalizers without forceDelete (set forceDelete: true)
-        p:4:73: deletionGroups[1].predefinedResourceGroup.forceAfter: forceAfter without forceDelete (set forceDelete: true)
+        p:3:53: deletionGroups[0].predefinedResourceGroup.forceAfter: forceAfter requires forceDelete (set forceDelete: true)
+        p:3:69: deletionGroups[0].predefinedResourceGroup.finalizers: finalizers requires forceDelete (set forceDelete: true)
+        p:4:73: deletionGroups[1].predefinedResourceGroup.forceAfter: forceAfter requires forceDelete (set forceDelete: true)
         p:5:64: deletionGroups[2].predefinedResourceGroup.forceDelete.enabled: expected true or false, found a string
         p:6:54: deletionGroups[3].predefinedResourceGroup.forceDelete: missing field "enabled"
-        p:7:72: deletionGroups[4].predefinedResourceGroup.finalizers: the list is empty (leave the field out to remove all finalizers)
+        p:7:72: deletionGroups[4].predefinedResourceGroup.finalizers: the list is empty (omit the field to remove all finalizers)
         p:7:88: deletionGroups[4].predefinedResourceGroup.forceAfter: expected a duration such as 90s, 5m or 1h30m, found a number
-        p:8:50: deletionGroups[5].predefinedResourceGroup.timeout: the duration is zero (leave the field out for no limit of its own)
+        p:8:50: deletionGroups[5].predefinedResourceGroup.timeout: the duration is zero (omit the field for no separate limit)
         p:8:73: deletionGroups[5].predefinedResourceGroup.propagationPolicy: unknown value "background"; did you mean "Background"? (possible values: Background, Foreground, Orphan)
         p:9:50: deletionGroups[6].predefinedResourceGroup.timeout: expected a duration such as 90s, 5m or 1h30m, found "five minutes"
-        p:9:83: deletionGroups[6].predefinedResourceGroup.excludedResources: the list is empty (name at least one kind of object)
-        p:11:72: deletionGroups[7].customResourceGroup.resources[0].namespace: namespaces is there too (write all of them as namespaces)
-        p:12:17: deletionGroups[7].customResourceGroup.targetName: targetName without deleteAllResources (set deleteAllResources: true)
-        p:13:78: deletionGroups[8].customResourceGroup.targetName: targetName without deleteAllResources (set deleteAllResources: true)"#,
+        p:9:83: deletionGroups[6].predefinedResourceGroup.excludedResources: the list is empty (list at least one kind of object)
+        p:11:72: deletionGroups[7].customResourceGroup.resources[0].namespace: namespaces is also set (list all of them under namespaces)
+        p:12:17: deletionGroups[7].customResourceGroup.targetName: targetName requires deleteAllResources (set deleteAllResources: true)
+        p:13:78: deletionGroups[8].customResourceGroup.targetName: targetName requires deleteAllResources (set deleteAllResources: true)"#,
     );
 }
 
 #[test]
-fn label_selectors_are_checked_as_the_api_server_checks_them() {
+fn label_selectors_are_checked_like_in_the_api_server() {
     check(
         r"
 deletionGroups:
@@ -460,11 +460,11 @@ deletionGroups:
 ",
         r#"
         p:8:28: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchLabels.app: expected a string, found a boolean (put it in quotes)
-        p:8:41: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchLabels.a b: "a b" is not a label key
-        p:8:47: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchLabels.d: "e f" is not a label value
+        p:8:41: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchLabels.a b: "a b" is not a valid label key
+        p:8:47: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchLabels.d: "e f" is not a valid label value
         p:10:30: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchExpressions[0].operator: unknown value "in"; did you mean "In"? (possible values: In, NotIn, Exists, DoesNotExist)
         p:11:11: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchExpressions[1]: the operators In and NotIn need values
-        p:12:17: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchExpressions[2].key: "/x" is not a label key
+        p:12:17: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchExpressions[2].key: "/x" is not a valid label key
         p:12:49: deletionGroups[0].customResourceGroup.resources[0].labelSelector.matchExpressions[2].values: the operators Exists and DoesNotExist take no values
         p:13:9: deletionGroups[0].customResourceGroup.resources[0].labelSelector: unknown field "matchNothing" (known fields: matchLabels, matchExpressions)
         p:16:22: deletionGroups[0].customResourceGroup.resources[1].labelSelector: expected a mapping, found a string"#,
@@ -472,7 +472,7 @@ deletionGroups:
 }
 
 #[test]
-fn valid_but_doubtful() {
+fn doubtful_groups_are_warned_of() {
     check_warnings(
         r"
 deletionGroupsDuringUpdate:
@@ -487,8 +487,8 @@ deletionGroups:
 - customResourceGroup: {resources: [{apiVersion: v1, kind: cm}], deleteAllResources: true}
 ",
         r"
-        p:3:3: deletionGroupsDuringUpdate[0]: warning: each update deletes all objects of these kinds, whoever made them (in deletionGroups it would hold for the deletion of the release alone)
-        p:7:3: deletionGroups[2]: warning: no object reaches this group: the groups before it take them all (move it up)
-        p:10:3: deletionGroups[5]: warning: no object reaches this group: the groups before it take them all (move it up)",
+        p:3:3: deletionGroupsDuringUpdate[0]: warning: each update deletes all objects of these kinds, even those that the release did not deploy (set it in deletionGroups to delete them only with the release)
+        p:7:3: deletionGroups[2]: warning: this group is always empty: the groups before it select all of its objects (move it up)
+        p:10:3: deletionGroups[5]: warning: this group is always empty: the groups before it select all of its objects (move it up)",
     );
 }

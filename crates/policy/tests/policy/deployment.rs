@@ -1,4 +1,4 @@
-//! `deploymentGroups`.
+//! Tests of `deploymentGroups`.
 
 use super::check::check;
 
@@ -59,15 +59,15 @@ deploymentGroups:
 ",
         r#"
         p:3:35: deploymentGroups[0].predefinedResourceGroup.type: unknown value "empty" (possible values: namespaced-resources, cluster-scoped-resources, crds)
-        p:4:3: deploymentGroups[1]: waitFor is there twice (write it beside the group or inside it)
-        p:4:41: deploymentGroups[1].predefinedResourceGroup: field "forceDelete" is not possible here (a deployment deletes nothing)
-        p:8:5: deploymentGroups[2].customResourceGroup: field "deleteAllResources" is not possible here (a deployment deletes nothing)
-        p:9:5: deploymentGroups[2].customResourceGroup: field "targetName" is not possible here (a deployment goes to the cluster of the release)
-        p:10:5: deploymentGroups[2].customResourceGroup: field "propagationPolicy" is not possible here (a deployment deletes nothing)
+        p:4:3: deploymentGroups[1]: waitFor is set twice (set it either beside the group or inside it)
+        p:4:41: deploymentGroups[1].predefinedResourceGroup: field "forceDelete" is not allowed here (a deployment deletes nothing)
+        p:8:5: deploymentGroups[2].customResourceGroup: field "deleteAllResources" is not allowed here (a deployment deletes nothing)
+        p:9:5: deploymentGroups[2].customResourceGroup: field "targetName" is not allowed here (a deployment changes only the cluster of the release)
+        p:10:5: deploymentGroups[2].customResourceGroup: field "propagationPolicy" is not allowed here (a deployment deletes nothing)
         p:11:14: deploymentGroups[2].customResourceGroup.waitFor: unknown value "Ready"; did you mean "ready"? (possible values: exists, ready)
-        p:12:3: deploymentGroups[2]: field "timeout" is not possible here (write it inside customResourceGroup)
-        p:13:50: deploymentGroups[3].resources[0]: field "selector" is not possible here (a deployment has no other objects than those of the release)
-        p:14:3: deploymentGroups[3]: field "force-delete" is not possible here (a deployment deletes nothing)
+        p:12:3: deploymentGroups[2]: field "timeout" is not allowed here (move it into customResourceGroup)
+        p:13:50: deploymentGroups[3].resources[0]: field "selector" is not allowed here (a deployment contains only objects of the release)
+        p:14:3: deploymentGroups[3]: field "force-delete" is not allowed here (a deployment deletes nothing)
         p:15:3: deploymentGroups[3]: unknown field "waitfor"; did you mean "waitFor"?
         p:16:3: deploymentGroups[4]: a group needs exactly one of predefinedResourceGroup or customResourceGroup
         p:17:28: deploymentGroups[5].predefinedResourceGroup: unknown value "empty" (possible values: namespaced-resources, cluster-scoped-resources, crds)"#,

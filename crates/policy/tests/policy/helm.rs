@@ -1,4 +1,4 @@
-//! What only the helm deployer has.
+//! Tests of the fields of the helm deployer.
 
 use billhook_policy::{HelmDeployment, HelmOptions, ProviderConfiguration};
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::{
 
 const RELEASE: &str = "name: web\nnamespace: shop\n";
 
-/// Compares what is said of a chart, or its mistakes, on a configuration that is otherwise complete.
+/// Compares the chart of an otherwise complete configuration, or its mistakes.
 #[track_caller]
 fn check(yaml: &str, expected: &str) {
     let found = helm(&format!("{RELEASE}{yaml}"));
@@ -36,7 +36,7 @@ fn compact(configuration: ProviderConfiguration) -> String {
 }
 
 #[test]
-fn charts_have_one_source() {
+fn a_chart_has_one_source() {
     check("chart: {ref: 'example.org/nginx:v1'}", r#"Oci("example.org/nginx:v1")"#);
     check(
         "chart: {ref: 'oci://example.org/nginx:v1', resourceRef: '', archive: null}",
@@ -60,15 +60,16 @@ fn charts_have_one_source() {
 
 #[test]
 fn mistakes_in_a_chart() {
-    let needs = "it needs a component descriptor, which only Landscaper has (use ref, archive or helmChartRepo)";
-    let one = "(write exactly one of ref, archive or helmChartRepo)";
-    let package = "(write what `helm package` makes, as `base64` prints it)";
+    let needs =
+        "only Landscaper supports this source: it needs a component descriptor (use ref, archive or helmChartRepo)";
+    let one = "(set exactly one of ref, archive or helmChartRepo)";
+    let package = "(encode the output of `helm package` with `base64`)";
     for (chart, expected) in [
         ("{}", format!("p:5:8: chart: the chart has no source {one}")),
         ("{ref: a, archive: {raw: H4sIAA==}}", format!("p:5:8: chart: the chart has several sources {one}")),
         ("{fromResource: {resourceName: a}}", format!("p:5:23: chart.fromResource: {needs}")),
         ("{ref: a, resourceRef: b}", format!("p:5:30: chart.resourceRef: {needs}")),
-        ("{archive: {}}", "p:5:18: chart.archive: an archive has exactly one of raw and remote".to_owned()),
+        ("{archive: {}}", "p:5:18: chart.archive: an archive needs exactly one of raw or remote".to_owned()),
         ("{archive: {raw: '***'}}", format!("p:5:24: chart.archive.raw: the archive is not base64 {package}")),
         (
             "{archive: {raw: YWJj}}",
@@ -120,14 +121,14 @@ helmDeploymentConfig:
         p:7:18: createNamespace: expected true or false, found a string
         p:9:13: helmDeploymentConfig.install: unknown field "atomik"; did you mean "atomic"?
         p:9:33: helmDeploymentConfig.install.wait: expected true or false, found a string
-        p:10:15: helmDeploymentConfig.uninstall: field "atomic" is not possible here (helm uninstall has no such option)
+        p:10:15: helmDeploymentConfig.uninstall: field "atomic" is not allowed here (helm uninstall has no such option)
         p:10:38: helmDeploymentConfig.uninstall.timeout: expected a duration such as 90s, 5m or 1h30m, found "long"
         p:11:3: helmDeploymentConfig: unknown field "delete" (known fields: install, upgrade, uninstall)"#,
     );
 }
 
 #[test]
-fn exports_stand_in_two_places_and_may_come_from_the_values() {
+fn exports_are_in_two_fields_and_may_come_from_the_values() {
     check(
         r"chart: {ref: a}
 exports: {exports: [{key: a, jsonPath: .Values.keyA}]}
@@ -140,18 +141,18 @@ exportsFromManifests: [{key: b, jsonPath: .x, fromResource: {apiVersion: v1, kin
     );
     check(
         "chart: {ref: a}\nexports: {exports: [{key: a, jsonPath: b}]}\nexportsFromManifests: [{key: a, jsonPath: b}]",
-        "p:7:30: exportsFromManifests[0].key: the key \"a\" is that of exports.exports[0] too (give each export a key of its own)",
+        "p:7:30: exportsFromManifests[0].key: the key \"a\" is already used by exports.exports[0] (give each export its own key)",
     );
 }
 
 #[test]
-fn a_release_has_a_name_that_helm_takes() {
+fn a_release_name_must_be_valid_for_helm() {
     let name = |name: &str| helm(&format!("chart: {{ref: a}}\nnamespace: shop\nname: {name}")).map(|_| ());
     assert_eq!(name("web-1.blue"), Ok(()));
     for wrong in ["Web", "-web", "web_1", "a..b", &"a".repeat(54)] {
         let mistake = name(wrong).unwrap_err();
         assert!(
-            mistake.starts_with(&format!("p:5:7: name: helm takes no release of the name {wrong:?} (write")),
+            mistake.starts_with(&format!("p:5:7: name: {wrong:?} is not a valid helm release name (use")),
             "{mistake}"
         );
     }
@@ -161,7 +162,7 @@ fn a_release_has_a_name_that_helm_takes() {
     for wrong in ["a.b", "Shop", &"a".repeat(64)] {
         let mistake = namespace(wrong).unwrap_err();
         assert!(
-            mistake.starts_with(&format!("p:5:12: namespace: {wrong:?} is not the name of a namespace (write")),
+            mistake.starts_with(&format!("p:5:12: namespace: {wrong:?} is not a valid namespace name (use")),
             "{mistake}"
         );
     }
@@ -171,7 +172,7 @@ fn a_release_has_a_name_that_helm_takes() {
         p:1:1: missing field "chart"
         p:1:1: missing field "name"
         p:1:1: missing field "namespace"
-        p:3:1: field "manifests" is not possible here (only the manifest deployer has it)"#,
+        p:3:1: field "manifests" is not allowed here (only the manifest deployer supports it)"#,
         "manifests: []",
     );
 }

@@ -1,4 +1,4 @@
-//! What each dialect compiles to, and what is said about each mistake.
+//! Tests of what each dialect compiles to, and of the diagnostics of each mistake.
 
 mod check;
 mod configuration;

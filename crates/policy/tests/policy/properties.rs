@@ -1,16 +1,16 @@
-//! What holds for every policy.
+//! Properties of all policies.
 
 use std::{fmt::Write as _, time::Duration};
 
 use billhook_objects::ApiVersion;
 use billhook_policy::{
     DeletionGroup, Force, GoDuration, LabelOperator, LabelRequirement, LabelSelector, Members, Policy, Propagation,
-    ResourceClass, ResourceSelector, parse_configuration, parse_policy_file, validate,
+    ResourceClass, ResourceSelector, parse_configuration, validate,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::check::file;
+use super::check::{file, policy};
 
 fn name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9]{0,6}"
@@ -78,7 +78,7 @@ fn group() -> impl Strategy<Value = DeletionGroup> {
     )
 }
 
-/// A group in the syntax as released.
+/// Writes a group in the released syntax.
 fn released(group: &DeletionGroup) -> Value {
     let mut inner = json!({ "propagationPolicy": group.propagation, "timeout": group.timeout });
     if let Some(force) = &group.force {
@@ -133,7 +133,7 @@ fn yaml(value: &Value) -> String {
     out.trim_start().to_owned() + "\n"
 }
 
-/// Anything, in words that the reader knows.
+/// Generates arbitrary values with the words that the reader knows.
 fn anything() -> impl Strategy<Value = Value> {
     let word = select(
         "deletionGroups deletionGroupsDuringUpdate deletionOrderRules deploymentGroups deployItems config apiVersion kind \
@@ -163,7 +163,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The fields of a configuration that may hold anything here.
+/// The fields of a configuration that get arbitrary values.
 const CONFIGURATION: &[&str] = &[
     "updateStrategy",
     "readinessChecks",
@@ -178,12 +178,12 @@ const CONFIGURATION: &[&str] = &[
 
 proptest! {
     #[test]
-    fn a_policy_written_as_released_reads_the_same(deletion in vec(group(), 1..5), during_update in vec(group(), 1..3)) {
+    fn a_policy_in_the_released_syntax_survives_a_round_trip(deletion in vec(group(), 1..5), during_update in vec(group(), 1..3)) {
         let text = yaml(&json!({
             "deletionGroups": deletion.iter().map(released).collect::<Vec<_>>(),
             "deletionGroupsDuringUpdate": during_update.iter().map(released).collect::<Vec<_>>(),
         }));
-        let mut found = parse_policy_file(&text, &file()).map_err(|errors| TestCaseError::fail(format!("{text}\n{errors}")))?;
+        let mut found = policy(&text).map_err(|errors| TestCaseError::fail(format!("{text}\n{errors}")))?;
         for group in found.deletion.iter_mut().chain(&mut found.during_update) {
             prop_assert!(!group.title.is_empty() && !group.path.is_empty());
             group.title.clear();
@@ -202,7 +202,7 @@ proptest! {
                 prop_assert!(found.line >= 1 && found.column >= 1 && !found.problem.is_empty());
                 let _ = found.render(text);
             }
-            match parse_policy_file(text, &file()) {
+            match policy(text) {
                 Ok(policy) => prop_assert!(!policy.deletion.is_empty() && !policy.during_update.is_empty()),
                 Err(errors) => prop_assert!(errors.has_errors() && errors.iter().all(|found| found.is_error())),
             }
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn a_configuration_keeps_what_its_type_says(helm in any::<bool>(), fields in vec((select(CONFIGURATION), anything()), 0..6)) {
+    fn a_valid_configuration_keeps_its_invariants(helm in any::<bool>(), fields in vec((select(CONFIGURATION), anything()), 0..6)) {
         let mut config: Value = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let deployer = if helm { "helm" } else { "manifest" };
         config["apiVersion"] = format!("{deployer}.deployer.landscaper.gardener.cloud/v1alpha1").into();
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_are_sorted_and_every_default_is_there_once(
+    fn ranks_are_sorted_and_every_default_rank_exists_once(
         mut rules in proptest::collection::btree_map(prop_oneof![-500_i64..500, select(vec![100, 200, 300])], selector(), 0..6),
         seed in any::<u64>(),
     ) {
@@ -250,12 +250,12 @@ proptest! {
             }] }),
         }).collect();
         let read = |rules: &[Value]| {
-            let mut policy = parse_policy_file(&yaml(&json!({ "deletionOrderRules": rules })), &file()).unwrap();
+            let mut policy = policy(&yaml(&json!({ "deletionOrderRules": rules }))).unwrap();
             policy.deletion.iter_mut().for_each(|group| group.path.clear());
             policy
         };
         let policy = read(&written);
-        // The order in which rules are written says nothing.
+        // The order in which rules are written does not matter.
         let turn = usize::try_from(seed % 7).unwrap() % written.len().max(1);
         written.rotate_left(turn);
         prop_assert_eq!(&policy, &read(&written));
@@ -288,9 +288,9 @@ proptest! {
 
     #[test]
     fn the_same_input_gives_the_same_bytes(value in anything(), groups in vec(group(), 0..4)) {
-        let policy = json!({ "deletionGroups": groups.iter().map(released).collect::<Vec<_>>() });
-        for text in [yaml(&value), yaml(&policy)] {
-            let bytes = || parse_policy_file(&text, &file()).map(|policy| serde_json::to_string(&policy).unwrap()).map_err(|e| e.to_string());
+        let document = json!({ "deletionGroups": groups.iter().map(released).collect::<Vec<_>>() });
+        for text in [yaml(&value), yaml(&document)] {
+            let bytes = || policy(&text).map(|policy| serde_json::to_string(&policy).unwrap()).map_err(|e| e.to_string());
             prop_assert_eq!(bytes(), bytes());
         }
     }

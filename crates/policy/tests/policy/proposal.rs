@@ -1,4 +1,4 @@
-//! The proposal's syntax: every example of the document, every rule, every mistake.
+//! Tests of the proposal's syntax: every example of the proposal, every rule, every mistake.
 
 use super::check::check;
 
@@ -120,7 +120,7 @@ deletionGroups:
 }
 
 #[test]
-fn additions_stand_at_the_level_of_the_group() {
+fn additional_settings_are_at_the_level_of_the_group() {
     check(
         r"
 deletionGroups:
@@ -192,21 +192,21 @@ deletionGroups:
         r#"
         p:3:30: deletionGroups[0].predefinedResourceGroup: unknown value "crd"; did you mean "crds"? (possible values: namespaced-resources, cluster-scoped-resources, crds, empty)
         p:4:5: deletionGroups[1]: predefinedResourceGroup and resources in one group (make two groups of it: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
-        p:7:9: deletionGroups[2].resources[0]: missing field "group" (write group: "" for the core group)
-        p:8:17: deletionGroups[2].resources[1].group: "apps/v1" is not a group (write the part after the slash as version)
-        p:9:32: deletionGroups[2].resources[2].version: "apps/v1" is not a version (write the part before the slash as group)
-        p:10:10: deletionGroups[2].resources[3]: field "apiVersion" is not possible here (write it as group and version)
+        p:7:9: deletionGroups[2].resources[0]: missing field "group" (use group: "" for the core group)
+        p:8:17: deletionGroups[2].resources[1].group: "apps/v1" is not a group (move the part after the slash to version)
+        p:9:32: deletionGroups[2].resources[2].version: "apps/v1" is not a version (move the part before the slash to group)
+        p:10:10: deletionGroups[2].resources[3]: field "apiVersion" is not allowed here (split it into group and version)
         p:11:54: deletionGroups[2].resources[4].selector: missing field "all"
         p:12:60: deletionGroups[2].resources[5].selector.all: expected true or false, found a number
         p:12:63: deletionGroups[2].resources[5].selector: unknown field "some" (known fields: all)
         p:13:9: deletionGroups[2].resources[6]: missing field "version"
-        p:14:5: deletionGroups[2]: field "deleteAllResources" is not possible here (write selector: {all: true} in the entries of resources)
-        p:15:5: deletionGroups[2]: field "targetName" is not possible here (only a customResourceGroup can have it)
-        p:16:19: deletionGroups[2].force-delete: forceDelete is there too (write one of the two)
+        p:14:5: deletionGroups[2]: field "deleteAllResources" is not allowed here (set selector: {all: true} in the entries of resources)
+        p:15:5: deletionGroups[2]: field "targetName" is not allowed here (only a customResourceGroup supports it)
+        p:16:19: deletionGroups[2].force-delete: forceDelete is also set (use only one of the two)
         p:18:5: deletionGroups[2]: unknown field "colour" (known fields: predefinedResourceGroup, customResourceGroup, resources, forceDelete, force-delete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources)
         p:20:20: deletionGroups[3].force-delete: unknown field "enable"; did you mean "enabled"?
-        p:22:17: deletionGroups[4].forceAfter: forceAfter without forceDelete (set forceDelete: true)
-        p:23:60: deletionGroups[4].excludedResources[0]: field "selector" is not possible here (narrow an exclusion by names, namespaces or labelSelector)
+        p:22:17: deletionGroups[4].forceAfter: forceAfter requires forceDelete (set forceDelete: true)
+        p:23:60: deletionGroups[4].excludedResources[0]: field "selector" is not allowed here (narrow the exclusion with names, namespaces or labelSelector)
         p:24:5: deletionGroups[5]: unknown field "forceDeleted"; did you mean "forceDelete"?"#,
     );
 }

@@ -1,4 +1,4 @@
-//! `deletionOrderRules`: every example of the document, every rule, every mistake.
+//! Tests of `deletionOrderRules`: every example of the proposal, every rule, every mistake.
 
 use super::check::check;
 
@@ -134,7 +134,7 @@ deletionOrderRules:
 }
 
 #[test]
-fn what_a_late_rule_names_is_kept_out_of_its_default_rank() {
+fn types_of_a_late_rule_are_excluded_from_their_default_rank() {
     check(
         r"
 deletionOrderRules:
@@ -210,27 +210,27 @@ deletionOrderRules:
   - 62
 ",
         r#"
-        p:4:3: deletionOrderRules: deletionGroups is there too (write the order in one of the two)
-        p:6:19: deletionOrderRules[1].deletionRank: rank 50 is that of deletionOrderRules[0] too (give each rule a rank of its own)
-        p:8:5: deletionOrderRules[2]: missing field "types" (only the default ranks 100, 200 and 300 go without types)
-        p:10:12: deletionOrderRules[3].types: types in the rule of rank 200, which is that of all cluster-scoped objects (choose another rank for these types)
+        p:4:3: deletionOrderRules: deletionGroups is also set (use only one of the two)
+        p:6:19: deletionOrderRules[1].deletionRank: rank 50 is already used by deletionOrderRules[0] (give each rule its own rank)
+        p:8:5: deletionOrderRules[2]: missing field "types" (only rules for the default ranks 100, 200 and 300 have no types)
+        p:10:12: deletionOrderRules[3].types: types are not allowed at rank 200, the default rank of cluster-scoped objects (choose another rank for these types)
         p:11:19: deletionOrderRules[4].deletionRank: expected a whole number, found a string
         p:13:19: deletionOrderRules[5].deletionRank: expected a whole number, found a number
         p:15:5: deletionOrderRules[6]: missing field "deletionRank"
         p:16:5: deletionOrderRules[7]: missing field "deletionRank"
         p:16:5: deletionOrderRules[7]: unknown field "rank" (known fields: deletionRank, types, forceDelete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources)
-        p:19:24: deletionOrderRules[8].excludedResources: excludedResources in a rule with types whose rank is above 100 (name what is wanted in types, by names, namespaces or labelSelector)
+        p:19:24: deletionOrderRules[8].excludedResources: excludedResources is not allowed in a rule with types and a rank above 100 (narrow types with names, namespaces or labelSelector instead)
         p:20:5: deletionOrderRules[8]: unknown field "force-delete"; did you mean "forceDelete"?
-        p:21:5: deletionOrderRules[8]: field "targetName" is not possible here (only a customResourceGroup of deletionGroups can have it)
-        p:22:5: deletionOrderRules[8]: field "deleteAllResources" is not possible here (write selector: {all: true} in the entries of types)
-        p:23:5: deletionOrderRules[9]: missing field "types" (only the default ranks 100, 200 and 300 go without types)
-        p:24:5: deletionOrderRules[9]: field "resources" is not possible here (a rule has types)
-        p:26:12: deletionOrderRules[10].types: the list is empty (name at least one kind of object)
+        p:21:5: deletionOrderRules[8]: field "targetName" is not allowed here (only a customResourceGroup of deletionGroups supports it)
+        p:22:5: deletionOrderRules[8]: field "deleteAllResources" is not allowed here (set selector: {all: true} in the entries of types)
+        p:23:5: deletionOrderRules[9]: missing field "types" (only rules for the default ranks 100, 200 and 300 have no types)
+        p:24:5: deletionOrderRules[9]: field "resources" is not allowed here (use types)
+        p:26:12: deletionOrderRules[10].types: the list is empty (list at least one kind of object)
         p:27:5: deletionOrderRules[11]: expected a mapping, found a number"#,
     );
 }
 
 #[test]
-fn rules_are_a_list() {
+fn rules_must_be_a_list() {
     check("deletionOrderRules: {deletionRank: 5}", "p:1:21: deletionOrderRules: expected a list, found a mapping");
 }

@@ -1,12 +1,12 @@
-//! The examples of `docs/policy.md` compile, and its examples of mistakes are still mistakes.
+//! Tests that the examples of `docs/policy.md` compile, and that its mistakes are reported as it shows.
 
-use billhook_policy::{parse_policy_file, validate};
+use billhook_policy::{read_policy_file, validate};
 
-use super::check::file;
+use super::check::{file, policy};
 
 const PAGE: &str = include_str!("../../../../docs/policy.md");
 
-/// The blocks between fences that begin with ```` ```KIND ````, with the line of their first line.
+/// Returns the blocks whose fence starts with ```` ```KIND ````, with the number of their first line.
 fn blocks(kind: &str) -> Vec<(usize, String)> {
     let fence = format!("```{kind}");
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ fn every_example_compiles() {
     let blocks = blocks("yaml policy");
     assert!(blocks.len() > 10, "the page has examples");
     for (line, block) in blocks {
-        if let Err(errors) = parse_policy_file(&block, &file()) {
+        if let Err(errors) = policy(&block) {
             panic!("the example at line {line} of docs/policy.md is not valid:\n{errors}");
         }
     }
@@ -44,13 +44,13 @@ fn every_document_is_valid() {
     }
 }
 
-/// A mistake is followed by what is said about it.
+/// Each mistake is followed by its diagnostics.
 #[test]
-fn every_mistake_is_reported_as_the_page_says() {
+fn every_mistake_is_reported_as_the_page_shows() {
     let (mistakes, outputs) = (blocks("yaml mistake"), blocks("text"));
     assert!(!mistakes.is_empty() && mistakes.len() == outputs.len());
     for ((line, mistake), (_, output)) in mistakes.into_iter().zip(outputs) {
-        let found = parse_policy_file(&mistake, &"policy.yaml".into()).unwrap_err().to_string();
+        let found = read_policy_file(&mistake, &"policy.yaml".into()).unwrap_err().to_string();
         assert_eq!(found.trim(), output.trim(), "the mistake at line {line} of docs/policy.md");
     }
 }
