@@ -1,4 +1,4 @@
-//! What tests of billhook need: real control planes, scenarios and scripted controllers.
+//! Test support for billhook: real control planes, scenarios, conformance sequences and scripted controllers.
 
 #[cfg(feature = "scenarios")]
 pub mod conformance;

@@ -1,7 +1,7 @@
-//! Every sequence under `conformance/` is a test: replayed on a real control plane and on the sandbox.
+//! Replays every sequence under `conformance/` on a real control plane and on the sandbox.
 //!
-//! `BILLHOOK_CONFORMANCE` chooses the servers: `both` (as without it), `real` or `sandbox` alone, which then must answer
-//! as recorded, or `twice`: the real one two times, which shows that nothing is compared that differs by nature.
+//! `BILLHOOK_CONFORMANCE` selects the servers: `both` (the default), only `real` or `sandbox`, whose responses must be as
+//! recorded, or `twice` for two runs on the real one, to show that values that necessarily differ are not compared.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use billhook_testkit::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Fewer requests than this show too little.
+/// The minimum number of requests for a meaningful test.
 const REQUESTS_AT_LEAST: usize = 180;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +25,14 @@ enum Server {
 
 fn main() -> Result<()> {
     let mut arguments = Arguments::from_args();
-    // Most of the time is spent waiting for controllers.
+    // The sequences mostly wait for controllers.
     arguments.test_threads.get_or_insert(8);
     let servers: &'static [Server] = match std::env::var("BILLHOOK_CONFORMANCE").as_deref().unwrap_or("both") {
         "both" => &[Server::Real, Server::Sandbox],
         "real" => &[Server::Real],
         "sandbox" => &[Server::Sandbox],
         "twice" => &[Server::Real, Server::Real],
-        other => bail!("BILLHOOK_CONFORMANCE is {other}: both, real, sandbox or twice"),
+        other => bail!("BILLHOOK_CONFORMANCE is {other}: expected both, real, sandbox or twice"),
     };
     let lab = Arc::new(ControlPlanes::default());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
@@ -85,7 +85,7 @@ fn play_on(server: Server, sequence: &Sequence, slug: &str, lab: &ControlPlanes)
             })
         }
         Server::Sandbox => {
-            // One of its own for each sequence, on a clock that does not wait.
+            // Each sequence has its own sandbox, under a paused clock.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
             runtime.block_on(async {
                 let sandbox = Sandbox::start(Options::default().rbac(true));
@@ -102,12 +102,12 @@ fn play_on(server: Server, sequence: &Sequence, slug: &str, lab: &ControlPlanes)
 
 async fn client(plane: &ControlPlane, user: User) -> Result<kube::Client> {
     let mut config = plane.client_config(user).await?;
-    // Every answer counts, a 503 as well.
+    // No retries: every response is compared, including a 503.
     config.default_retry = false;
-    kube::Client::try_from(config).context("make a client")
+    kube::Client::try_from(config).context("create a client")
 }
 
-/// Names are told apart by what they begin with, and nothing has been lost.
+/// Checks that no name is a prefix of another one, and that no sequence is missing.
 fn check_recording(names: &[String], requests: usize) -> Result<()> {
     for name in names {
         let same = names.iter().filter(|other| other.contains(name.as_str())).count();

@@ -1,4 +1,4 @@
-//! A control plane starts, tells its users apart, comes back, and does not outlive the process that started it.
+//! Tests of starting, restarting and stopping a control plane, and of its users.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use billhook_testkit::control_plane::{ControlPlane, Options, User};
 
-/// One control plane for all tests of this file, one test at a time: some of them stop it.
+/// Returns the control plane for all tests of this file, which run one at a time because some of them stop it.
 fn shared() -> Result<MutexGuard<'static, ControlPlane>> {
     static SHARED: LazyLock<Result<Mutex<ControlPlane>>> =
         LazyLock::new(|| ControlPlane::start(&Options::default()).map(Mutex::new));
@@ -18,7 +18,7 @@ fn shared() -> Result<MutexGuard<'static, ControlPlane>> {
     Ok(control_plane.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Runs kubectl and returns whether it succeeded and what it said.
+/// Runs kubectl and returns whether it succeeded and its output.
 fn kubectl(control_plane: &ControlPlane, args: &[&str]) -> Result<(bool, String)> {
     let output = control_plane.kubectl().args(args).output().context("failed to run kubectl")?;
     let said = [output.stdout, output.stderr].concat();
@@ -26,7 +26,7 @@ fn kubectl(control_plane: &ControlPlane, args: &[&str]) -> Result<(bool, String)
 }
 
 #[test]
-fn it_answers_to_the_admin_and_reports_its_version() -> Result<()> {
+fn the_admin_can_connect_and_see_the_version() -> Result<()> {
     let control_plane = shared()?;
     assert_eq!(kubectl(&control_plane, &["get", "--raw", "/readyz"])?, (true, "ok".to_owned()));
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
@@ -37,7 +37,7 @@ fn it_answers_to_the_admin_and_reports_its_version() -> Result<()> {
 }
 
 #[test]
-fn the_restricted_user_has_no_rights_until_a_role_binding_gives_them() -> Result<()> {
+fn the_restricted_user_has_no_permissions_without_a_role_binding() -> Result<()> {
     let control_plane = shared()?;
     let list = ["--context=restricted", "get", "secrets", "-n", "rights"];
 
@@ -48,11 +48,11 @@ fn the_restricted_user_has_no_rights_until_a_role_binding_gives_them() -> Result
     let bind = ["create", "rolebinding", "rights", "-n", "rights", "--clusterrole=admin", "--user=restricted"];
     let (bound, said) = kubectl(&control_plane, &bind)?;
     assert!(bound, "{said}");
-    eventually("the right is there", || Ok(kubectl(&control_plane, &list)?.0))
+    eventually("the restricted user has the permission", || Ok(kubectl(&control_plane, &list)?.0))
 }
 
 #[test]
-fn its_controllers_collect_garbage_and_empty_namespaces() -> Result<()> {
+fn the_controllers_collect_garbage_and_empty_namespaces() -> Result<()> {
     let control_plane = shared()?;
     for args in [
         &["create", "namespace", "controllers"][..],
@@ -61,7 +61,7 @@ fn its_controllers_collect_garbage_and_empty_namespaces() -> Result<()> {
         let (created, said) = kubectl(&control_plane, args)?;
         assert!(created, "{said}");
     }
-    eventually("there are two pods", || {
+    eventually("two pods exist", || {
         let (_, pods) = kubectl(&control_plane, &["get", "pods", "-n", "controllers", "-o", "name"])?;
         Ok(pods.lines().filter(|line| line.starts_with("pod/")).count() == 2)
     })?;
@@ -72,7 +72,7 @@ fn its_controllers_collect_garbage_and_empty_namespaces() -> Result<()> {
 }
 
 #[test]
-fn the_api_server_goes_away_and_comes_back_with_its_data() -> Result<()> {
+fn the_api_server_restarts_with_its_data() -> Result<()> {
     let control_plane = shared()?;
     let get = ["get", "configmap", "kept", "--request-timeout=2s"];
     let (created, said) = kubectl(&control_plane, &["create", "configmap", "kept"])?;
@@ -89,7 +89,7 @@ fn the_api_server_goes_away_and_comes_back_with_its_data() -> Result<()> {
     let (found, said) = kubectl(&control_plane, &get)?;
     control_plane.resume_api_server()?;
     assert!(!found, "{said}");
-    eventually("it answers again", || Ok(kubectl(&control_plane, &get)?.0))?;
+    eventually("the API server responds again", || Ok(kubectl(&control_plane, &get)?.0))?;
 
     let (deleted, said) = kubectl(&control_plane, &["delete", "configmap", "kept"])?;
     assert!(deleted, "{said}");
@@ -98,7 +98,7 @@ fn the_api_server_goes_away_and_comes_back_with_its_data() -> Result<()> {
 
 #[cfg(feature = "client")]
 #[test]
-fn a_client_verifies_the_certificate_and_uses_the_users_token() -> Result<()> {
+fn a_client_verifies_the_certificate_and_uses_the_token_of_the_user() -> Result<()> {
     let control_plane = shared()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for user in [User::Admin, User::Restricted] {
@@ -115,7 +115,7 @@ fn a_client_verifies_the_certificate_and_uses_the_users_token() -> Result<()> {
 }
 
 #[test]
-fn the_kubeconfig_names_both_users() -> Result<()> {
+fn the_kubeconfig_contains_both_users() -> Result<()> {
     let control_plane = shared()?;
     for user in [User::Admin, User::Restricted] {
         let token = control_plane.token(user);
@@ -126,7 +126,7 @@ fn the_kubeconfig_names_both_users() -> Result<()> {
 }
 
 #[test]
-fn a_server_that_does_not_start_says_why() {
+fn the_error_of_a_failed_start_contains_the_log() {
     let options = Options::default().api_server_flag("--no-such-flag");
     let error = ControlPlane::start(&options).unwrap_err();
     let message = format!("{error:#}");
@@ -135,7 +135,7 @@ fn a_server_that_does_not_start_says_why() {
 }
 
 #[test]
-fn dropping_it_leaves_nothing() -> Result<()> {
+fn dropping_a_control_plane_removes_everything() -> Result<()> {
     let control_plane = ControlPlane::start(&Options::default().without_controller_manager())?;
     let (pids, dir) = (control_plane.pids(), control_plane.dir().to_owned());
     assert_eq!(pids.len(), 2);
@@ -146,16 +146,16 @@ fn dropping_it_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Set in the process that is killed by the test below.
+/// The variable of the process that the test below kills.
 const HOLD: &str = "BILLHOOK_TEST_HOLD_CONTROL_PLANE";
 
-/// Not a test: what the next test starts as a process of its own and kills.
+/// Not a test: the next test runs this in a separate process and kills it.
 #[test]
 fn hold_a_control_plane() -> Result<()> {
     if std::env::var_os(HOLD).is_none() {
         return Ok(());
     }
-    // The thread that starts it ends before the process does, as a test's thread does.
+    // The thread that starts it ends before the process, like the thread of a test.
     let start = || ControlPlane::start(&Options::default());
     let Ok(started) = std::thread::spawn(start).join() else { bail!("the thread panicked") };
     let control_plane = started?;
@@ -171,14 +171,14 @@ fn hold_a_control_plane() -> Result<()> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_killed_process_takes_its_control_plane_along() -> Result<()> {
+fn a_control_plane_ends_with_a_killed_process() -> Result<()> {
     let mut holder = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_control_plane", "--nocapture"])
         .env(HOLD, "1")
         .stdout(Stdio::piped())
         .spawn()?;
     let output = BufReader::new(holder.stdout.take().context("no output")?);
-    // The test harness may have begun the line.
+    // The test harness may have written the beginning of the line.
     let report = output.lines().find_map(|line| Some(line.ok()?.split_once("HELD ")?.1.to_owned()));
     let report = report.context("the holder ended without a report")?;
     let mut words = report.split(' ');
@@ -190,19 +190,19 @@ fn a_killed_process_takes_its_control_plane_along() -> Result<()> {
     holder.kill()?;
     holder.wait()?;
 
-    eventually("its servers are gone", || Ok(!pids.iter().any(runs)))?;
-    eventually("its port is closed", || Ok(TcpStream::connect(&address).is_err()))?;
-    eventually("its folder is gone", || Ok(!dir.exists()))
+    eventually("the servers have ended", || Ok(!pids.iter().any(runs)))?;
+    eventually("the port is closed", || Ok(TcpStream::connect(&address).is_err()))?;
+    eventually("the folder is removed", || Ok(!dir.exists()))
 }
 
-/// Whether the process runs; one that nobody has waited for yet does not.
+/// Returns whether a process runs. A process that has ended but not been waited for does not.
 #[cfg(target_os = "linux")]
 fn runs(pid: &u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Asks until it is so, for a minute at most.
+/// Polls until `is_so` returns true, for a minute at most.
 fn eventually(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     for _ in 0..600 {
         if is_so()? {

@@ -1,5 +1,5 @@
-//! The controller of DeployItems, disturbed: killed at every request of some scenarios, and two of them beside each other,
-//! of which one is cut off.
+//! Tests of disturbed controllers of DeployItems: one is killed at every request of some scenarios, or one of two loses its
+//! connection.
 //!
 //! `BILLHOOK_ALL=1` kills it in all scenarios of DeployItems.
 
@@ -21,8 +21,8 @@ use billhook_testkit::scenario::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// The scenarios in which the controller is killed: each does something that others do not. None of them waits for a state that
-/// passes by itself: when it is killed late, that is over before somebody looks.
+/// The scenarios in which the controller is killed: each tests something that others do not. None of them waits for a
+/// temporary state, which could be over before it is checked if the controller is killed late.
 const KILLED: [&str; 11] = [
     "di-policy-keep",
     "di-strategy-update",
@@ -55,16 +55,16 @@ fn main() {
     trials.push(Trial::test("known", || {
         let known: Vec<_> = common::scenarios().into_iter().map(|(name, _)| name).collect();
         match KILLED.iter().find(|stem| !known.contains(&format!("deployitems/{stem}"))) {
-            Some(missing) => Err(format!("there is no scenario {missing}").into()),
+            Some(missing) => Err(format!("scenario {missing} does not exist").into()),
             None => Ok(()),
         }
     }));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    common::say(&format!("{} disturbed runs\n", runs.load(Ordering::Relaxed)));
+    common::print(&format!("{} disturbed runs\n", runs.load(Ordering::Relaxed)));
     conclusion.exit();
 }
 
-/// The controller is killed at every request of a scenario, before it and, if it writes, after it.
+/// Kills the controller at every request of a scenario, before it and, if it writes, after it.
 fn killed(name: &str, file: &Path, runs: &Arc<AtomicUsize>) -> Trial {
     let (scenario, runs) = (Scenario::load(file), Arc::clone(runs));
     Trial::test(format!("killed/{name}"), move || {
@@ -72,7 +72,7 @@ fn killed(name: &str, file: &Path, runs: &Arc<AtomicUsize>) -> Trial {
         let quiet = Quiet::play(&scenario).map_err(|error| common::explain(&error))?;
         let crashes = quiet.crashes();
         if crashes.is_empty() {
-            return Err("the controller sent nothing".into());
+            return Err("the controller sent no request".into());
         }
         let problems = crashes.iter().filter_map(|crash| {
             runs.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn killed(name: &str, file: &Path, runs: &Arc<AtomicUsize>) -> Trial {
     })
 }
 
-/// Five groups whose objects take their time, so that there is always something to write.
+/// Five groups whose objects are deleted slowly, so that the controller always has something to write.
 const LONG: &str = "\
 description: A deletion that takes half a minute.
 files:
@@ -128,8 +128,8 @@ fn long() -> Result<Scenario, Failed> {
     Scenario::load(&file).map_err(|error| common::explain(&error).into())
 }
 
-/// Whenever the first controller is cut off and for however long: the item goes in its order, and nobody writes but who
-/// holds the Lease.
+/// Checks that the item is deleted in order and only the holder of the Lease writes, whenever and however long the first
+/// controller loses its connection.
 fn only_the_leader_writes(cut: Cut, runs: &AtomicUsize) -> Result<(), Failed> {
     let scenario = long()?;
     let (mut problems, mut taken_over) = (Vec::new(), 0);
@@ -150,13 +150,13 @@ fn only_the_leader_writes(cut: Cut, runs: &AtomicUsize) -> Result<(), Failed> {
     report(problems)
 }
 
-/// What the test above looks for would be seen.
+/// Checks that the test above would detect writes of both controllers.
 fn both_write_without_a_lease() -> Result<(), Failed> {
     let never = Partition { cut: Cut::All, at: Duration::from_secs(3600), lasts: Duration::ZERO };
     let written = election::play(&long()?, never, false).map_err(|error| common::explain(&error))?;
     match written.counts.iter().all(|count| *count > 0) && !written.against.is_empty() {
         true => Ok(()),
-        false => Err(format!("it was not seen that both write: {written:?}").into()),
+        false => Err(format!("writes of both controllers were not detected: {written:?}").into()),
     }
 }
 

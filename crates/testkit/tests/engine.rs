@@ -1,7 +1,7 @@
-//! What the engine does with directives, update strategies and records that lie in another cluster: what no flag of the
-//! command line asks for. On sandboxes, under a paused clock.
+//! Tests of directives, update strategies and records in another cluster, which the command line has no flags for, on
+//! sandboxes under a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests may")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 const CLIENT: &str = "billhook";
 
-/// A cluster with the objects, and another one with the record.
+/// A cluster with the objects, and another cluster with the record.
 struct World {
     home: Sandbox,
     target: Sandbox,
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Applies manifests, one a line: `KIND NAME JSON`, each with what is to be done with it.
+    /// Applies manifests, one per line as `KIND NAME JSON`, each with its directives.
     async fn apply(&self, manifests: &[(&str, Directives)]) -> Summary {
         self.apply_with(manifests, |_| {}).await.unwrap()
     }
@@ -123,7 +123,7 @@ impl World {
         record.entries.get(&key(name)).cloned()
     }
 
-    /// The writes that the target has seen since the last call of this: `patch configmaps/default/a`.
+    /// Returns the writes of the target since the last call, such as `patch configmaps/default/a`.
     fn writes(&self) -> Vec<String> {
         let log = self.target.faults().log(CLIENT);
         let writes = log.iter().filter(|request| {
@@ -143,7 +143,7 @@ impl World {
         Api::namespaced_with(self.target.client(User::admin(), ""), "default", &resource)
     }
 
-    /// Somebody else makes a ConfigMap.
+    /// Creates a ConfigMap as another client.
     async fn given(&self, name: &str, data: Value) -> Uid {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
         let object = serde_json::from_value(object).unwrap();
@@ -164,7 +164,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(billhook_objects::GroupKind::new("", "ConfigMap"), Some("default"), name)
 }
 
-/// `NAME DATA`: a ConfigMap.
+/// Parses a ConfigMap from `NAME DATA`.
 fn manifest(text: &str) -> Vec<Manifest> {
     let (name, data) = text.split_once(' ').unwrap();
     let text = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: {data}}}");
@@ -215,7 +215,7 @@ fn before(patch: Value) -> Directives {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_lies_in_one_cluster_and_the_objects_in_another() {
+async fn the_record_is_in_one_cluster_and_the_objects_in_another() {
     let world = World::new();
     let summary = world.apply(&[("a {k: v}", nothing())]).await;
     assert_eq!((summary.status, summary.applied, world.has_record()), (Status::Done, 1, true));
@@ -228,7 +228,7 @@ async fn the_record_lies_in_one_cluster_and_the_objects_in_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_comes_after_the_deployment_and_again_only_when_something_has_changed() {
+async fn a_patch_is_applied_after_the_deployment_and_again_only_after_a_change() {
     let world = World::new();
     let v1 = [("a {k: v}", after(json!({"data": {"patched": "1"}})))];
     let summary = world.apply(&v1).await;
@@ -245,11 +245,11 @@ async fn a_patch_comes_after_the_deployment_and_again_only_when_something_has_ch
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_that_failed_comes_with_the_next_apply() {
+async fn a_failed_patch_is_repeated_by_the_next_apply() {
     let world = World::new();
     let manifests = [("a {k: v}", after(json!({"data": {"patched": "1"}})))];
     let patches = Requests::of(CLIENT).verb(Verb::Patch).resource("", "configmaps");
-    // The first one is server-side apply itself.
+    // The first request is the server-side apply itself.
     world.target.faults().inject(forbidden().on(patches).nth(2));
     let summary = world.apply(&manifests).await;
     assert_eq!((summary.status, summary.left.len(), world.data("a")), (Status::Failed, 1, json!({"k": "v"})));
@@ -263,7 +263,7 @@ fn forbidden() -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_is_patched_before_anything_goes() {
+async fn objects_are_patched_before_any_is_deleted() {
     let world = World::new();
     world
         .apply(&[("a {k: v}", nothing()), ("b {k: v}", before(json!({"metadata": {"annotations": {"go": "yes"}}})))])
@@ -278,7 +278,7 @@ async fn what_goes_is_patched_before_anything_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_goes_where_a_patch_before_is_refused() {
+async fn nothing_is_deleted_if_a_patch_before_is_rejected() {
     let world = World::new();
     world.apply(&[("a {k: v}", nothing()), ("b {k: v}", before(json!({"data": {"go": "yes"}})))]).await;
     let patches = Requests::of(CLIENT).verb(Verb::Patch).resource("", "configmaps");
@@ -297,7 +297,7 @@ async fn nothing_goes_where_a_patch_before_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_gone_or_another_one_by_now_is_not_patched() {
+async fn a_deleted_or_recreated_object_is_not_patched() {
     let world = World::new();
     let go = || before(json!({"data": {"go": "yes"}}));
     world.apply(&[("gone {k: v}", go()), ("other {k: v}", go())]).await;
@@ -311,7 +311,7 @@ async fn an_object_that_is_gone_or_another_one_by_now_is_not_patched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_immutable_object_is_not_written_and_its_manifest_not_taken_for_applied() {
+async fn an_immutable_object_is_not_written_and_its_manifest_not_recorded_as_applied() {
     let world = World::new();
     let immutable = || policy(ManifestPolicy::Immutable);
     world.apply(&[("a {rev: '1'}", immutable())]).await;
@@ -323,7 +323,7 @@ async fn an_immutable_object_is_not_written_and_its_manifest_not_taken_for_appli
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_immutable_object_of_nobody_is_taken_up_as_it_is() {
+async fn an_immutable_object_without_owner_is_adopted_unchanged() {
     let world = World::new();
     let uid = world.given("a", json!({"rev": "0"})).await;
     world.apply(&[("a {rev: '1'}", policy(ManifestPolicy::Immutable))]).await;
@@ -333,7 +333,7 @@ async fn an_immutable_object_of_nobody_is_taken_up_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_manages_is_left_to_them() {
+async fn objects_of_other_managers_are_not_changed() {
     let world = World::new();
     world.given("theirs", json!({"rev": "0"})).await;
     let fallback = || policy(ManifestPolicy::Fallback);
@@ -345,7 +345,7 @@ async fn what_somebody_else_manages_is_left_to_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_kept_outlasts_updates_and_the_deletion_of_all() {
+async fn kept_objects_remain_after_updates_and_the_deletion() {
     let world = World::new();
     let all: Members = Members::Resources(vec![billhook_policy::ResourceSelector {
         api_version: ApiVersion::parse("v1").unwrap(),
@@ -369,7 +369,7 @@ async fn what_is_to_be_kept_outlasts_updates_and_the_deletion_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_deployer_left_is_recorded_before_it_is_deleted() {
+async fn objects_of_an_earlier_deployer_are_recorded_before_they_are_deleted() {
     let world = World::new();
     let uid = world.given("old", json!({"rev": "0"})).await;
     let old = || vec![Inherited { before_delete: Some(json!({"data": {"go": "yes"}})), ..inherited("old", &uid) }];
@@ -379,13 +379,13 @@ async fn what_an_earlier_deployer_left_is_recorded_before_it_is_deleted() {
     assert_eq!((summary.status, world.data("old")), (Status::Failed, json!({"rev": "0", "go": "yes"})));
     assert_eq!(world.entry("old").await.unwrap().uid, Some(uid));
     world.target.faults().clear();
-    // From now on the record counts.
+    // From now on the record is used.
     assert_eq!(world.delete().await.gone, 1);
     assert!(world.config_map("old").is_none() && !world.has_record());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_deployer_left_is_updated_and_pruned() {
+async fn objects_of_an_earlier_deployer_are_updated_and_pruned() {
     let world = World::new();
     let (old, stays) = (world.given("old", json!({})).await, world.given("stays", json!({"rev": "0"})).await);
     let left = || vec![inherited("old", &old), inherited("stays", &stays)];
@@ -393,14 +393,14 @@ async fn what_an_earlier_deployer_left_is_updated_and_pruned() {
     let summary = world.apply_with(&[("stays {more: '1'}", nothing())], edit).await.unwrap();
     assert_eq!((summary.status, summary.applied, summary.gone), (Status::Done, 1, 1));
     assert_eq!((world.config_map("old"), world.data("stays")), (None, json!({"more": "1", "rev": "0"})));
-    // What is inherited counts only where there is no record yet.
+    // Inherited objects are only used if there is no record yet.
     world.given("old", json!({})).await;
     world.apply_with(&[("stays {more: '1'}", nothing())], edit).await.unwrap();
     assert!(world.config_map("old").is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_without_a_record_is_an_error_only_where_one_is_required() {
+async fn a_release_without_a_record_is_an_error_only_if_one_is_required() {
     let world = World::new();
     let refused = world.delete_with(|input| input.require_record = true).await;
     assert!(matches!(refused, Err(OperationError::NoRelease(_))));
@@ -409,7 +409,7 @@ async fn a_release_without_a_record_is_an_error_only_where_one_is_required() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotations_before_creation_are_there_from_the_first_moment_by_every_strategy() {
+async fn every_strategy_creates_objects_with_their_annotations() {
     for strategy in [UpdateStrategy::ServerSide, UpdateStrategy::Update, UpdateStrategy::Merge] {
         let world = World::new();
         let annotate_before_create = BTreeMap::from([("a.example/b".to_owned(), "c".to_owned())]);

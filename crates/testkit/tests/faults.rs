@@ -1,10 +1,11 @@
-//! Every scenario on the sandbox, disturbed at the requests of every call that changes something: killed before a request
-//! and after it, refused, unanswered, cut off. What is there afterwards must be what is there after a quiet run.
+//! Plays every scenario on the sandbox with disturbances of the commands that change objects: the program is killed before or
+//! after a request, or a request is rejected, not answered or interrupted. The final objects must be the same as after an
+//! undisturbed run.
 //!
-//! The program is killed at every request of every call, and every write is disturbed in every way. Of the other
-//! disturbances of reads, which all come to a request that is sent again, one in four is played. Calls of hundreds of
-//! requests, which do the same again and again, are disturbed at some of them: the same in every run, so that a change is
-//! judged by what it changes. `BILLHOOK_SEED` draws others, and `BILLHOOK_ALL=1` plays all.
+//! The program is killed at every request of every command, and every write is disturbed in every way. Of the other
+//! disturbances of reads, which all lead to a retry, one in four is played. Commands with hundreds of similar requests are
+//! only disturbed at some of them. The selection is the same in every run, so that runs can be compared. `BILLHOOK_SEED`
+//! selects others, and `BILLHOOK_ALL=1` plays all.
 
 mod common;
 
@@ -29,17 +30,17 @@ fn main() {
     let sample = Arc::new(Sample::new());
     let trials = common::scenarios().into_iter().filter_map(|(name, file)| trial(name, &file, &sample));
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    common::say(&format!("{} disturbed runs; BILLHOOK_SEED={}\n", sample.runs.load(Ordering::Relaxed), sample.seed));
+    common::print(&format!("{} disturbed runs; BILLHOOK_SEED={}\n", sample.runs.load(Ordering::Relaxed), sample.seed));
     conclusion.exit();
 }
 
-/// A scenario with more disturbances than this is one of hundreds of requests.
+/// The number of disturbances above which only some of a scenario are played.
 const MOST_RUNS: usize = 400;
 
-/// How many of those are played.
+/// The number of those that are played.
 const SOME_RUNS: usize = 12;
 
-/// Which disturbances are played.
+/// The selection of disturbances.
 struct Sample {
     seed: u64,
     all: bool,
@@ -53,7 +54,7 @@ impl Sample {
         Self { seed, all: std::env::var_os("BILLHOOK_ALL").is_some(), runs: AtomicUsize::new(0) }
     }
 
-    /// Those of a scenario's disturbances that are played.
+    /// Selects the disturbances of a scenario to play.
     fn of(&self, name: &str, mut all: Vec<Disturbance>) -> Vec<Disturbance> {
         if self.all {
             return all;
@@ -73,16 +74,15 @@ impl Sample {
     }
 }
 
-/// A scenario that is disturbed; none where no call is made: `controller.rs` disturbs the controller.
+/// Returns the trial of a scenario, or `None` if it has no command: `controller.rs` disturbs the controller.
 fn trial(name: String, file: &Path, sample: &Arc<Sample>) -> Option<Trial> {
     let scenario = Scenario::load(file);
     if scenario.as_ref().is_ok_and(Scenario::deploys_items) {
         return None;
     }
     let unplayed = scenario.as_ref().ok().and_then(|scenario| {
-        let missing = scenario.missing_fixtures().into_iter().next().map(|missing| format!("{missing} is not there"));
-        // They would take their real time, again and again.
-        missing.or_else(|| scenario.runs_programs().then(|| "it runs programs of others".to_owned()))
+        // External programs would need real time for each disturbance.
+        scenario.missing_fixture().or_else(|| scenario.runs_programs().then(|| "it runs external programs".to_owned()))
     });
     let sample = Arc::clone(sample);
     let trial = Trial::test(name.clone(), move || disturb(&name, &scenario?, &sample));

@@ -1,10 +1,10 @@
-//! Random objects, owners, finalizers, policies and faults: whatever happens, an oracle of a few lines says what may never
-//! happen. It looks at every request before it takes effect, and at every line that is printed.
+//! Plays random objects, owners, finalizers, policies and faults. A small oracle checks what must never happen: it sees every
+//! request before it takes effect, and every printed line.
 //!
-//! A failure prints its shortest history. What is played is the same in every run, so that a change is judged by what it
-//! changes; `BILLHOOK_SEED` plays other histories, and `PROPTEST_CASES` more of them.
+//! A failure prints its shortest history. The histories are the same in every run, so that runs can be compared.
+//! `BILLHOOK_SEED` plays other histories, and `PROPTEST_CASES` more of them.
 
-#![expect(clippy::panic, clippy::expect_used, reason = "a test, of which not all is a test function")]
+#![expect(clippy::panic, clippy::expect_used, reason = "helpers of tests")]
 
 #[path = "model/oracle.rs"]
 mod oracle;
@@ -20,22 +20,22 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state
 
 use world::{Disturbance, Finalizer, Group, KINDS, SLOTS, System};
 
-/// What may happen.
+/// A step of a history.
 #[derive(Clone, Debug)]
 pub enum Transition {
-    /// Deploys a release that holds these objects.
+    /// Deploys a release with these objects.
     Apply(Vec<(usize, Finalizer)>, Vec<Group>, Option<Disturbance>),
-    /// Somebody else makes an object, perhaps owned by another one.
+    /// Another client creates an object, which may be owned by another one.
     Foreign(usize, Finalizer, Option<usize>),
-    /// Somebody else deletes an object.
+    /// Another client deletes an object.
     Remove(usize),
-    /// Somebody removes the finalizers that nobody else removes.
+    /// Another client removes the finalizers that no controller removes.
     Free,
     /// Deletes the release.
     Delete(Option<Disturbance>),
 }
 
-/// What the generator has to know: nothing is expected of it.
+/// The state for the generator, which has no expectations.
 #[derive(Clone, Debug, Default)]
 pub struct Reference {
     ours: Vec<usize>,
@@ -69,7 +69,7 @@ fn disturbance() -> impl Strategy<Value = Option<Disturbance>> {
         Just(Disturbance::CUT),
         Just(Disturbance::AWAY),
     ];
-    // A call opens only few watches, and few of its requests can expire.
+    // A command opens only few watches, and few of its requests can expire.
     let few = |what| matches!(what, Disturbance::CUT | Disturbance::EXPIRED);
     let at = move |what| if few(what) { 1..5_usize } else { 1..40_usize };
     prop::option::of(kinds.prop_flat_map(move |what| at(what).prop_map(move |at| Disturbance { what, at })))
@@ -119,7 +119,7 @@ impl ReferenceStateMachine for Reference {
     fn preconditions(state: &Self, transition: &Transition) -> bool {
         match transition {
             Transition::Apply(objects, ..) => objects.iter().all(|(slot, _)| !state.foreign.contains(slot)),
-            // An owner lies in the same namespace, or nowhere.
+            // An owner is in the same namespace, or cluster-scoped.
             Transition::Foreign(slot, _, owner) => {
                 !state.foreign.contains(slot)
                     && !state.ours.contains(slot)
@@ -130,7 +130,7 @@ impl ReferenceStateMachine for Reference {
     }
 }
 
-/// The program against a sandbox.
+/// The program with a sandbox.
 struct Model;
 
 impl StateMachineTest for Model {
@@ -152,7 +152,7 @@ impl StateMachineTest for Model {
         system
     }
 
-    /// Whatever happened before: once nothing is in the way, the same call ends well, and nothing of ours is forgotten.
+    /// Checks that the same command succeeds once all obstacles are removed, and that no object of the release is forgotten.
     fn teardown(mut system: System, _: Reference) {
         system.free();
         let exit = system.delete(None);
@@ -172,5 +172,5 @@ prop_state_machine! {
         ..Config::default()
     })]
     #[test]
-    fn nothing_that_may_not_happen_happens(sequential 1..12 => Model);
+    fn no_history_violates_the_oracle(sequential 1..12 => Model);
 }

@@ -1,7 +1,7 @@
-//! The controller as a process of its own, against a real control plane: killed at random moments, frozen while another
+//! Tests of the controller as a separate process with a real control plane: killed at random moments, frozen while another
 //! replica takes over, and beside another shard.
 //!
-//! This program is the controller, too: it starts itself again. What is random follows `BILLHOOK_SEED`.
+//! This program is also the controller: it starts itself again. `BILLHOOK_SEED` determines random values.
 
 #[path = "processes/controller.rs"]
 mod controller;

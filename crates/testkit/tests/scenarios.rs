@@ -1,6 +1,5 @@
-//! Every file under `scenarios/` is a test, played twice: on the sandbox and against a real control plane, with the same
-//! expectations. Those that give a policy are played as DeployItems, too, on both: the controller has to do with objects
-//! what the program does.
+//! Plays every file under `scenarios/` on the sandbox and on a real control plane, with the same expectations. Scenarios with a
+//! policy are also played as DeployItems on both: the controller must have the same effect on objects as the program.
 
 mod common;
 
@@ -17,11 +16,11 @@ use tokio::time::Instant;
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // Each scenario waits most of its time; more at once than this only slows the one control plane they share.
+    // Scenarios mostly wait; more of them at once would only slow down the shared control plane.
     arguments.test_threads.get_or_insert(4);
     let files = common::scenarios();
     let real = || Arc::new(Lab::Real(ControlPlanes::default()));
-    // A scenario has the same names in each column, so that none may share a control plane with another.
+    // A scenario has the same names in each column, so the columns cannot share a control plane.
     let (sandbox, control_plane, of_items) = (Arc::new(Lab::Sandbox), real(), real());
     let results = Results::default();
     let mut trials = Vec::new();
@@ -44,22 +43,22 @@ fn main() {
             planes.close();
         }
     }
-    common::say(&results.table());
+    common::print(&results.table());
     conclusion.exit();
 }
 
-/// The columns, as they are printed.
+/// The columns of the table.
 const COLUMNS: [&str; 4] = ["sandbox", "control-plane", "deployitem", "deployitem-real"];
 
-/// How scenarios ended.
+/// The results of scenarios.
 #[derive(Clone, Default)]
 struct Results {
     rows: Arc<Mutex<BTreeMap<String, Row>>>,
-    /// Why scenarios have no meaning for DeployItems.
+    /// The reasons why scenarios have no equivalent for DeployItems.
     reasons: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-/// By column: whether it ended well, and how long it took.
+/// Whether a scenario passed, and its duration, by column.
 type Row = BTreeMap<String, (bool, Duration)>;
 
 impl Results {
@@ -68,7 +67,7 @@ impl Results {
         rows.entry(name).or_default().insert(column, (well, took));
     }
 
-    /// All columns side by side, and what is missing in the last two.
+    /// Formats the table of all columns, and the scenarios without equivalent for DeployItems.
     fn table(&self) -> String {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         if rows.is_empty() {
@@ -95,7 +94,7 @@ impl Results {
     }
 }
 
-/// What every wrong scenario begins with. Both objects of the first group take their time.
+/// The beginning of every wrong scenario. Both objects of the first group are deleted slowly.
 const GIVEN: &str = "\
 description: A scenario that must fail.
 files:
@@ -111,42 +110,42 @@ steps:
 - billhook: apply web -f release.yaml
 ";
 
-/// The name of a scenario that must not pass, how it goes on, and why it does not pass.
+/// A scenario that must fail: its name, its last steps, and its error.
 type Wrong = (&'static str, &'static str, &'static str);
 
-/// Scenarios that must not pass, and why they do not: a test that cannot fail shows nothing.
+/// Scenarios that must fail, because a test that cannot fail is worthless.
 #[rustfmt::skip]
 const WRONG: &[Wrong] = &[
     ("other-order", "
 - billhook: delete web
-  expect: {gone: [[ClusterRole.rbac.authorization.k8s.io/$S], [ConfigMap/$S/a, ConfigMap/$S/b]]}", "was touched"),
+  expect: {gone: [[ClusterRole.rbac.authorization.k8s.io/$S], [ConfigMap/$S/a, ConfigMap/$S/b]]}", "was marked"),
     ("one-by-one", "
 - billhook: delete web
-  expect: {gone: [[ConfigMap/$S/a], [ConfigMap/$S/b]]}", "was touched"),
+  expect: {gone: [[ConfigMap/$S/a], [ConfigMap/$S/b]]}", "was marked"),
     ("one-more-went", "
 - billhook: delete web
-  expect: {gone: [[ConfigMap/$S/a]]}", "ConfigMap/$S/b was deleted and should have stayed"),
+  expect: {gone: [[ConfigMap/$S/a]]}", "ConfigMap/$S/b was deleted, but should have remained"),
     ("one-less-went", "
 - billhook: delete web
-  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b, ConfigMap/$S/c]]}", "ConfigMap/$S/c should have gone"),
+  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b, ConfigMap/$S/c]]}", "ConfigMap/$S/c should have been deleted"),
     ("exit-code", "
 - billhook: delete web
   expect: {exit: 1, absent: [ConfigMap/$S/a]}", "exit code 0 instead of 1"),
     ("output", "
 - billhook: delete web
-  expect: {stdout: [4 objects gone]}", "standard output does not hold"),
+  expect: {stdout: [4 objects gone]}", "standard output does not contain"),
     ("silence", "
 - billhook: delete web
   expect: {silent: [deleted], absent: [ConfigMap/$S/a]}", "\"deleted\" was printed"),
     ("stays", "
 - billhook: delete web
-  expect: {stays: [ConfigMap/$S/a]}", "should be there and is not"),
+  expect: {stays: [ConfigMap/$S/a]}", "should exist, but does not"),
     ("absent", "
 - billhook: plan delete web
-  expect: {absent: [ConfigMap/$S/a]}", "should not be there and is"),
+  expect: {absent: [ConfigMap/$S/a]}", "exists, but should not"),
     ("content", "
 - billhook: plan delete web
-  expect: {holds: {ConfigMap/$S/a: {data: {a: b}}}}", "should hold"),
+  expect: {holds: {ConfigMap/$S/a: {data: {a: b}}}}", "does not match"),
     ("requests", "
 - billhook: delete web
   expect: {requestsAtMost: 5, absent: [ConfigMap/$S/a]}", "at most 5 were allowed"),
@@ -159,29 +158,29 @@ const WRONG: &[Wrong] = &[
     ("never-meanwhile", "
 - billhook: delete web
   during: [{when: pigs fly, interrupt: true}]
-  expect: {absent: [ConfigMap/$S/a]}", "it ended before all that should happen meanwhile"),
-    ("made-in-other-order", "
+  expect: {absent: [ConfigMap/$S/a]}", "it ended before all events of the step"),
+    ("created-in-other-order", "
 - billhook: apply more -f -
   stdin: '{apiVersion: v1, kind: List, items: [
     {apiVersion: v1, kind: ConfigMap, metadata: {name: c}},
     {apiVersion: v1, kind: Namespace, metadata: {name: $S-c}}]}'
-  expect: {appeared: [[ConfigMap/$S/c], [Namespace/$S-c]]}", "was made (at"),
+  expect: {appeared: [[ConfigMap/$S/c], [Namespace/$S-c]]}", "was created (at"),
     ("misspelt-field", "
 - billhook: delete web
   expect: {gon: []}", "unknown field"),
     ("misspelt-absence", "
 - billhook: delete web
-  expect: {absent: [ConfigMap/$S/aa]}", "nothing makes it"),
+  expect: {absent: [ConfigMap/$S/aa]}", "nothing creates it"),
     ("no-expectation", "
 - billhook: delete web", "the last step expects nothing"),
     ("hangs", "
 - patch: {ConfigMap/$S/a: {metadata: {finalizers: [$S.example/nobody]}}}
   billhook: delete web
   within: 1s
-  expect: {absent: [ConfigMap/$S/a]}", "it had not ended after 1s"),
+  expect: {absent: [ConfigMap/$S/a]}", "it did not end within 1s"),
 ];
 
-/// What every wrong scenario of DeployItems begins with.
+/// The beginning of every wrong scenario of DeployItems.
 const GIVEN_ITEM: &str = "\
 description: A scenario that must fail.
 files:
@@ -201,7 +200,7 @@ steps:
 - deployItem: apply web.yaml
 ";
 
-/// The same for what is expected of DeployItems.
+/// Scenarios of DeployItems that must fail.
 #[rustfmt::skip]
 const WRONG_ITEMS: &[Wrong] = &[
     ("item-phase", "
@@ -216,34 +215,34 @@ const WRONG_ITEMS: &[Wrong] = &[
   expect: {item: {phase: Progressing}}", "its phase is \"Succeeded\" instead of Progressing"),
     ("item-status", "
 - deployItem: wait web
-  expect: {item: {status: {observedGeneration: 7}}}", "its status should hold"),
+  expect: {item: {status: {observedGeneration: 7}}}", "its status does not match"),
     ("item-error", "
 - deployItem: wait web
-  expect: {item: {error: [wrong]}}", "its last error does not hold \"wrong\""),
+  expect: {item: {error: [wrong]}}", "its last error does not contain \"wrong\""),
     ("item-code", "
 - deployItem: wait web
   expect: {item: {codes: [ERR_TIMEOUT]}}", "its last error does not have the code ERR_TIMEOUT"),
     ("item-condition", "
 - deployItem: wait web
-  expect: {item: {condition: [pigs fly]}}", "no condition holds \"pigs fly\""),
+  expect: {item: {condition: [pigs fly]}}", "no condition contains \"pigs fly\""),
     ("item-exports", "
 - deployItem: wait web
-  expect: {item: {exports: {a: b}}}", "it exports null and not"),
+  expect: {item: {exports: {a: b}}}", "it exports null instead of"),
     ("item-events", "
 - deployItem: wait web
-  expect: {item: {events: [pigs fly]}}", "no Event holds \"pigs fly\""),
+  expect: {item: {events: [pigs fly]}}", "no Event contains \"pigs fly\""),
     ("item-touched", "
 - deployItem: annotate web landscaper.gardener.cloud/operation=reconcile
-  expect: {item: {untouched: 20s}}", "it should have been left alone"),
+  expect: {item: {untouched: 20s}}", "it was changed"),
     ("item-prints", "
 - deployItem: delete web
-  expect: {stdout: [deleted]}", "a DeployItem prints nothing"),
+  expect: {stdout: [deleted]}", "a DeployItem has no output"),
     ("item-exit-code", "
 - deployItem: delete web
-  expect: {exit: 3, absent: [ConfigMap/$S/a]}", "a DeployItem has a phase and no exit code"),
+  expect: {exit: 3, absent: [ConfigMap/$S/a]}", "a DeployItem has a phase, but no exit code"),
     ("item-verb", "
 - deployItem: remove web
-  expect: {absent: [ConfigMap/$S/a]}", "deployItem: remove web: apply FILE"),
+  expect: {absent: [ConfigMap/$S/a]}", "deployItem: remove web: expected apply FILE"),
     ("item-of-nothing", "
 - billhook: list
   expect: {item: {phase: Gone}}", "only a step with a deployItem"),
@@ -252,7 +251,7 @@ const WRONG_ITEMS: &[Wrong] = &[
   expect: {item: {phase: Succeeded}}", "its phase is \"Gone\" instead of Succeeded"),
     ("item-order", "
 - deployItem: delete web
-  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b]]}", "ConfigMap/$S/b should have gone"),
+  expect: {gone: [[ConfigMap/$S/a, ConfigMap/$S/b]]}", "ConfigMap/$S/b should have been deleted"),
 ];
 
 fn wrong_trial(column: &str, given: &'static str, wrong: &'static Wrong, lab: &Arc<Lab>) -> Trial {
@@ -269,13 +268,13 @@ fn check_wrong(given: &str, (name, steps, why): &Wrong, lab: &Lab) -> Result<(),
     match played {
         Ok(()) => Err("it passed".into()),
         Err(error) if format!("{error:#}").contains(&why) => Ok(()),
-        Err(error) => Err(format!("it failed for another reason than {why:?}: {}", common::explain(&error)).into()),
+        Err(error) => Err(format!("it failed with another error than {why:?}: {}", common::explain(&error)).into()),
     }
 }
 
-/// A scenario as one of DeployItems; none where it has no meaning for them.
+/// Returns the trial of a scenario with DeployItems, or `None` if it has no equivalent.
 fn with_items(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &Results) -> Option<Trial> {
-    // What cannot be read fails in the other columns.
+    // A scenario that cannot be read fails in the other columns.
     let scenario = Scenario::load(file).ok()?;
     if scenario.deploys_items() {
         return None;
@@ -289,7 +288,7 @@ fn with_items(column: &str, name: &str, file: &Path, lab: &Arc<Lab>, results: &R
     }
 }
 
-/// A scenario in a column; none where only the other one can play it.
+/// Returns the trial of a scenario in a column, or `None` if only the sandbox can play it.
 fn trial(
     column: &str,
     name: &str,
@@ -300,7 +299,7 @@ fn trial(
     if matches!(&**lab, Lab::Real(_)) && scenario.as_ref().is_ok_and(Scenario::needs_sandbox) {
         return None;
     }
-    let missing = scenario.as_ref().map(Scenario::missing_fixtures).unwrap_or_default();
+    let missing = scenario.as_ref().ok().and_then(Scenario::missing_fixture);
     let (lab, results, row) = (Arc::clone(lab), results.clone(), (name.to_owned(), column.to_owned()));
     let trial = Trial::test(format!("{column}/{name}"), move || {
         let begun = Instant::now();
@@ -308,19 +307,19 @@ fn trial(
         results.add(row.0, row.1, played.is_ok(), begun.elapsed());
         played.map_err(Failed::from)
     });
-    Some(match missing.first() {
-        // Not green: nothing was shown.
-        Some(missing) => trial.with_kind(format!("ignored: {missing} is not there")).with_ignored_flag(true),
+    Some(match missing {
+        // Ignored and not passed, because nothing was tested.
+        Some(missing) => trial.with_kind(format!("ignored: {missing}")).with_ignored_flag(true),
         None => trial,
     })
 }
 
-/// Scenarios tell their objects by their names: none may be found in another one.
+/// Checks that no name is part of another one, because scenarios recognize their objects by name.
 fn check_names(stems: &[String]) -> Result<(), Failed> {
     for one in stems {
         let sound = one.len() <= 40 && one.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'));
         if !sound {
-            return Err(format!("{one}: a short name of a-z, 0-9 and - is needed").into());
+            return Err(format!("{one}: expected a short name of a-z, 0-9 and -").into());
         }
         let same = stems.iter().filter(|other| format!("s-{other}").contains(&format!("s-{one}"))).count();
         if same > 1 {

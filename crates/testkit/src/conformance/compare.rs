@@ -1,4 +1,4 @@
-//! What two servers answered differently.
+//! Compares the responses of two servers.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::{Played, Request, Sequence, play::Answer};
 
-/// One place in which two answers differ.
+/// A difference between two responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The request, counted from 1, and its text.
     pub request: (usize, String),
-    /// Where: `the answer` as such, `warnings`, or a path into the body.
+    /// The place: `the answer` as a whole, `warnings`, or a path in the body.
     pub path: String,
-    /// What each of the two has there.
+    /// The values of both servers.
     pub values: [Option<Value>; 2],
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Compares what two servers answered to the same sequence.
+/// Compares the responses of two servers to the same sequence.
 #[must_use]
 pub fn differences(sequence: &Sequence, left: &Played, right: &Played) -> Vec<Difference> {
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ pub fn differences(sequence: &Sequence, left: &Played, right: &Played) -> Vec<Di
     {
         let mut found = Vec::new();
         if left.code != right.code {
-            // All else differs, too, and says nothing more.
+            // All other parts differ too, without further information.
             found.push(("the answer".to_owned(), [left, right].map(|answer| Some(brief(answer).into()))));
         } else {
             compare("warnings", Some(&left.warnings), Some(&right.warnings), &mut found);
@@ -51,12 +51,12 @@ pub fn differences(sequence: &Sequence, left: &Played, right: &Played) -> Vec<Di
     all
 }
 
-/// What of an answer is to be compared, by path.
+/// Returns the parts of a response to compare, by path.
 fn parts_of(request: &Request, answer: &Answer) -> BTreeMap<String, Value> {
     let mut body = answer.body.clone();
     request.except.iter().for_each(|path| remove(&mut body, &segments(path)));
     match &request.compare {
-        Some(paths) if !is_refusal(&body) => paths.iter().map(|path| (path.clone(), find(&body, path))).collect(),
+        Some(paths) if !is_rejection(&body) => paths.iter().map(|path| (path.clone(), find(&body, path))).collect(),
         _ => BTreeMap::from([(String::new(), body)]),
     }
 }
@@ -64,11 +64,11 @@ fn parts_of(request: &Request, answer: &Answer) -> BTreeMap<String, Value> {
 fn brief(answer: &Answer) -> String {
     let text = |key: &str| answer.body.get(key).and_then(Value::as_str);
     let words = [text("reason"), text("message"), text("kind"), answer.body.as_str()];
-    let said = if is_refusal(&answer.body) { &words[..2] } else { &words[2..] };
+    let said = if is_rejection(&answer.body) { &words[..2] } else { &words[2..] };
     format!("{} {}", answer.code, said.iter().flatten().copied().collect::<Vec<_>>().join(": "))
 }
 
-fn is_refusal(body: &Value) -> bool {
+fn is_rejection(body: &Value) -> bool {
     body["kind"] == "Status" && body["status"] == "Failure"
 }
 
@@ -91,8 +91,8 @@ fn compare(path: &str, left: Option<&Value>, right: Option<&Value>, found: &mut 
     }
 }
 
-/// What is at a path; `null` where nothing is. A path is a JSON pointer in which `key=value` also finds the item of a
-/// list by one of its fields (`metadata.name=a`), and `*` makes a list of what all items have.
+/// Returns the value at a path, or `null`. A path is a JSON pointer in which `key=value` also finds the item of a list by
+/// one of its fields (`metadata.name=a`), and `*` returns a list of the values of all items.
 pub(super) fn find(value: &Value, path: &str) -> Value {
     find_at(value, &segments(path))
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_of_a_body_is_gone() {
+    fn excluded_parts_are_removed_from_a_body() {
         let mut value = json!({"items": [{"a": 1, "b": 2}, {"a": 3}], "c/d": 4});
         for path in ["/items/*/a", "/c~1d", "/none/at", "/items/7/a"] {
             remove(&mut value, &segments(path));

@@ -1,11 +1,11 @@
-//! Conformance: recorded requests that are replayed on two servers, whose answers must be the same.
+//! Conformance: recorded requests that are replayed on two servers, which must respond alike.
 //!
-//! The files under `conformance/` hold sequences of requests and what each is answered with by Kubernetes. A sequence is
-//! played on one server at a time. What it recorded is checked there and then; the answers of two servers, with all
-//! that differs by nature replaced, are compared afterwards.
+//! The files under `conformance/` contain sequences of requests and the responses of Kubernetes. A sequence is played on one
+//! server at a time, which checks the recorded responses. Then the responses of both servers are compared, after values that
+//! necessarily differ are replaced.
 //!
-//! `$S` in any text of a sequence stands for a name of its own, so that sequences can run side by side on one server;
-//! `$name` for what an earlier request has saved under `name`.
+//! In every text of a sequence, `$S` is a name that is unique to the sequence, so that sequences can run side by side on one
+//! server, and `$name` is the value that an earlier request saved under `name`.
 
 mod compare;
 mod normalise;
@@ -20,89 +20,88 @@ use serde_json::Value;
 pub use compare::{Difference, differences};
 pub use play::{Clients, Played, play};
 
-/// Requests that follow one another, in a namespace of their own.
+/// A sequence of requests in its own namespace.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sequence {
-    /// A name that no other sequence has.
+    /// The unique name of the sequence.
     pub name: String,
-    /// Whether it needs a control plane of its own, since it breaks discovery or admission for all.
+    /// Whether it needs its own control plane, because it breaks discovery or admission for all clients.
     #[serde(default)]
     pub exclusive: bool,
-    /// Whether the namespace `$S` is made beforehand.
+    /// Whether the namespace `$S` is created before the sequence.
     #[serde(default = "yes")]
     pub namespace: bool,
-    /// Whether `managedFields` count, too. They do where a sequence is about them; elsewhere they would only repeat
-    /// what was sent.
+    /// Whether `managedFields` are compared. Only sequences about them need this; elsewhere they repeat what was sent.
     #[serde(default)]
     pub managed_fields: bool,
-    /// Objects that are made beforehand, in the namespace `$S` where they name none and their kind has one.
+    /// Objects that are created before the sequence, in the namespace `$S` if they are namespaced and name none.
     #[serde(default)]
     pub given: Vec<Value>,
-    /// What is sent, in order.
+    /// The requests, in order.
     pub requests: Vec<Request>,
 }
 
-/// A request, and what Kubernetes answers.
+/// A request and the response of Kubernetes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Request {
     /// Method and path: `GET /api/v1/namespaces/$S/configmaps?limit=2`.
     #[serde(default)]
     pub request: String,
-    /// Who sends it.
+    /// The user that sends it.
     #[serde(default, rename = "as")]
     pub user: Who,
-    /// Further headers.
+    /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// The content type: in full, or the `json`, `merge`, `strategic` or `apply` of a patch. Otherwise it is JSON, and
-    /// of a patch `json` for a list and `merge` for the rest.
+    /// The content type: in full, or `json`, `merge`, `strategic` or `apply` for a patch. The default is JSON, and for a
+    /// patch `json` if the body is a list and `merge` otherwise.
     #[serde(default, rename = "type")]
     pub content_type: Option<String>,
-    /// What is sent: as JSON, or a text as it is.
+    /// The body: JSON, or a string that is sent unchanged.
     #[serde(default)]
     pub body: Option<Value>,
-    /// Send it again and again until it is answered as recorded. Only for what may be done twice.
+    /// Whether to repeat the request until the response is as recorded; only for idempotent requests.
     #[serde(default)]
     pub eventually: bool,
-    /// The code and the reason of the answer: `201`, `409 AlreadyExists`.
+    /// The code and the reason of the response: `201`, `409 AlreadyExists`.
     #[serde(default)]
     pub expect: Expect,
-    /// What the answer holds, by path; `null` for what is not there.
+    /// The values in the response, by path; `null` for missing ones.
     #[serde(default)]
     pub holds: BTreeMap<String, Value>,
-    /// The parts of a successful answer that must be the same on both servers; all by default. Of a refusal, everything.
+    /// The parts of a successful response that must be equal on both servers; all by default. Errors are compared in full.
     #[serde(default)]
     pub compare: Option<Vec<String>>,
-    /// The parts that need not be the same, for a reason that is given beside them.
+    /// The parts that may differ, with the reason.
     #[serde(default)]
     pub except: Vec<String>,
-    /// What later requests may name, by path.
+    /// The values to save for later requests, by path.
     #[serde(default)]
     pub save: BTreeMap<String, String>,
-    /// Begin a watch under this name and read nothing of it yet.
+    /// Starts a watch under this name without reading any event.
     #[serde(default)]
     pub open: Option<String>,
-    /// Go on reading the watch of this name. Nothing is sent.
+    /// Continues to read the watch of this name, without a request.
     #[serde(default)]
     pub read: Option<String>,
-    /// The events that are read: `ADDED name`, `BOOKMARK`, `ERROR Expired`. The list's length is the number that is read.
+    /// The events to read: `ADDED name`, `BOOKMARK`, `ERROR Expired`. The length of the list is the number of events.
     #[serde(default)]
     pub events: Option<Vec<String>>,
-    /// Whether nothing follows those events: the server ends the watch.
+    /// Whether the server ends the watch after these events.
     #[serde(default)]
     pub ends: bool,
 }
 
-/// Who sends a request.
+/// The user that sends a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Who {
     /// A member of `system:masters`.
     #[default]
     Admin,
-    /// A user without rights, but for those that the sequence gives to the user `restricted`.
+    /// A user with only the permissions that the sequence grants to the user `restricted`.
     Restricted,
 }
 
@@ -111,7 +110,7 @@ pub enum Who {
 pub struct Expect {
     /// The HTTP status code.
     pub code: u16,
-    /// The `reason` of the `Status`; empty for success and for answers that are no `Status`.
+    /// The `reason` of the `Status`; empty for success and for responses that are not a `Status`.
     pub reason: String,
 }
 
@@ -132,7 +131,7 @@ impl FromStr for Expect {
 
     fn from_str(text: &str) -> Result<Self> {
         let (code, reason) = text.split_once(' ').unwrap_or((text, ""));
-        let code = code.parse().with_context(|| format!("{text}: a code and perhaps a reason are expected"))?;
+        let code = code.parse().with_context(|| format!("{text}: expected a code and an optional reason"))?;
         Ok(Self { code, reason: reason.to_owned() })
     }
 }
@@ -152,11 +151,11 @@ impl Sequence {
     ///
     /// # Errors
     ///
-    /// When it cannot be read or holds something else.
+    /// Fails if the file cannot be read or is not a list of sequences.
     pub fn load(path: &Path) -> Result<Vec<Self>> {
         let read = || -> Result<Vec<Self>> {
             let documents = billhook_objects::yaml::parse(&std::fs::read_to_string(path)?)?;
-            let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("it must hold one document"))?;
+            let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("expected one document"))?;
             let sequences: Vec<Self> = serde_json::from_value(document.value)?;
             sequences.iter().try_for_each(Self::check)?;
             Ok(sequences)
@@ -164,20 +163,20 @@ impl Sequence {
         read().with_context(|| format!("read {}", path.display()))
     }
 
-    /// Refuses what could not be played as it is meant.
+    /// Rejects a sequence that could not be played as intended.
     fn check(&self) -> Result<()> {
         let sound = self.name.len() <= 40 && self.name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'));
-        ensure!(sound, "{}: a short name of a-z, 0-9 and - is needed", self.name);
+        ensure!(sound, "{}: expected a short name of a-z, 0-9 and -", self.name);
         for request in &self.requests {
             let sends = request.request.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
-            ensure!(sends != request.read.is_some(), "{}: {:?} is no request", self.name, request.request);
+            ensure!(sends != request.read.is_some(), "{}: {:?} is not a request", self.name, request.request);
             let reads = request.events.is_some() && !request.eventually;
-            ensure!(reads || (request.read.is_none() && !request.ends), "{}: no events are told", self.name);
+            ensure!(reads || (request.read.is_none() && !request.ends), "{}: no events are expected", self.name);
         }
         Ok(())
     }
 
-    /// The same under a name of its own: what `$S` stands for.
+    /// Returns the sequence with `$S` replaced by a unique name.
     fn under(&self, slug: &str) -> Self {
         let mut own = self.clone();
         let names = BTreeMap::from([("S".to_owned(), Value::from(slug))]);
@@ -188,7 +187,7 @@ impl Sequence {
 }
 
 impl Request {
-    /// How it is called in what is said about it.
+    /// Returns the name of the request in messages.
     fn title(&self) -> String {
         self.read.as_ref().map_or_else(|| self.request.clone(), |name| format!("the watch {name}"))
     }
@@ -205,7 +204,7 @@ impl Request {
     }
 }
 
-/// Puts the saved values in the place of their names; a text that is nothing but a name becomes the value itself.
+/// Replaces names by the saved values; a text that is only a name becomes the value itself.
 fn fill_in(value: &mut Value, names: &BTreeMap<String, Value>) {
     match value {
         Value::String(text) => match text.strip_prefix('$').and_then(|name| names.get(name)) {
@@ -225,7 +224,7 @@ fn fill_in(value: &mut Value, names: &BTreeMap<String, Value>) {
 }
 
 fn fill_in_text(text: &str, names: &BTreeMap<String, Value>) -> String {
-    // Backwards: where one name begins with another, the longer one first.
+    // In reverse order, so that a name that starts with another one is replaced first.
     names.iter().rev().fold(text.to_owned(), |text, (name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         text.replace(&format!("${name}"), &value)

@@ -1,7 +1,7 @@
-//! Replaces what differs between two servers, and between two runs on one server, by nature.
+//! Replaces values that necessarily differ between two servers, and between two runs on one server.
 //!
-//! Nothing is dropped that can be told apart: a UID becomes the name of the object that bears it, so that a reference to
-//! it is still compared; a revision becomes what it is to the one that was seen before.
+//! Differences that can be recognized are kept: a UID becomes the name of its object, so that references to it are still
+//! compared, and a revision becomes its relation to the previous one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::play::Answer;
 /// The label in which the Deployment controller writes a hash of the template.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Normalises the answers of one run of a sequence.
+/// Normalises the responses of one run of a sequence.
 pub(super) fn normalise(answers: &mut [Answer], slug: &str, managed_fields: bool) {
     let mut names = Names::default();
     for answer in answers.iter() {
@@ -27,7 +27,7 @@ pub(super) fn normalise(answers: &mut [Answer], slug: &str, managed_fields: bool
     }
 }
 
-/// Calls `see` with each JSON object, the outer ones first.
+/// Calls `see` with each JSON object, outer ones first.
 fn walk(value: &Value, see: &mut impl FnMut(&Map<String, Value>)) {
     match value {
         Value::Object(map) => {
@@ -39,12 +39,12 @@ fn walk(value: &Value, see: &mut impl FnMut(&Map<String, Value>)) {
     }
 }
 
-/// What the server has made up.
+/// The values that the server generated.
 #[derive(Default)]
 struct Names {
-    /// The UIDs of each name, in the order in which they were seen.
+    /// The UIDs of each name, in the order in which they appeared.
     uids: BTreeMap<String, Vec<String>>,
-    /// Names that were made from a prefix, with that prefix.
+    /// The names that were generated from a prefix, with that prefix.
     generated: BTreeMap<String, String>,
     hashes: BTreeSet<String>,
 }
@@ -68,7 +68,7 @@ impl Names {
         self.hashes.extend(hash.map(str::to_owned));
     }
 
-    /// What is replaced by what; the longest first, since one may be part of another.
+    /// Returns the replacements, longest first, since one may contain another.
     fn texts(&self, slug: &str) -> Vec<(String, String)> {
         let mut texts = vec![(slug.to_owned(), "$S".to_owned())];
         for (name, uids) in &self.uids {
@@ -79,13 +79,13 @@ impl Names {
         }
         texts.extend(self.generated.clone());
         texts.extend(self.hashes.iter().map(|hash| (hash.clone(), "<hash>".to_owned())));
-        // UIDs before all else: what they become holds names in turn.
+        // UIDs first: their replacements contain names.
         texts.sort_by_key(|(text, _)| (!is_uid(text), std::cmp::Reverse(text.len())));
         texts
     }
 }
 
-/// The revision of each object that was seen last, and all that were seen.
+/// The last revision of each object, and all revisions that appeared.
 #[derive(Default)]
 struct Revisions {
     last: BTreeMap<String, String>,
@@ -123,7 +123,7 @@ fn clean(value: &mut Value, revisions: &mut Revisions, managed_fields: bool) {
     }
 }
 
-/// Go walks through its maps in no order, and so come the mistakes that it finds in them.
+/// Sorts causes: Go iterates over maps in random order, so the causes are in random order too.
 fn sort_causes(status: &mut Map<String, Value>) {
     let Some(Value::Array(causes)) = status.get_mut("details").and_then(|details| details.get_mut("causes")) else {
         return;
@@ -142,7 +142,7 @@ fn sort_causes(status: &mut Map<String, Value>) {
 fn clean_metadata(metadata: &mut Map<String, Value>, revisions: &mut Revisions, managed_fields: bool) {
     let uid = metadata.get("uid").and_then(Value::as_str).map(str::to_owned);
     if let Some(Value::String(revision)) = metadata.get_mut("resourceVersion") {
-        // A list has no UID. An object has no revision in the body of a request, and 0 is one's own word.
+        // A list has no UID. An object in the body of a request has no revision, and 0 is chosen by the client.
         *revision = uid.map_or("<revision>", |uid| revisions.tell(&uid, revision)).to_owned();
     }
     if let Some(Value::String(token)) = metadata.get_mut("continue")
@@ -154,14 +154,14 @@ fn clean_metadata(metadata: &mut Map<String, Value>, revisions: &mut Revisions, 
         metadata.remove("managedFields");
     }
     if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
-        // They are sorted by time, which counts whole seconds.
+        // They are sorted by time, in whole seconds.
         let key =
             |entry: &Value| ["operation", "manager", "apiVersion", "subresource"].map(|key| entry[key].to_string());
         entries.sort_by_key(key);
     }
 }
 
-/// Addresses are given out at random.
+/// Replaces addresses, which are assigned randomly.
 fn clean_addresses(spec: &mut Map<String, Value>) {
     let addresses = ["clusterIP", "clusterIPs"].map(|key| spec.contains_key(key).then_some(key));
     for key in addresses.into_iter().flatten() {
@@ -196,7 +196,7 @@ fn replace_text(text: &str, texts: &[(String, String)]) -> String {
     [(" (", ")"), ("current: ", "")].iter().fold(micro, |text, (before, after)| replace_number(&text, before, after))
 }
 
-/// Replaces each part of `length` bytes that looks like something.
+/// Replaces each part of `length` bytes for which `looks` returns true.
 fn replace_shaped(text: &str, length: usize, looks: impl Fn(&str) -> bool, by: &str) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
@@ -215,7 +215,7 @@ fn replace_shaped(text: &str, length: usize, looks: impl Fn(&str) -> bool, by: &
     replaced
 }
 
-/// Replaces each number that stands between two texts.
+/// Replaces each number between two texts.
 fn replace_number(text: &str, before: &str, after: &str) -> String {
     let mut parts = text.split(before);
     let mut replaced = parts.next().unwrap_or_default().to_owned();
@@ -229,7 +229,7 @@ fn replace_number(text: &str, before: &str, after: &str) -> String {
     replaced
 }
 
-/// `00000000-0000-0000-0000-000000000000`
+/// Matches `00000000-0000-0000-0000-000000000000`.
 fn is_uid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -238,7 +238,7 @@ fn is_uid(text: &str) -> bool {
         })
 }
 
-/// `2026-01-01T00:00:00Z`, or with microseconds
+/// Matches `2026-01-01T00:00:00Z`, also with microseconds.
 fn is_time(text: &str) -> bool {
     let shape = if text.len() == 20 { "0000-00-00T00:00:00Z" } else { "0000-00-00T00:00:00.000000Z" };
     let fits = |(byte, shape): (u8, u8)| if shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_by_nature_is_replaced_and_the_rest_is_not() {
+    fn only_values_that_necessarily_differ_are_replaced() {
         let uid = "0a1b2c3d-0000-4000-8000-00000000abcd";
         let object = |revision: &str| {
             json!({

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::{Expect, Request, Sequence, Who, compare::find, normalise::normalise};
 
-/// How long something may take that is waited for: the namespace controller looks again only after 5 to 15 s.
+/// The time limit for waiting: the namespace controller retries only after 5 to 15 s.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How often it is looked for.
+/// The interval between attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The kinds of objects that are given and lie in no namespace.
+/// The cluster-scoped kinds of given objects.
 const CLUSTER_SCOPED: [&str; 8] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -28,7 +28,7 @@ const CLUSTER_SCOPED: [&str; 8] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// A server, as its users see it.
+/// A server with a client for each user.
 #[derive(Clone)]
 pub struct Clients {
     /// The client of a member of `system:masters`.
@@ -37,30 +37,30 @@ pub struct Clients {
     pub restricted: kube::Client,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
     /// The `Warning` headers.
     pub(super) warnings: Value,
-    /// JSON, a text as it is, or the list of a watch's events.
+    /// JSON, a plain text, or the list of the events of a watch.
     pub(super) body: Value,
 }
 
-/// What came of a sequence on one server.
+/// The result of a sequence on one server.
 #[derive(Debug)]
 pub struct Played {
-    /// The answers, normalised; one for each request.
+    /// The normalised responses, one for each request.
     pub(super) answers: Vec<Answer>,
-    /// What is not as it was recorded.
+    /// The differences from the recorded responses.
     pub wrong: Vec<String>,
 }
 
-/// Plays a sequence under a name of its own, which nothing on the server has yet.
+/// Plays a sequence under a name that is not yet used on the server.
 ///
 /// # Errors
 ///
-/// When what is given cannot be made, or the server cannot be reached. A wrong answer is no error.
+/// Fails if the given objects cannot be created, or the server cannot be reached. A wrong response is not an error.
 pub async fn play(sequence: &Sequence, slug: &str, clients: &Clients) -> Result<Played> {
     let own = sequence.under(slug);
     let mut player = Player { clients, watches: BTreeMap::new(), saved: BTreeMap::new() };
@@ -80,7 +80,7 @@ pub async fn play(sequence: &Sequence, slug: &str, clients: &Clients) -> Result<
     Ok(Played { answers, wrong })
 }
 
-/// In what an answer is not as it was recorded.
+/// Returns the differences of a response from the recorded one.
 fn mistakes(request: &Request, answer: &Answer) -> Vec<String> {
     let mut all = Vec::new();
     let refused = answer.body["kind"] == "Status" && answer.body["status"] == "Failure";
@@ -92,7 +92,7 @@ fn mistakes(request: &Request, answer: &Answer) -> Vec<String> {
     for (path, wanted) in &request.holds {
         let is = find(&answer.body, path);
         if is != *wanted {
-            all.push(format!("holds {} instead of {wanted} at {path}", short(&is)));
+            all.push(format!("has {} instead of {wanted} at {path}", short(&is)));
         }
     }
     if let Some(wanted) = &request.events {
@@ -104,7 +104,7 @@ fn mistakes(request: &Request, answer: &Answer) -> Vec<String> {
     all
 }
 
-/// `ADDED name`, `BOOKMARK`, `ERROR Expired`
+/// Formats an event as `ADDED name`, `BOOKMARK` or `ERROR Expired`.
 fn event(event: &Value) -> String {
     let object = &event["object"];
     let name = [&object["metadata"]["name"], &object["reason"]].into_iter().find_map(Value::as_str);
@@ -125,7 +125,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Makes the namespace and what is given.
+    /// Creates the namespace and the given objects.
     async fn give(&mut self, sequence: &Sequence, slug: &str) -> Result<()> {
         if sequence.namespace {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": slug}});
@@ -151,7 +151,7 @@ impl Player<'_> {
         let name = text("/metadata/name").unwrap_or_default().to_owned();
         let established = ("/status/conditions/type=Established/status".to_owned(), json!("True"));
         let holds = (kind == "CustomResourceDefinition").then_some(established);
-        // A namespace that was just made may lack what admission wants for a moment, and a new kind may not be served.
+        // A new namespace may not have the objects that admission requires yet, and a new kind may not be served yet.
         let request = format!("POST {path}");
         let expect = Expect { code: 201, reason: String::new() };
         let post = Request { request, body: Some(object), expect, eventually: true, ..Request::default() };
@@ -165,13 +165,13 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Sends a request, if need be again until it is answered as recorded.
+    /// Sends a request, and repeats it until the response is as recorded if the sequence says so.
     async fn answer(&mut self, request: &Request) -> Result<Answer> {
         let start = Instant::now();
         loop {
             let answer = match tokio::time::timeout(LIMIT, self.answer_once(request)).await {
                 Ok(answer) => answer?,
-                Err(_) => Answer { code: 0, warnings: Value::Null, body: "no answer in time".into() },
+                Err(_) => Answer { code: 0, warnings: Value::Null, body: "no response in time".into() },
             };
             if !request.eventually || mistakes(request, &answer).is_empty() || start.elapsed() > LIMIT {
                 return Ok(answer);
@@ -183,7 +183,7 @@ impl Player<'_> {
     async fn answer_once(&mut self, request: &Request) -> Result<Answer> {
         let count = request.events.as_ref().map(Vec::len);
         if let Some(name) = &request.read {
-            let watch = self.watches.get_mut(name).with_context(|| format!("no watch {name} was begun"))?;
+            let watch = self.watches.get_mut(name).with_context(|| format!("no watch {name} was started"))?;
             let body = watch.read(count.unwrap_or_default(), request.ends).await?;
             return Ok(Answer { code: 200, warnings: Value::Null, body });
         }
@@ -202,7 +202,7 @@ impl Player<'_> {
 }
 
 fn assemble(request: &Request) -> Result<http::Request<Body>> {
-    let (method, path) = request.request.split_once(' ').context("a method and a path are needed")?;
+    let (method, path) = request.request.split_once(' ').context("expected a method and a path")?;
     let of_patch = |kind: &str| match kind {
         "json" | "merge" | "strategic" => {
             let dashed = if kind == "strategic" { "strategic-merge" } else { kind };
@@ -241,12 +241,12 @@ fn parse(bytes: &[u8]) -> Value {
 /// A watch that is being read.
 struct Watch {
     body: Body,
-    /// What has come and is not a whole line yet.
+    /// The incomplete line received so far.
     rest: Vec<u8>,
 }
 
 impl Watch {
-    /// Reads `count` events, and all that follow where the watch is to end.
+    /// Reads `count` events, and all further ones if the watch is expected to end.
     async fn read(&mut self, count: usize, to_the_end: bool) -> Result<Value> {
         let mut events = Vec::new();
         while to_the_end || events.len() < count {

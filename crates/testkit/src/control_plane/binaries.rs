@@ -1,4 +1,4 @@
-//! The programs of a control plane: found in the user's cache folder, or built into it.
+//! Finds the programs of a control plane in the user's cache folder, or builds them into it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -33,14 +33,14 @@ pub struct Binaries {
 impl Binaries {
     /// Finds the programs, or builds them into the user's cache folder.
     ///
-    /// Where `KUBEBUILDER_ASSETS` names a folder, its `etcd`, `kube-apiserver` and `kubectl` are taken, and its
-    /// `kube-controller-manager` if it has one. All else comes from `billhook/testbed` in the user's cache folder, in a
-    /// folder named by version, so that a second checkout does not build again; building takes about 9 minutes on two
-    /// cores. `progress` gets a line now and then while something is built or waited for.
+    /// If `KUBEBUILDER_ASSETS` is set to a folder, its `etcd`, `kube-apiserver` and `kubectl` are used, and its
+    /// `kube-controller-manager` if it has one. All other programs are in `billhook/testbed` in the user's cache folder, in
+    /// folders named by version, so that all checkouts share them. Building takes about 9 minutes on two cores. `progress`
+    /// receives lines while this function builds or waits.
     ///
     /// # Errors
     ///
-    /// When a program is missing and cannot be built.
+    /// Fails if a program is missing and cannot be built.
     pub fn locate_or_build(mut progress: impl FnMut(&str)) -> Result<Self> {
         match std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty()) {
             Some(folder) => Self::from_assets(Path::new(&folder), &mut progress),
@@ -48,44 +48,44 @@ impl Binaries {
         }
     }
 
-    /// The path of the `helm` program, which is built on demand: about 4 minutes on two cores.
+    /// Returns the path of `helm`, and builds it if it is missing: about 4 minutes on two cores.
     ///
     /// # Errors
     ///
-    /// When it is missing and cannot be built.
+    /// Fails if it is missing and cannot be built.
     pub fn helm(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
         Ok(HELM_MODULE.locate_or_build(&mut progress)?.join(HELM))
     }
 
-    /// The path of `registry`, the registry of the distribution project, which is built on demand: about 1 minute on
-    /// two cores.
+    /// Returns the path of `registry`, the OCI registry of the distribution project, and builds it if it is missing: about
+    /// 1 minute on two cores.
     ///
     /// # Errors
     ///
-    /// When it is missing and cannot be built.
+    /// Fails if it is missing and cannot be built.
     pub fn registry(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
         Ok(REGISTRY_MODULE.locate_or_build(&mut progress)?.join(REGISTRY))
     }
 
-    /// The path of `etcd`.
+    /// Returns the path of `etcd`.
     #[must_use]
     pub fn etcd(&self) -> &Path {
         &self.etcd
     }
 
-    /// The path of `kube-apiserver`.
+    /// Returns the path of `kube-apiserver`.
     #[must_use]
     pub fn kube_apiserver(&self) -> &Path {
         &self.kube_apiserver
     }
 
-    /// The path of `kube-controller-manager`.
+    /// Returns the path of `kube-controller-manager`.
     #[must_use]
     pub fn kube_controller_manager(&self) -> &Path {
         &self.kube_controller_manager
     }
 
-    /// The path of `kubectl`.
+    /// Returns the path of `kubectl`.
     #[must_use]
     pub fn kubectl(&self) -> &Path {
         &self.kubectl
@@ -104,35 +104,38 @@ impl Binaries {
         let mut binaries = Self::all_in(folder);
         for program in [&binaries.etcd, &binaries.kube_apiserver, &binaries.kubectl] {
             if !program.is_file() {
-                bail!("KUBEBUILDER_ASSETS is set, but there is no {}; install it there or unset it", program.display());
+                bail!(
+                    "KUBEBUILDER_ASSETS is set, but {} does not exist; install it there or unset the variable",
+                    program.display()
+                );
             }
         }
         if !binaries.kube_controller_manager.is_file() {
-            // Those assets usually lack it: https://book.kubebuilder.io/reference/envtest.html
+            // These assets usually do not include it: https://book.kubebuilder.io/reference/envtest.html
             binaries.kube_controller_manager = CONTROL_PLANE.locate_or_build(progress)?.join(KUBE_CONTROLLER_MANAGER);
         }
         Ok(binaries)
     }
 }
 
-/// A Go module whose tools are built.
+/// A Go module with tools to build.
 struct Module {
     /// The folder below `testbed/`.
     folder: &'static str,
-    /// What the version in the cache folder's name is the version of, and how the name begins.
+    /// The project whose version is part of the cache folder's name, which is also the start of that name.
     version_of: &'static str,
     prefix: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
-    /// The programs that come out.
+    /// The programs that are built.
     programs: &'static [&'static str],
-    /// The variable that tells the programs their version, if it is not told by the module itself.
+    /// The linker variables for the version of the programs, if Go does not set it from the module.
     version_variable: Option<&'static str>,
-    /// Go names a tool's program after the last part of its path; these are named differently.
+    /// The programs to rename: Go names a program after the last part of its path.
     renames: &'static [(&'static str, &'static str)],
     /// The packages to build: `tool` stands for the tools that `go.mod` lists, `.` for the module's own `main.go`.
     package: &'static str,
-    /// How long a first build takes on two cores.
+    /// The usual time of a first build on two cores.
     usually: &'static str,
 }
 
@@ -143,7 +146,7 @@ const CONTROL_PLANE: Module = Module {
     go_mod: include_str!("../../../../testbed/go.mod"),
     go_sum: include_str!("../../../../testbed/go.sum"),
     programs: &[ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL],
-    // What the API server reports and kubectl compares; without it, both say v0.0.0.
+    // The version that the API server reports and kubectl compares; without it, both report v0.0.0.
     version_variable: Some("k8s.io/component-base/version.gitVersion"),
     renames: &[("server", ETCD)],
     package: "tool",
@@ -177,7 +180,7 @@ const REGISTRY_MODULE: Module = Module {
 };
 
 impl Module {
-    /// The version that `go.mod` requires.
+    /// Returns the version that `go.mod` requires.
     fn version(&self) -> Result<&'static str> {
         let required = |line: &'static str| {
             line.trim().strip_prefix("require ").unwrap_or(line.trim()).strip_prefix(self.version_of)?.strip_prefix(' ')
@@ -187,7 +190,7 @@ impl Module {
             .with_context(|| format!("no version of {} in testbed/{}/go.mod", self.version_of, self.folder))
     }
 
-    /// The name of the cache folder: a version for people, and a hash of all that goes in.
+    /// Returns the name of the cache folder: a readable version, and a hash of all inputs.
     fn name(&self) -> Result<String> {
         let hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum).finalize();
         let short: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -198,7 +201,7 @@ impl Module {
         self.programs.iter().all(|program| bin.join(program).is_file())
     }
 
-    /// The folder of the programs, which are built if they are not there.
+    /// Returns the folder of the programs, and builds them if they are missing.
     fn locate_or_build(&self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf> {
         let cache = cache_folder()?.join("testbed");
         let name = self.name()?;
@@ -209,17 +212,17 @@ impl Module {
         }
         fs::create_dir_all(&cache).with_context(|| format!("failed to create {}", cache.display()))?;
         let _lock = lock(&cache.join(format!("{name}.lock")), progress)?;
-        // Another process may have built it meanwhile.
+        // Another process may have built it in the meantime.
         if !self.complete(&bin) {
             let prefix = format!("{name}.build-");
             remove_unfinished(&cache, &prefix)?;
             let temporary = tempfile::Builder::new()
                 .prefix(&prefix)
                 .tempdir_in(&cache)
-                .with_context(|| format!("failed to make a folder in {}", cache.display()))?;
+                .with_context(|| format!("failed to create a folder in {}", cache.display()))?;
             self.build(&temporary.path().join("bin"), progress)?;
             if folder.exists() {
-                // Incomplete: somebody has removed a part of it by hand.
+                // Incomplete: part of it was removed manually.
                 fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
             }
             fs::rename(temporary.keep(), &folder).with_context(|| format!("failed to move to {}", folder.display()))?;
@@ -231,7 +234,7 @@ impl Module {
     fn build(&self, bin: &Path, progress: &mut dyn FnMut(&str)) -> Result<()> {
         let what = self.programs.join(", ");
         let version = self.version()?;
-        if !go_is_there() {
+        if !go_is_installed() {
             bail!(
                 "{what} {version} must be built once, which needs Go 1.26 or newer: install it from https://go.dev/dl"
             );
@@ -242,13 +245,13 @@ impl Module {
         let mut command = Command::new("go");
         command
             .current_dir(Path::new(TESTBED).join(self.folder))
-            // A go.work file in a folder above is not ours.
+            // Ignores a go.work file in a parent folder.
             .env("GOWORK", "off")
             .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o"])
             .arg(bin)
             .arg(self.package);
 
-        progress(&format!("building {what} {version}: once, usually {} on two cores", self.usually));
+        progress(&format!("building {what} {version} once; this usually takes {} on two cores", self.usually));
         let clock = Deadline::after(Duration::MAX);
         let mut minutes = 0;
         let log = bin.with_file_name("build.log");
@@ -271,7 +274,7 @@ impl Module {
     }
 }
 
-/// Removes what builds that were killed have left; only for the one that holds the lock.
+/// Removes the files of killed builds. The caller must hold the lock.
 fn remove_unfinished(cache: &Path, prefix: &str) -> Result<()> {
     for entry in fs::read_dir(cache).with_context(|| format!("failed to list {}", cache.display()))?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(prefix) {
@@ -282,20 +285,20 @@ fn remove_unfinished(cache: &Path, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-fn go_is_there() -> bool {
+fn go_is_installed() -> bool {
     let mut go = Command::new("go");
     go.arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     go.status().is_ok_and(|status| status.success())
 }
 
-/// Locks a file until the result is dropped, so that two processes do not build at once.
+/// Locks a file until the result is dropped, so that no two processes build at the same time.
 fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<File> {
     let context = || format!("failed to lock {}", path.display());
     let file = File::create(path).with_context(context)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            progress("waiting for another process that builds the same");
+            progress("waiting for another process that builds the same programs");
             file.lock().with_context(context)?;
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(context),
@@ -303,7 +306,7 @@ fn lock(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<File> {
     Ok(file)
 }
 
-/// `billhook` in the user's cache folder.
+/// Returns the folder `billhook` in the user's cache folder.
 fn cache_folder() -> Result<PathBuf> {
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
     let from = |name: &str| std::env::var_os(OsStr::new(name)).and_then(absolute);

@@ -1,8 +1,8 @@
-//! A kubeconfig with a context for each user.
+//! Renders a kubeconfig with a context for each user.
 
 use super::User;
 
-/// Writes a kubeconfig for the server at `url`, whose first user is the current one.
+/// Renders a kubeconfig for the server at `url`; the context of the first user is the current one.
 pub(super) fn render(url: &str, ca_pem: &str, tokens: &[(User, String)]) -> String {
     let mut text = format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: testbed\n  cluster:\n    server: {url}\n    \
@@ -23,7 +23,7 @@ pub(super) fn render(url: &str, ca_pem: &str, tokens: &[(User, String)]) -> Stri
     text
 }
 
-/// Encodes with the standard alphabet and padding, the way certificates stand in a kubeconfig.
+/// Encodes with the standard alphabet and padding, like certificates in a kubeconfig.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,10 +1,10 @@
 //! A real control plane: etcd, kube-apiserver and kube-controller-manager on free loopback ports.
 //!
-//! There is no kubelet and no scheduler: pods stay Pending. Everything else behaves as it does in a cluster, because
-//! deletion is the work of the API server and of the controllers that run here.
+//! There is no kubelet and no scheduler, so Pods remain Pending. Everything else behaves as in a cluster, because deletion
+//! is done by the API server and the controllers that run here.
 //!
-//! Nothing survives: the servers and their folder go when a [`ControlPlane`] is dropped, and also when the process that
-//! started it ends in any other way, SIGKILL included. (The latter for the servers on Linux only.)
+//! Nothing outlives the process: the servers are killed and their folder is removed when a [`ControlPlane`] is dropped, and
+//! also when the process ends in any other way, including SIGKILL (the servers on Linux only).
 
 mod binaries;
 mod kubeconfig;
@@ -24,20 +24,20 @@ use rustix::process::Signal;
 pub use self::binaries::Binaries;
 use self::process::{Deadline, RunFolder, Server};
 
-/// How long a control plane may take to start. It takes 4 s on two idle cores, and tests run beside builds.
+/// The time limit for starting a control plane. It takes 4 s on two idle cores, but tests run beside builds.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// How often a port is tried; an attempt costs next to nothing.
+/// The interval between attempts to connect to a port, which are cheap.
 const PORT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How often the API server is asked; each time a kubectl runs for some 50 ms.
+/// The interval between probes of the API server, each of which runs kubectl for some 50 ms.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often new ports are tried when another process has taken one between choosing and listening.
+/// The number of attempts with new ports, as another process may take a port before a server listens on it.
 const PORT_ATTEMPTS: usize = 5;
 
-/// The controllers that deletion depends on, those that make the usual dependents, and the one without which the roles
-/// `admin`, `edit` and `view` are empty.
+/// The controllers that deletion depends on, those that create the usual dependents, and the one that fills the roles
+/// `admin`, `edit` and `view`.
 const CONTROLLERS: [&str; 8] = [
     "garbage-collector-controller",
     "namespace-controller",
@@ -49,17 +49,17 @@ const CONTROLLERS: [&str; 8] = [
     "clusterrole-aggregation-controller",
 ];
 
-/// A user of the control plane, known by a token.
+/// A user of the control plane, who authenticates with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A member of `system:masters`, who may do everything.
+    /// A member of `system:masters`, with all permissions.
     Admin,
-    /// A user without any rights but those that a RoleBinding gives to the user `restricted`.
+    /// A user with only the permissions that RoleBindings grant to the user `restricted`.
     Restricted,
 }
 
 impl User {
-    /// The name: of the user, and of the context in the kubeconfig.
+    /// Returns the name of the user and of the context in the kubeconfig.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl User {
     }
 }
 
-/// What a control plane is started with.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
     controllers: Vec<String>,
@@ -88,14 +88,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Runs these controllers instead of the usual ones; none means no kube-controller-manager at all.
+    /// Runs these controllers instead of the default ones; with none, kube-controller-manager does not run.
     #[must_use]
     pub fn controllers(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.controllers = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Starts no kube-controller-manager: nothing collects garbage, and no namespace ever goes.
+    /// Disables kube-controller-manager, so that no garbage is collected and no namespace is ever finalized.
     #[must_use]
     pub fn without_controller_manager(self) -> Self {
         self.controllers([""; 0])
@@ -116,10 +116,10 @@ impl Options {
     }
 }
 
-/// A running control plane, which ends when this is dropped.
+/// A running control plane, which is stopped when this is dropped.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Fields are dropped in this order: the clients of a server before the server, and the folder at the end.
+    // Fields are dropped in this order: the clients of a server before the server, and the folder last.
     controller_manager: Option<Server>,
     api_server: Mutex<Option<Server>>,
     etcd: Server,
@@ -137,22 +137,23 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane and waits until it is ready; blocks for about 4 s.
     ///
-    /// Programs that are missing are built first, with progress on standard error.
+    /// Missing programs are built first, with progress on standard error.
     ///
     /// # Errors
     ///
-    /// When a program is missing and cannot be built, or a server does not start; the message then has its log's end.
+    /// Fails if a program is missing and cannot be built, or if a server does not start; the error then contains the end of
+    /// its log.
     pub fn start(options: &Options) -> Result<Self> {
-        // Written directly, so that it is seen while a test runs whose output is captured.
+        // Written directly, so that it is visible even if the output of a test is captured.
         let binaries = Binaries::locate_or_build(|line| drop(writeln!(std::io::stderr(), "testbed: {line}")))?;
         Self::start_with(binaries, options)
     }
 
-    /// Starts a control plane of these programs and waits until it is ready; blocks for about 4 s.
+    /// Starts a control plane with these programs and waits until it is ready; blocks for about 4 s.
     ///
     /// # Errors
     ///
-    /// When a server does not start; the message has its log's end.
+    /// Fails if a server does not start; the error contains the end of its log.
     pub fn start_with(binaries: Binaries, options: &Options) -> Result<Self> {
         let mut attempt = 1;
         loop {
@@ -177,7 +178,7 @@ impl ControlPlane {
         write(&tokens, &lines)?;
 
         let mut etcd = Server::start("etcd", binaries.etcd(), &etcd_args(dir, etcd_port, peer_port), dir)?;
-        // An API server that finds no etcd tries again only after a second.
+        // An API server that cannot reach etcd retries only after a second.
         etcd.wait_until("it listened", deadline, PORT_PAUSE, || listens(etcd_port))?;
 
         let mut api_server_args = api_server_args(dir, &tokens, etcd_port, api_server_port);
@@ -206,7 +207,7 @@ impl ControlPlane {
 
         let mut controller_manager = None;
         if !options.controllers.is_empty() {
-            // It gives up when the API server is not ready, and it waits a second between two looks: hence only now.
+            // It exits if the API server is not ready, and polls only every second, so it is started only now.
             let mut args = controller_manager_args(&control_plane, &options.controllers);
             args.extend(options.controller_manager_flags.iter().cloned());
             let program = control_plane.binaries.kube_controller_manager();
@@ -225,31 +226,31 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// The programs it runs.
+    /// Returns the programs of the control plane.
     #[must_use]
     pub fn binaries(&self) -> &Binaries {
         &self.binaries
     }
 
-    /// The folder with its data and its logs, `etcd.log`, `kube-apiserver.log` and `kube-controller-manager.log`.
+    /// Returns the folder with the data and the logs `etcd.log`, `kube-apiserver.log` and `kube-controller-manager.log`.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The URL of the API server, `https://127.0.0.1:…`.
+    /// Returns the URL of the API server, `https://127.0.0.1:…`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.api_server_port)
     }
 
-    /// The certificate authority of the API server, in PEM.
+    /// Returns the certificate authority of the API server, in PEM.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// The bearer token of a user.
+    /// Returns the bearer token of a user.
     #[must_use]
     pub fn token(&self, user: User) -> &str {
         match user {
@@ -258,44 +259,44 @@ impl ControlPlane {
         }
     }
 
-    /// A kubeconfig with the contexts `admin`, which is the current one, and `restricted`.
+    /// Returns a kubeconfig with the contexts `admin`, which is the current one, and `restricted`.
     #[must_use]
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
-    /// The file with the [kubeconfig](Self::kubeconfig).
+    /// Returns the file with the [kubeconfig](Self::kubeconfig).
     #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.dir().join("kubeconfig")
     }
 
-    /// A `kubectl` that talks to this control plane as the admin.
+    /// Returns a `kubectl` command for this control plane with the user `admin`.
     #[must_use]
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(self.binaries.kubectl());
         command.env("KUBECONFIG", self.kubeconfig_path());
-        // kubectl remembers discovery by host and port, and the port may have been another control plane's.
+        // kubectl caches discovery by host and port, and another control plane may have used the port.
         command.env("KUBECACHEDIR", self.dir().join("kubectl-cache"));
         command.stdin(Stdio::null());
         command
     }
 
-    /// A client configuration for a user; the namespace is `default`.
+    /// Returns a client configuration for a user; the namespace is `default`.
     ///
     /// # Errors
     ///
-    /// When the kubeconfig cannot be understood.
+    /// Fails if the kubeconfig cannot be parsed.
     #[cfg(feature = "client")]
     pub async fn client_config(&self, user: User) -> Result<kube::Config> {
         let kubeconfig =
             kube::config::Kubeconfig::from_yaml(&self.kubeconfig).context("failed to read a kubeconfig")?;
         let options = kube::config::KubeConfigOptions { context: Some(user.name().to_owned()), ..Default::default() };
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.context("failed to make a client configuration")
+        config.context("failed to create a client configuration")
     }
 
-    /// Kills the API server: connections break, and its port refuses new ones.
+    /// Kills the API server: open connections break, and new ones are refused.
     pub fn stop_api_server(&self) {
         self.lock_api_server().take();
     }
@@ -304,7 +305,7 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// When it does not start.
+    /// Fails if it does not start.
     pub fn start_api_server(&self) -> Result<()> {
         let mut slot = self.lock_api_server();
         if slot.is_none() {
@@ -317,25 +318,25 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Holds the API server: connections stay open, and nothing is answered.
+    /// Pauses the API server: connections remain open, but requests get no response.
     ///
     /// # Errors
     ///
-    /// When the process cannot be signalled.
+    /// Fails if the process cannot be signalled.
     pub fn pause_api_server(&self) -> Result<()> {
         self.lock_api_server().as_ref().map_or(Ok(()), |server| server.signal(Signal::STOP))
     }
 
-    /// Lets a held API server go on.
+    /// Resumes a paused API server.
     ///
     /// # Errors
     ///
-    /// When the process cannot be signalled.
+    /// Fails if the process cannot be signalled.
     pub fn resume_api_server(&self) -> Result<()> {
         self.lock_api_server().as_ref().map_or(Ok(()), |server| server.signal(Signal::CONT))
     }
 
-    /// The process ids of the servers that run.
+    /// Returns the process ids of the running servers.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         let api_server = self.lock_api_server();
@@ -344,7 +345,7 @@ impl ControlPlane {
     }
 
     fn lock_api_server(&self) -> MutexGuard<'_, Option<Server>> {
-        // A test that failed while it held the lock leaves nothing half done.
+        // A test that failed with the lock held leaves no incomplete state.
         self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -352,7 +353,7 @@ impl ControlPlane {
         Server::start("kube-apiserver", self.binaries.kube_apiserver(), &self.api_server_args, self.dir())
     }
 
-    /// Writes the kubeconfig, with the certificate that the API server has made for itself.
+    /// Writes the kubeconfig with the certificate that the API server created.
     fn write_kubeconfig(&mut self) -> Result<()> {
         let ca = certificates(self.dir()).join("apiserver.crt");
         self.ca_pem = fs::read_to_string(&ca).with_context(|| format!("failed to read {}", ca.display()))?;
@@ -361,9 +362,9 @@ impl ControlPlane {
         write(&self.kubeconfig_path(), &self.kubeconfig)
     }
 
-    /// Whether a GET of this path succeeds.
+    /// Returns whether a GET request for this path succeeds.
     fn answers(&self, path: &str) -> bool {
-        // kubectl is at hand and speaks TLS; a client of our own would have to be compiled into all that starts a testbed.
+        // kubectl supports TLS and is always available; a client would be compiled into every program that starts a testbed.
         let mut command = self.kubectl();
         command.args(["get", "--raw", path, "--request-timeout=5s"]).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
@@ -383,15 +384,15 @@ fn etcd_args(dir: &Path, client: u16, peer: u16) -> Vec<String> {
         format!("--listen-peer-urls={peer}"),
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
-        // The data goes with the control plane, so a crash of the machine loses nothing of value.
+        // The data is removed with the control plane, so it need not survive a crash of the machine.
         "--unsafe-no-fsync".to_owned(),
     ]
 }
 
-/// The flags of the API server: what it needs to run alone. What clients can see stays as it is by default.
+/// Returns the flags that the API server needs to run alone. Everything that clients can observe keeps its default.
 fn api_server_args(dir: &Path, tokens: &Path, etcd: u16, port: u16) -> Vec<String> {
     let certificates = certificates(dir);
-    // It makes this key and its certificate itself when it starts first, before it reads the key for service accounts.
+    // It creates this key and its certificate on the first start, before it reads the key for service accounts.
     let key = certificates.join("apiserver.key");
     vec![
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),
@@ -405,9 +406,9 @@ fn api_server_args(dir: &Path, tokens: &Path, etcd: u16, port: u16) -> Vec<Strin
         format!("--service-account-signing-key-file={}", key.display()),
         format!("--service-account-key-file={}", key.display()),
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-        // Endpoints must not hold a loopback address: the Service `kubernetes` has none.
+        // Endpoints cannot have a loopback address, so the Service `kubernetes` has no endpoints.
         "--endpoint-reconciler-type=none".to_owned(),
-        // Clusters that run real workloads allow it; it is false here only by default.
+        // Real clusters enable this; only the default of the flag is false.
         "--allow-privileged=true".to_owned(),
     ]
 }
@@ -418,20 +419,20 @@ fn controller_manager_args(control_plane: &ControlPlane, controllers: &[String])
         format!("--kubeconfig={}", control_plane.kubeconfig_path().display()),
         format!("--controllers={}", controllers.join(",")),
         format!("--service-account-private-key-file={}", key.display()),
-        // Nobody else could lead; and a leader that loses the API server for 10 s would exit.
+        // There is no other replica, and a leader that cannot reach the API server for 10 s would exit.
         "--leader-elect=false".to_owned(),
-        // Nobody asks it for its health.
+        // Its health endpoint is not used.
         "--secure-port=0".to_owned(),
-        // By default 20 a second: tests would mostly wait for dependents to be made and collected.
+        // The default of 20 requests per second would make tests wait for the creation and collection of dependents.
         "--kube-api-qps=1000".to_owned(),
         "--kube-api-burst=1000".to_owned(),
     ]
 }
 
-/// Ports that were free a moment ago, all different.
+/// Returns different ports that are free at the moment.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    // All are held until the last one is chosen.
+    // All listeners are kept open until the last port is chosen.
     let listeners = std::array::from_fn::<_, N, _>(bind);
     let mut ports = [0; N];
     for (port, listener) in ports.iter_mut().zip(listeners) {

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal};
 
-/// Bytes of a log's end that go into an error: some twenty lines.
+/// The number of bytes from the end of a log that errors contain: some twenty lines.
 const TAIL: u64 = 4096;
 
 /// Spawns `command` so that the kernel kills it when this process ends.
 ///
-/// The kernel binds that signal to the *thread* that spawned the child, and a test's thread ends long before its process
-/// does. One thread, which never ends, therefore spawns all children.
+/// The kernel sends that signal when the *thread* that spawned the child ends, and the thread of a test ends long before its
+/// process. Therefore a single thread that never ends spawns all children.
 pub(super) fn spawn(command: Command) -> io::Result<Child> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
@@ -26,7 +26,7 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
         let (sender, jobs) = mpsc::channel::<Job>();
         std::thread::spawn(move || {
             for (mut command, reply) in jobs {
-                // Nobody waits for a reply once the caller's thread is gone.
+                // The receiver is dropped if the caller's thread has ended.
                 let _ = reply.send(bind_to_this_process(&mut command).spawn());
             }
         });
@@ -38,16 +38,16 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
     answer.recv().map_err(gone)?
 }
 
-/// Has the kernel send SIGKILL to the child when this process ends, and keeps a terminal's Ctrl-C away from it.
+/// Makes the kernel send SIGKILL to the child when this process ends, and shields the child from Ctrl-C in the terminal.
 fn bind_to_this_process(command: &mut Command) -> &mut Command {
-    // In its own group, a child sees no Ctrl-C: it ends because this process does, and not before.
+    // A child in its own process group does not receive Ctrl-C; it ends when this process ends, and not before.
     command.process_group(0);
     #[cfg(target_os = "linux")]
     {
         let parent = Pid::from_raw(i32::try_from(std::process::id()).unwrap_or_default());
         let bind = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have died before the line above; then no signal will come.
+            // If the parent ended before the line above, no signal is sent.
             if rustix::process::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         };
         #[expect(unsafe_code, reason = "two system calls, both safe between fork and exec; nothing is allocated")]
@@ -68,7 +68,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts `program`, its output appended to `<name>.log` in `folder`.
+    /// Starts `program`, and appends its output to `<name>.log` in `folder`.
     pub(super) fn start(name: &'static str, program: &Path, args: &[String], folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let output = OpenOptions::new().create(true).append(true).open(&log).context("failed to open a log file")?;
@@ -79,7 +79,7 @@ impl Server {
         Ok(Self { name, child, log })
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -90,7 +90,7 @@ impl Server {
             .with_context(|| format!("failed to signal {}", self.name))
     }
 
-    /// Waits until `ready` says so, asking it every `pause`; fails with the log's end when the server ends or takes too long.
+    /// Calls `ready` every `pause` until it returns true; fails with the end of the log if the server ends or takes too long.
     pub(super) fn wait_until(
         &mut self,
         what: &str,
@@ -106,7 +106,11 @@ impl Server {
                 return Ok(());
             }
             if deadline.passed() {
-                bail!("{} runs, but not in time: {what}; the end of its log:\n{}", self.name, tail(&self.log));
+                bail!(
+                    "{} is running, but timed out before {what}; the end of its log:\n{}",
+                    self.name,
+                    tail(&self.log)
+                );
             }
             std::thread::sleep(pause);
         }
@@ -115,35 +119,35 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whatever these say, the process is gone or going.
+        // Errors mean that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A moment after which waiting is given up.
+/// A time limit for waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(Instant, Duration);
 
 impl Deadline {
-    /// Starts to count.
+    /// Starts the time limit.
     #[expect(clippy::disallowed_methods, reason = "processes run in real time, also under tests with a paused clock")]
     pub(super) fn after(limit: Duration) -> Self {
         Self(Instant::now(), limit)
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     pub(super) fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 
-    /// Whether the limit has passed.
+    /// Returns whether the limit has passed.
     pub(super) fn passed(self) -> bool {
         self.elapsed() > self.1
     }
 }
 
-/// Runs a command to its end, calling `tick` now and then; its output goes to `log`.
+/// Runs a command to its end with its output in `log`, and calls `tick` repeatedly.
 pub(super) fn run(mut command: Command, log: &Path, mut tick: impl FnMut()) -> Result<ExitStatus> {
     let output = File::create(log).context("failed to create a log file")?;
     command.stdin(Stdio::null()).stdout(output.try_clone().context("failed to share a log file")?).stderr(output);
@@ -157,7 +161,7 @@ pub(super) fn run(mut command: Command, log: &Path, mut tick: impl FnMut()) -> R
     }
 }
 
-/// The last lines of a file; empty if it cannot be read.
+/// Returns the last lines of a file, or an empty string if it cannot be read.
 pub(super) fn tail(path: &Path) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;
@@ -166,41 +170,42 @@ pub(super) fn tail(path: &Path) -> String {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
-        // The first line is cut, unless the whole file was read.
+        // The first line is incomplete, unless the whole file was read.
         let whole = if length > TAIL { text.split_once('\n').map_or(&*text, |(_, rest)| rest) } else { &text };
         Ok(whole.trim_end().to_owned())
     };
     read().unwrap_or_default()
 }
 
-/// The beginning of the name of every run's folder.
+/// The prefix of the folder names of all runs.
 const PREFIX: &str = "billhook-testbed-run-";
 
-/// The name of the file in it that is locked as long as the owner lives.
+/// The file in such a folder that its owner locks until it ends.
 const OWNER: &str = "owner";
 
-/// A temporary folder that goes when this is dropped, and also when the process is killed.
+/// A temporary folder that is removed when this is dropped, and also when the process is killed.
 #[derive(Debug)]
 pub(super) struct RunFolder {
     path: PathBuf,
-    /// Holds the lock that tells other processes to leave the folder alone.
+    /// The lock that prevents other processes from removing the folder.
     _owner: File,
-    /// Removes the folder once its standard input ends, which the kernel sees to however this process ends.
+    /// The process that removes the folder when its standard input ends, which happens however this process ends.
     janitor: Child,
 }
 
 impl RunFolder {
-    /// Makes a folder that only this user can read, after removing those whose owners are gone.
+    /// Creates a folder that only this user can read, after removing those whose owners have ended.
     pub(super) fn create() -> Result<Self> {
         sweep(&std::env::temp_dir());
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().context("failed to make a temporary folder")?;
-        // Locked first and named afterwards: a folder without an owner file is left alone by those who sweep.
+        let folder =
+            tempfile::Builder::new().prefix(PREFIX).tempdir().context("failed to create a temporary folder")?;
+        // Locked before it gets its name: other processes do not remove a folder without an owner file.
         let unnamed = folder.path().join("owner.new");
         let owner = File::create(&unnamed).context("failed to create the owner file")?;
         owner.lock().context("failed to lock the owner file")?;
         fs::rename(&unnamed, folder.path().join(OWNER)).context("failed to name the owner file")?;
 
-        // The servers die at the same time and may still write: hence the second and third try.
+        // The servers are killed at the same time and may still write, hence the second and third attempt.
         let script = r#"cat >/dev/null; for pause in 0.1 1 5; do rm -rf -- "$1" && exit; sleep $pause; done"#;
         let janitor = Command::new("sh")
             .args(["-c", script, "sh"])
@@ -215,7 +220,7 @@ impl RunFolder {
         Ok(Self { path: folder.keep(), _owner: owner, janitor })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -224,12 +229,12 @@ impl RunFolder {
 impl Drop for RunFolder {
     fn drop(&mut self) {
         drop(self.janitor.stdin.take());
-        // If the janitor was killed, the next run sweeps.
+        // If the janitor was killed, the next run removes the folder.
         let _ = self.janitor.wait();
     }
 }
 
-/// Removes the folders in `root` whose owners are gone; those of other users cannot be opened and stay.
+/// Removes the folders in `root` whose owners have ended; those of other users cannot be opened and remain.
 fn sweep(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
@@ -238,7 +243,7 @@ fn sweep(root: &Path) {
         }
         let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
         if !matches!(owner.try_lock(), Err(TryLockError::WouldBlock)) {
-            // Somebody else may be removing it, too.
+            // Another process may be removing it too.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -249,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_without_an_owner_is_swept_and_one_with_an_owner_is_not() {
+    fn a_folder_is_removed_only_after_its_owner_has_ended() {
         let root = tempfile::tempdir().unwrap();
         let make = |name: &str| {
             let folder = root.path().join(format!("{PREFIX}{name}"));

@@ -1,4 +1,4 @@
-//! What somebody else does to a cluster: plain requests that share no code with billhook's own.
+//! Requests of other clients to a cluster, which share no code with billhook.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,25 +12,25 @@ use kube::{
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-/// A client with all rights.
+/// A client with all permissions.
 #[derive(Clone)]
 pub struct Admin {
     client: Client,
-    /// Where namespaced objects lie that name no namespace.
+    /// The namespace of namespaced objects that name none.
     namespace: String,
     known: Arc<Mutex<Vec<(ApiResource, ApiCapabilities)>>>,
 }
 
-/// The name under which the others write.
+/// The field manager of other clients.
 const MANAGER: &str = "somebody-else";
 
 impl Admin {
-    /// Makes one from a client; objects that name no namespace lie in this one.
+    /// Wraps a client; namespaced objects that name no namespace are created in `namespace`.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), known: Arc::default() }
     }
 
-    /// The client.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -39,7 +39,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// When one cannot be created.
+    /// Fails if an object cannot be created.
     pub async fn create(&self, text: &str) -> Result<()> {
         for document in billhook_objects::yaml::parse(text)? {
             self.create_one(document.value).await?;
@@ -49,11 +49,11 @@ impl Admin {
 
     async fn create_one(&self, value: Value) -> Result<()> {
         let object: DynamicObject = serde_json::from_value(value.clone()).context("read an object to create")?;
-        let types = object.types.clone().ok_or_else(|| anyhow!("an object without kind"))?;
+        let types = object.types.clone().ok_or_else(|| anyhow!("the object has no kind"))?;
         let version = ApiVersion::parse(&types.api_version)?;
         let kind = GroupKind::new(version.group(), &types.kind);
         let mut key = ObjectKey::new(kind, object.namespace().as_deref(), object.name_any());
-        // A namespace that was just made may lack what admission wants for a moment; a new kind may not be served yet.
+        // A new namespace may not have the objects that admission requires yet, and a new kind may not be served yet.
         let mut attempt = 0;
         let api = loop {
             match self.try_create(&mut key, version.version(), &object).await {
@@ -77,7 +77,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// When it is not so within 20 seconds.
+    /// Fails if that does not happen within 20 seconds.
     pub async fn wait_established(&self, crd: &ObjectKey) -> Result<()> {
         self.wait(crd, |crd| {
             let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array);
@@ -106,11 +106,11 @@ impl Admin {
         Ok(api)
     }
 
-    /// Waits until an object is as it should be.
+    /// Waits until an object matches.
     ///
     /// # Errors
     ///
-    /// When it is not so within 20 seconds.
+    /// Fails if that does not happen within 20 seconds.
     pub async fn wait(&self, key: &ObjectKey, done: impl Fn(&DynamicObject) -> bool) -> Result<()> {
         for _ in 0..400 {
             if self.get(key).await?.is_some_and(|object| done(&object)) {
@@ -118,14 +118,14 @@ impl Admin {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("{key} did not become what it should within 20 s")
+        bail!("{key} did not reach the expected state within 20 s")
     }
 
     /// Reads an object.
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
+    /// Fails if the request fails.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<DynamicObject>> {
         match self.api(key).await {
             Ok(api) => match api.get_opt(&key.name).await {
@@ -138,11 +138,11 @@ impl Admin {
         }
     }
 
-    /// Waits until the server would accept, or refuse, the deletion of an object.
+    /// Waits until the server accepts or rejects the deletion of an object, in a dry run.
     ///
     /// # Errors
     ///
-    /// When that is not so within 20 seconds.
+    /// Fails if that does not happen within 20 seconds.
     pub async fn wait_deletable(&self, key: &ObjectKey, deletable: bool) -> Result<()> {
         let api = self.api(key).await?;
         for _ in 0..400 {
@@ -153,14 +153,14 @@ impl Admin {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("{key}: the answer to a DELETE did not change within 20 s")
+        bail!("{key}: the response to a DELETE did not change within 20 s")
     }
 
-    /// Whether an object is there; a name that ends with `*` stands for any that begins so.
+    /// Returns whether an object exists; a name that ends with `*` matches any object with this prefix.
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
+    /// Fails if the request fails.
     pub async fn any(&self, key: &ObjectKey) -> Result<bool> {
         let Some(prefix) = key.name.strip_suffix('*') else { return Ok(self.get(key).await?.is_some()) };
         let objects = self.api(key).await?.list(&ListParams::default()).await?;
@@ -171,7 +171,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// When it does not go within 10 seconds.
+    /// Fails if it is not gone within 10 seconds.
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         self.api(key).await?.delete(&key.name, &DeleteParams::background()).await?;
         for _ in 0..200 {
@@ -180,14 +180,14 @@ impl Admin {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("{key} is still there after 10 s")
+        bail!("{key} still exists after 10 s")
     }
 
     /// Applies a merge patch.
     ///
     /// # Errors
     ///
-    /// When the server refuses it.
+    /// Fails if the server rejects it.
     pub async fn patch(&self, key: &ObjectKey, patch: &Value) -> Result<()> {
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
         self.api(key).await?.patch(&key.name, &params, &Patch::Merge(patch)).await?;
@@ -198,17 +198,17 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
+    /// Fails if the request fails.
     pub async fn list(&self, kind: &GroupKind) -> Result<Vec<DynamicObject>> {
         let (resource, _) = self.resolve(kind).await?;
         Ok(Api::all_with(self.client.clone(), &resource).list(&ListParams::default()).await?.items)
     }
 
-    /// All objects of all kinds that can be listed, but for what comes and goes by itself: events and leases.
+    /// Lists all objects of all kinds that can be listed, except events and leases, which change on their own.
     ///
     /// # Errors
     ///
-    /// When the server does not answer.
+    /// Fails if the request fails.
     pub async fn everything(&self) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut all = BTreeMap::new();
@@ -227,35 +227,35 @@ impl Admin {
         Ok(all)
     }
 
-    /// An interface for objects of a key's kind in its namespace.
+    /// Returns the API for objects of a key's kind in its namespace.
     ///
     /// # Errors
     ///
-    /// When the kind is not served.
+    /// Fails if the kind is not served.
     pub async fn api(&self, key: &ObjectKey) -> Result<Api<DynamicObject>> {
         let (resource, capabilities) = self.resolve(&key.kind).await?;
         Ok(match (&capabilities.scope, &key.namespace) {
             (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            (Scope::Namespaced, None) => bail!("{key}: the kind is namespaced, the key has no namespace"),
+            (Scope::Namespaced, None) => bail!("{key}: the kind is namespaced, but the key has no namespace"),
             (Scope::Cluster, _) => Api::all_with(self.client.clone(), &resource),
         })
     }
 
-    /// An interface for all objects of a kind.
+    /// Returns the API for all objects of a kind.
     ///
     /// # Errors
     ///
-    /// When the kind is not served.
+    /// Fails if the kind is not served.
     pub async fn all(&self, kind: &GroupKind) -> Result<Api<DynamicObject>> {
         let (resource, _) = self.resolve(kind).await?;
         Ok(Api::all_with(self.client.clone(), &resource))
     }
 
-    /// Whether objects of a kind lie in namespaces.
+    /// Returns whether a kind is namespaced.
     ///
     /// # Errors
     ///
-    /// When the kind is not served.
+    /// Fails if the kind is not served.
     pub async fn is_namespaced(&self, kind: &GroupKind) -> Result<bool> {
         Ok(self.resolve(kind).await?.1.scope == Scope::Namespaced)
     }
@@ -276,19 +276,19 @@ impl Admin {
     }
 }
 
-/// The cluster serves no such kind.
+/// The error for a kind that the cluster does not serve.
 #[derive(Debug)]
 pub(super) struct NotServed(GroupKind);
 
 impl std::fmt::Display for NotServed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the cluster serves no {}", self.0)
+        write!(f, "the cluster does not serve {}", self.0)
     }
 }
 
 impl std::error::Error for NotServed {}
 
-/// Whether an object is a scenario's own: its name, its namespace or its API group says so.
+/// Returns whether an object belongs to a scenario, by its name, its namespace or its API group.
 pub(super) fn is_of(key: &ObjectKey, slug: &str) -> bool {
     [Some(&key.name), key.namespace.as_ref(), Some(&key.kind.group)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! One call of the program: what it is made of, what it printed and how it ended.
+//! A run of the program: its input, its output and its exit code.
 
 use std::{
     io::Write,
@@ -11,7 +11,7 @@ use billhook::{Cluster, World};
 
 use super::Expect;
 
-/// A call that can be made.
+/// A command that is ready to run.
 pub(super) struct Call {
     pub(super) world: World,
     pub(super) stdout: Shared,
@@ -19,7 +19,7 @@ pub(super) struct Call {
     pub(super) sent: Sent,
 }
 
-/// The clusters that a call has connected to, which count its requests.
+/// The clusters of a command, which count its requests.
 #[derive(Clone, Default)]
 pub(super) struct Sent(Arc<Mutex<Vec<Cluster>>>);
 
@@ -39,13 +39,13 @@ impl Sent {
     }
 }
 
-/// What a call printed and how it ended.
+/// The result of a command.
 pub(super) struct Called {
     pub(super) exit: u8,
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) requests: u64,
-    /// Those among them that may change something.
+    /// The number of requests that write.
     pub(super) writes: u64,
     pub(super) took: Duration,
 }
@@ -58,14 +58,14 @@ impl Called {
         let refused = expect.exit == 2 || expect.exit == 4;
         ensure!(
             self.writes == 0 || !(looks || refused),
-            "{} requests that write, and nothing may be touched",
+            "{} requests that write, but nothing may be changed",
             self.writes
         );
         for (name, text, wanted) in
             [("output", &self.stdout, &expect.stdout), ("error output", &self.stderr, &expect.stderr)]
         {
             for wanted in wanted {
-                ensure!(text.contains(wanted.as_str()), "standard {name} does not hold {wanted:?}");
+                ensure!(text.contains(wanted.as_str()), "standard {name} does not contain {wanted:?}");
             }
         }
         for unwanted in &expect.silent {
@@ -83,7 +83,7 @@ impl Called {
     }
 }
 
-/// Whether something took as long as it should.
+/// Checks a duration.
 pub(super) fn check_time(expect: &Expect, took: Duration) -> Result<()> {
     if let Some(limit) = expect.at_most.filter(|limit| took > *limit) {
         bail!("it took {took:?}, longer than {limit:?}");
@@ -107,7 +107,7 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What a call prints, readable while it runs.
+/// The output of a command, which can be read while it runs.
 #[derive(Clone, Default)]
 pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! Console sessions: a transcript of shell commands and of what they print, played by bash with the real kubectl.
+//! Console sessions: transcripts of shell commands and their output, run by bash with the real kubectl.
 //!
 //! ```text
 //! $ kubectl delete configmap a &
@@ -10,9 +10,9 @@
 //! Error from server (AlreadyExists): object is being deleted: configmaps "a" already exists
 //! ```
 //!
-//! `$ ` begins a command and `> ` goes on with it; `? 1` is the exit code where it is not 0; the rest is what is
-//! printed, on standard output and standard error: `[..]` stands for anything within a line, `...` for any lines. All
-//! commands run in one shell. What a command in the background prints is waited for before the next one begins.
+//! `$ ` starts a command and `> ` continues it; `? 1` is an exit code other than 0; all other lines are the expected output
+//! on standard output and standard error, in which `[..]` matches any text within a line and `...` any lines. All commands
+//! run in the same shell. After a background command, the next one starts only when the expected output has been printed.
 
 use std::{
     fmt::{self, Display},
@@ -28,33 +28,33 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-/// The longest that one command may take.
+/// The time limit of a command.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Stands before the exit code of a command: no program prints it.
+/// The marker before the exit code of a command, which no program prints.
 const MARK: u8 = 0x1e;
 
-/// Reads commands that end in a NUL byte from descriptor 3, which no command takes for its own input.
+/// Reads commands that end with a NUL byte from descriptor 3, which commands do not use as their input.
 const SHELL: &str = r#"exec 3<&0 </dev/null 2>&1
 while IFS= read -r -d '' command <&3; do eval "$command"; printf '\036%d\n' $?; done"#;
 
-/// Plays a transcript in a folder.
+/// Runs a transcript in a folder.
 ///
 /// # Errors
 ///
-/// When a command prints something else, ends with another code or does not end within 30 seconds.
+/// Fails if a command has other output or another exit code, or does not end within 30 seconds.
 pub async fn play(transcript: &str, kubeconfig: &Path, kubectl: &Path, dir: &Path) -> Result<()> {
     let entries = parse(transcript)?;
     let mut shell = Shell::start(kubeconfig, kubectl, dir).context("start bash")?;
     for entry in &entries {
         let ran = tokio::time::timeout(LIMIT, shell.run(entry)).await;
-        let ran = ran.unwrap_or_else(|_| Err(anyhow!("it has neither ended nor printed all within {LIMIT:?}")));
+        let ran = ran.unwrap_or_else(|_| Err(anyhow!("it did not end and print the expected output within {LIMIT:?}")));
         ran.with_context(|| format!("{entry}--- printed\n{}---", shell.printed()))?;
     }
     Ok(())
 }
 
-/// A command and what comes of it.
+/// A command and its expected result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Entry {
     command: String,
@@ -63,7 +63,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether the shell goes on without waiting for its end.
+    /// Whether the command runs in the background.
     fn in_background(&self) -> bool {
         self.command.trim_end().ends_with('&')
     }
@@ -86,47 +86,49 @@ fn parse(transcript: &str) -> Result<Vec<Entry>> {
             entries.push(Entry { command: command.to_owned(), ..Entry::default() });
             continue;
         }
-        let entry = entries.last_mut().ok_or_else(|| anyhow!("a transcript begins with a command: $ …"))?;
+        let entry = entries.last_mut().ok_or_else(|| anyhow!("a transcript must start with a command: $ …"))?;
         let untouched = entry.exit == 0 && entry.printed.is_empty();
         match line.strip_prefix('>').filter(|_| untouched) {
             Some(more) => entry.command.extend(["\n", more.strip_prefix(' ').unwrap_or(more)]),
             None => match line.strip_prefix("? ").filter(|_| untouched) {
-                Some(code) => entry.exit = code.trim().parse().with_context(|| format!("{line}: no exit code"))?,
+                Some(code) => {
+                    entry.exit = code.trim().parse().with_context(|| format!("{line}: expected an exit code"))?
+                }
                 None => entry.printed.push(line.to_owned()),
             },
         }
     }
-    ensure!(!entries.is_empty(), "a transcript without commands");
+    ensure!(!entries.is_empty(), "the transcript has no commands");
     Ok(entries)
 }
 
-/// One bash; all that it has started ends with it.
+/// A bash process; all processes that it started end with it.
 struct Shell {
     process: Child,
     commands: ChildStdin,
     output: ChildStdout,
-    /// What was printed since the last command began.
+    /// The output since the start of the last command.
     seen: Vec<u8>,
 }
 
 impl Shell {
     fn start(kubeconfig: &Path, kubectl: &Path, dir: &Path) -> Result<Self> {
-        let folder = kubectl.parent().context("kubectl is in no folder")?;
+        let folder = kubectl.parent().context("the path of kubectl has no folder")?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
         let mut command = Command::new("bash");
         command.args(["--noprofile", "--norc", "-c", SHELL]).current_dir(dir).env_clear();
-        // kubectl keeps what it discovers in its home: servers that come and go on the same port must not share it.
+        // kubectl caches discovery in its home, and different servers may use the same port one after the other.
         command.env("PATH", path).env("HOME", dir).env("LC_ALL", "C");
         command.env("KUBECONFIG", kubeconfig).env("BILLHOOK_KUBECTL", kubectl);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
         let mut process = command.spawn()?;
-        let commands = process.stdin.take().context("no pipe to it")?;
-        let output = process.stdout.take().context("no pipe from it")?;
+        let commands = process.stdin.take().context("no pipe to the shell")?;
+        let output = process.stdout.take().context("no pipe from the shell")?;
         Ok(Self { process, commands, output, seen: Vec::new() })
     }
 
-    /// Runs a command and compares what comes of it.
+    /// Runs a command and compares its result.
     async fn run(&mut self, entry: &Entry) -> Result<()> {
         self.seen.clear();
         self.commands.write_all(entry.command.as_bytes()).await?;
@@ -141,11 +143,11 @@ impl Shell {
             self.read().await?;
         }
         ensure!(code == entry.exit, "exit code {code} instead of {}", entry.exit);
-        ensure!(matches(&entry.printed, &self.lines()), "it printed something else");
+        ensure!(matches(&entry.printed, &self.lines()), "the output differs");
         Ok(())
     }
 
-    /// Takes the exit code out of what was printed, once it is there.
+    /// Removes the exit code from the output, once it has been printed.
     fn take_code(&mut self) -> Option<i32> {
         let begin = self.seen.iter().position(|byte| *byte == MARK)?;
         let end = begin + self.seen[begin..].iter().position(|byte| *byte == b'\n')?;
@@ -178,7 +180,7 @@ impl Drop for Shell {
     }
 }
 
-/// Whether lines are those that were expected, where `...` stands for any lines.
+/// Returns whether lines match the expected ones, in which `...` matches any lines.
 fn matches(expected: &[String], lines: &[String]) -> bool {
     match expected.split_first() {
         None => lines.is_empty(),
@@ -189,7 +191,7 @@ fn matches(expected: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Whether a line is the one that was expected, where `[..]` stands for any text.
+/// Returns whether a line matches the expected one, in which `[..]` matches any text.
 fn line_matches(expected: &str, line: &str) -> bool {
     match expected.split_once("[..]") {
         None => expected.trim_end() == line,

@@ -1,4 +1,4 @@
-//! The controller of DeployItems, beside a scenario that has some.
+//! The controller of DeployItems, for scenarios with DeployItems.
 
 use std::{
     collections::BTreeSet,
@@ -21,16 +21,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Admin, Deployer,
-    items::Deed,
+    items::ItemAction,
     lab::{Plane, connect},
     stage::{Stage, helm},
 };
 use crate::control_plane::User;
 
-/// The controllers that run beside a scenario; all end when this is dropped.
+/// The controllers of a scenario, which are stopped when this is dropped.
 pub(super) struct Controllers {
     running: Mutex<JoinSet<()>>,
-    /// Why one has ended by itself.
+    /// Receives the reason why a controller ended on its own.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -41,43 +41,43 @@ impl Default for Controllers {
 }
 
 impl Controllers {
-    /// Starts one.
+    /// Starts a controller.
     pub(super) fn start(&self, home: Cluster, options: ControllerOptions) {
         let ended = self.ended.clone();
         self.running.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
             let why = match Controller::new(home, options).run(CancellationToken::new()).await {
-                Ok(()) => "it stopped by itself".to_owned(),
+                Ok(()) => "it stopped on its own".to_owned(),
                 Err(error) => format!("{:#}", anyhow::Error::from(error)),
             };
             ended.send_replace(Some(why));
         });
     }
 
-    /// Kills all.
+    /// Kills all controllers.
     pub(super) fn kill(&self) {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = JoinSet::new();
     }
 
-    /// Waits until one ends by itself.
+    /// Waits until a controller ends on its own, and returns the reason.
     async fn ended(&self) -> String {
         let mut ended = self.ended.subscribe();
         match ended.wait_for(Option::is_some).await {
             Ok(why) => why.clone().unwrap_or_default(),
-            Err(_) => "it is not there".to_owned(),
+            Err(_) => "it does not run".to_owned(),
         }
     }
 }
 
 impl Stage<'_> {
-    /// Does something as long as the controllers run.
+    /// Runs `work`; fails if a controller ends.
     pub(super) async fn controlled<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             done = work => Ok(done),
-            why = self.controllers.ended() => Err(anyhow!("the controller has ended: {why}")),
+            why = self.controllers.ended() => Err(anyhow!("the controller ended: {why}")),
         }
     }
 
-    /// Makes the kinds and the Targets that DeployItems need; where helm needs the cluster, too, until the result is
+    /// Creates the kinds and the Targets that DeployItems need. If helm needs the cluster, it is served until the result is
     /// dropped.
     pub(super) async fn prepare_items(&self) -> Result<Option<Served>> {
         for file in std::fs::read_dir(self.folder().join("crds")).into_iter().flatten() {
@@ -106,16 +106,16 @@ impl Stage<'_> {
         Ok(served)
     }
 
-    /// Where the items of the scenario lie.
+    /// Returns the namespace of the items.
     fn item_namespaces(&self) -> BTreeSet<String> {
         let elsewhere = self.scenario.steps.iter().filter_map(|step| match &step.deploy_item {
-            Some(Deed::Release(release)) => release.namespace.clone(),
+            Some(ItemAction::Release(release)) => release.namespace.clone(),
             _ => None,
         });
         elsewhere.chain([self.scenario.slug.clone()]).collect()
     }
 
-    /// The cluster of the items, for requests that bear this client's name on sandboxes.
+    /// Returns the cluster of the items, for requests with this client name on sandboxes.
     pub(super) async fn home(&self, client: &str) -> Result<Cluster> {
         let config = Kubeconfig::from_yaml(&self.planes[0].kubeconfig())?;
         let chosen = KubeConfigOptions { context: Some(User::Admin.name().to_owned()), ..KubeConfigOptions::default() };
@@ -123,7 +123,7 @@ impl Stage<'_> {
         Ok(connect(&self.planes, client, config, ClusterOptions::default())?)
     }
 
-    /// What a controller is started with, which leaves the items of other scenarios alone.
+    /// Returns the options of a controller, which ignores the items of other scenarios.
     pub(super) async fn controller_options(&self, client: &str) -> Result<ControllerOptions> {
         let mode = match self.scenario.deployer {
             Deployer::Standalone => Mode::Standalone,
@@ -153,7 +153,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The sandbox's time, which goes on with tokio's clock.
+    /// Returns the time of the sandbox, which follows tokio's clock.
     async fn clock(&self) -> Result<Arc<dyn Fn() -> Timestamp + Send + Sync>> {
         let key = ObjectKey::new(GroupKind::new("", "Namespace"), None, "default");
         let namespace = self.admin.get(&key).await?.and_then(|namespace| namespace.metadata.creation_timestamp);
@@ -164,7 +164,7 @@ impl Stage<'_> {
     }
 }
 
-/// A Target of the cluster of a kubeconfig.
+/// Returns a Target for the cluster of a kubeconfig.
 pub(super) fn target(name: &str, namespace: &str, kubeconfig: &str) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -174,7 +174,7 @@ pub(super) fn target(name: &str, namespace: &str, kubeconfig: &str) -> Value {
     })
 }
 
-/// Makes the kinds, where they are not there yet: scenarios share a control plane.
+/// Creates the kinds, unless another scenario on the same control plane did.
 async fn define(admin: &Admin) -> Result<()> {
     for definition in billhook_deployer::crds::definitions()? {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
@@ -182,7 +182,7 @@ async fn define(admin: &Admin) -> Result<()> {
         if admin.get(&key).await?.is_none()
             && let Err(error) = admin.create(&definition.to_string()).await
         {
-            // Another scenario was quicker.
+            // Another scenario created it first.
             admin.get(&key).await?.ok_or(error)?;
         }
         admin.wait_established(&key).await?;

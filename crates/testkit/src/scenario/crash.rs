@@ -1,5 +1,5 @@
-//! A scenario of DeployItems whose controller is killed at one of its requests, and another one goes on: what is there
-//! afterwards must be what is there after a quiet run.
+//! Plays a scenario of DeployItems whose controller is killed at one of its requests and replaced by another one. The final
+//! objects must be the same as after an undisturbed run.
 
 use std::cell::Cell;
 
@@ -14,13 +14,13 @@ use super::{
     stage::Stage,
 };
 
-/// The controller that is killed.
+/// The client name of the controller that is killed.
 const CLIENT: &str = "controller";
 
-/// A quiet run.
+/// An undisturbed run.
 pub struct Quiet {
     requests: Vec<Logged>,
-    /// The phase at the end of each step.
+    /// The phase of the item at the end of each step.
     phases: Vec<String>,
     after: State,
 }
@@ -40,11 +40,11 @@ impl std::fmt::Display for Crash {
 }
 
 impl Quiet {
-    /// Plays a scenario undisturbed, without looking at what it expects.
+    /// Plays a scenario undisturbed, without checking its expectations.
     ///
     /// # Errors
     ///
-    /// When it cannot be played.
+    /// Fails if it cannot be played.
     pub fn play(scenario: &Scenario) -> Result<Self> {
         let lab = Lab::Sandbox;
         lab.block_on(scenario, async {
@@ -54,7 +54,7 @@ impl Quiet {
         })
     }
 
-    /// All requests at which the controller can be killed: before each, and after each that writes.
+    /// Returns all points at which the controller can be killed: before each request, and after each that writes.
     pub fn crashes(&self) -> Vec<Crash> {
         let of = |trouble: Trouble| {
             let befallen = self.requests.iter().filter(move |request| trouble.befalls(request)).enumerate();
@@ -63,11 +63,11 @@ impl Quiet {
         of(Trouble::CrashBefore).chain(of(Trouble::CrashAfter)).collect()
     }
 
-    /// Plays a scenario with a crash and compares.
+    /// Plays a scenario with a crash and compares the objects.
     ///
     /// # Errors
     ///
-    /// When a step ends in another phase, or when something else is there afterwards than after the quiet run.
+    /// Fails if a step ends in another phase, or if the final objects differ from those of the undisturbed run.
     pub fn crashed(&self, scenario: &Scenario, crash: &Crash) -> Result<()> {
         let lab = Lab::Sandbox;
         lab.block_on(scenario, async {
@@ -79,7 +79,7 @@ impl Quiet {
             stage.faults()?.inject(crash.trouble.fault().on(which).nth(crash.nth));
             stage.start_controller(CLIENT).await?;
             let (phases, after) = stage.through(Some(CLIENT)).await?;
-            ensure!(phases == self.phases, "the phases are {phases:?} and should be {:?}", self.phases);
+            ensure!(phases == self.phases, "the phases are {phases:?} instead of {:?}", self.phases);
             let differences = differences(&self.after, &after);
             ensure!(differences.is_empty(), "{differences}");
             Ok(())
@@ -88,8 +88,8 @@ impl Quiet {
 }
 
 impl Stage<'_> {
-    /// Plays all steps; where a controller is to be killed, another one takes its place. The phases after each step, and
-    /// what is there at the end.
+    /// Plays all steps, and replaces a killed controller by another one. Returns the phases after each step and the final
+    /// objects.
     async fn through(&self, killed: Option<&str>) -> Result<(Vec<String>, State)> {
         let before = self.objects();
         let (mut phases, survived) = (Vec::new(), Cell::new(killed.is_none()));
@@ -97,9 +97,9 @@ impl Stage<'_> {
             let what = || format!("step {} ({})", index + 1, step.title());
             let played = async {
                 self.begin(step).await?;
-                let Some(deed) = &step.deploy_item else { return Ok(String::new()) };
-                let done = tokio::time::timeout(step.within, self.deed(step, deed)).await;
-                let done = done.map_err(|_| anyhow!("it had not ended after {:?}", step.within))??;
+                let Some(action) = &step.deploy_item else { return Ok(String::new()) };
+                let done = tokio::time::timeout(step.within, self.action(step, action)).await;
+                let done = done.map_err(|_| anyhow!("it did not end within {:?}", step.within))??;
                 anyhow::Ok(phase(done.item.as_ref()).to_owned())
             };
             phases.push(self.survive(killed, &survived, played).await?.with_context(what)?);
@@ -109,7 +109,7 @@ impl Stage<'_> {
         Ok((phases, state.into_iter().map(|(key, value)| (key.clone(), of_item(&key, value))).collect()))
     }
 
-    /// Does something; if the controller is killed meanwhile another one takes its place.
+    /// Performs the action of a step; if the controller is killed meanwhile, starts another one.
     async fn survive<T>(
         &self,
         killed: Option<&str>,
@@ -131,7 +131,7 @@ impl Stage<'_> {
     }
 }
 
-/// What matters of an item: not who worked on it when, nor how often something was tried.
+/// Removes from an item who worked on it when, and how often something was retried.
 fn of_item(key: &str, value: Value) -> Value {
     if !key.starts_with("DeployItem.") {
         return value;

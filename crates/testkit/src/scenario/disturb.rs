@@ -1,5 +1,5 @@
-//! What a scenario comes to when something goes wrong: one request of one of its calls is disturbed on a sandbox, and
-//! what is there afterwards must be what is there after a quiet run.
+//! Plays a scenario on a sandbox with one disturbed request of one of its commands. The final objects must be the same as
+//! after an undisturbed run.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 
 use super::{Lab, Scenario, Step, call::Called, lab::Plane, stage::Stage};
 
-/// How long controllers and stand-ins get to end what they began.
+/// The time for controllers to complete their work.
 pub(super) const SETTLE: Duration = Duration::from_secs(30);
 
-/// What goes wrong.
+/// A kind of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// The program is killed before its request is sent; then the same call is made again.
+    /// The program is killed before it sends the request; then the same command runs again.
     CrashBefore,
-    /// The program is killed after its request took effect and before the answer came; then the same call is made again.
+    /// The program is killed after the request took effect and before the response; then the same command runs again.
     CrashAfter,
     /// The request is answered with 500.
     InternalError,
     /// The request is answered with 429.
     TooManyRequests,
-    /// The request takes effect, and the answer is lost.
+    /// The request takes effect, but the response is lost.
     LostAnswer,
     /// The list or watch is answered with 410.
     Expired,
@@ -37,7 +37,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::CrashBefore,
         Self::CrashAfter,
@@ -48,17 +48,17 @@ impl Trouble {
         Self::CutWatch,
     ];
 
-    /// Whether the program is killed.
+    /// Returns whether the program is killed.
     pub fn crashes(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
     }
 
-    /// Whether it can befall a request.
-    pub(super) fn befalls(self, request: &Logged) -> bool {
+    /// Returns whether it can affect a request.
+    pub(super) fn affects(self, request: &Logged) -> bool {
         match self {
             Self::Expired => request.can_expire,
             Self::CutWatch => request.verb == Verb::Watch,
-            // What changes nothing can be killed after as well as before.
+            // For a request that changes nothing, it makes no difference whether the program is killed before or after it.
             Self::CrashAfter => request.verb.writes(),
             _ => true,
         }
@@ -77,16 +77,16 @@ impl Trouble {
     }
 }
 
-/// One request that is disturbed.
+/// A disturbed request.
 #[derive(Clone, Debug)]
 pub struct Disturbance {
-    /// The step, from 0.
+    /// The index of the step, from 0.
     pub step: usize,
-    /// What goes wrong.
+    /// A kind of disturbance.
     pub trouble: Trouble,
-    /// With which of the requests that it can befall, from 1.
+    /// The number of the request among those that it can affect, from 1.
     pub nth: usize,
-    /// That request in the quiet run.
+    /// The request in the undisturbed run.
     pub request: Logged,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// A quiet run.
+/// An undisturbed run.
 pub struct Quiet {
     calls: BTreeMap<usize, QuietCall>,
 }
@@ -108,15 +108,15 @@ struct QuietCall {
     after: State,
 }
 
-/// What is there: objects and the records of releases.
+/// The objects and the records of releases.
 pub(super) type State = BTreeMap<String, Value>;
 
 impl Quiet {
-    /// Plays a scenario undisturbed, without looking at what it expects.
+    /// Plays a scenario undisturbed, without checking its expectations.
     ///
     /// # Errors
     ///
-    /// When it cannot be played.
+    /// Fails if it cannot be played.
     pub fn play(scenario: &Scenario) -> Result<Self> {
         let lab = Lab::Sandbox;
         lab.block_on(scenario, async {
@@ -126,7 +126,7 @@ impl Quiet {
                 let Some(line) = stage.until(index, step).await? else { continue };
                 let before = stage.objects();
                 let client = format!("call-{index}");
-                let called = stage.once(step, line, &client).await?.ok_or_else(|| anyhow!("nobody killed it"))?;
+                let called = stage.once(step, line, &client).await?.ok_or_else(|| anyhow!("it was not killed"))?;
                 tokio::time::sleep(SETTLE).await;
                 if is_disturbed(step, line) {
                     let (requests, exit) = (stage.faults()?.log(&client), called.exit);
@@ -138,13 +138,13 @@ impl Quiet {
         })
     }
 
-    /// All that can go wrong with a request.
+    /// Returns all possible disturbances.
     pub fn disturbances(&self) -> Vec<Disturbance> {
         let mut all = Vec::new();
         for (&step, call) in &self.calls {
             for trouble in Trouble::ALL {
-                let befallen = call.requests.iter().filter(|request| trouble.befalls(request)).enumerate();
-                all.extend(befallen.map(|(n, request)| Disturbance {
+                let affected = call.requests.iter().filter(|request| trouble.affects(request)).enumerate();
+                all.extend(affected.map(|(n, request)| Disturbance {
                     step,
                     trouble,
                     nth: n + 1,
@@ -155,11 +155,11 @@ impl Quiet {
         all
     }
 
-    /// Plays a scenario up to a step that is disturbed, and compares.
+    /// Plays a scenario up to and including a disturbed step, and compares the objects.
     ///
     /// # Errors
     ///
-    /// When what is there afterwards is something else than after the quiet run.
+    /// Fails if the final objects differ from those of the undisturbed run.
     pub fn disturbed(&self, scenario: &Scenario, disturbance: &Disturbance) -> Result<()> {
         let lab = Lab::Sandbox;
         let Disturbance { step: disturbed, trouble, .. } = *disturbance;
@@ -186,7 +186,7 @@ impl Quiet {
                 let differences = differences(&quiet.after, &found);
                 let met = || disturbance.met(stage.faults());
                 ensure!(differences.is_empty(), "{differences}{}\nafter {}", met(), called.shown());
-                // A deletion that was killed at its very end finds nothing more to delete.
+                // If a deletion is killed at its very end, the repeated command finds no release.
                 let over = trouble.crashes() && called.stderr.contains("there is no release");
                 let well = called.exit == quiet.exit || over;
                 ensure!(well, "not exit {}: {}\n{}", quiet.exit, met(), called.shown());
@@ -198,11 +198,11 @@ impl Quiet {
 }
 
 impl Disturbance {
-    /// Which request it was in the end: programs that do several things at once do not send them in one order.
+    /// Returns the request that was actually disturbed: concurrent requests are not sent in a fixed order.
     fn met(&self, faults: Result<&Faults>) -> String {
         let log = faults.map(|faults| faults.log(&format!("call-{}", self.step))).unwrap_or_default();
-        let befallen = log.iter().filter(|request| self.trouble.befalls(request)).nth(self.nth - 1);
-        befallen.map_or("it met no request".to_owned(), |request| format!("it met {request}"))
+        let affected = log.iter().filter(|request| self.trouble.affects(request)).nth(self.nth - 1);
+        affected.map_or("it met no request".to_owned(), |request| format!("it met {request}"))
     }
 
     fn fault(&self, client: &str) -> Fault {
@@ -214,8 +214,8 @@ impl Disturbance {
     }
 }
 
-/// Only calls that change something can leave it half done. What a call comes to that something happens to meanwhile,
-/// or that ends in failure, is a matter of when.
+/// Returns whether a step can be disturbed: only commands that change objects can leave incomplete work, and the result of a
+/// command with events during it, or that fails, depends on timing.
 fn is_disturbed(step: &Step, line: &str) -> bool {
     let verb = line.split_whitespace().next().unwrap_or_default();
     matches!(verb, "apply" | "delete")
@@ -226,14 +226,14 @@ fn is_disturbed(step: &Step, line: &str) -> bool {
 }
 
 impl Stage<'_> {
-    /// Does what comes before a call, and hands back its line.
+    /// Prepares a step, and returns the command line.
     async fn until<'s>(&self, index: usize, step: &'s Step) -> Result<Option<&'s str>> {
         let begun = self.begin(step).await;
         begun.with_context(|| format!("before step {}", index + 1))?;
         Ok(step.billhook.as_deref())
     }
 
-    /// Makes a call; none where it was killed.
+    /// Runs a command; returns `None` if it was killed.
     async fn once(&self, step: &Step, line: &str, client: &str) -> Result<Option<Called>> {
         let faults = self.faults()?;
         let made = async {
@@ -244,14 +244,14 @@ impl Stage<'_> {
             }
         };
         let made = tokio::time::timeout(step.within, made).await;
-        made.map_err(|_| anyhow!("it had not ended after {:?}", step.within))?
+        made.map_err(|_| anyhow!("it did not end within {:?}", step.within))?
     }
 
     pub(super) fn faults(&self) -> Result<&Faults> {
         self.sandbox().map(Sandbox::faults)
     }
 
-    /// All objects, by key, but for what comes and goes by itself.
+    /// Returns all objects by key, except those that change on their own.
     pub(super) fn objects(&self) -> BTreeMap<String, Value> {
         let mut all = BTreeMap::new();
         for (number, plane) in self.planes.iter().enumerate() {
@@ -272,15 +272,15 @@ impl Stage<'_> {
         all
     }
 
-    /// What is there, without what differs from run to run.
+    /// Returns the objects without values that differ between runs.
     pub(super) async fn state(&self, before: &BTreeMap<String, Value>) -> Result<State> {
         let mut state = State::new();
         for (key, value) in self.objects() {
-            // The record of a release is compared as what it says.
+            // The record of a release is compared by its content.
             if value["type"] == "billhook.dev/inventory" {
                 continue;
             }
-            // The same object as before, or another one of its name.
+            // Whether this is the same object as before, or another one with its name.
             let kept = before.get(&key).is_some_and(|before| before["metadata"]["uid"] == value["metadata"]["uid"]);
             let (key, value) = normal(key, value, kept);
             let mut number = 0;
@@ -297,7 +297,7 @@ impl Stage<'_> {
     }
 }
 
-/// The record of a release.
+/// Reads the record of a release.
 async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
     let Some(stored) = cluster.inventory().load(release).await? else { return Ok(Value::Null) };
     let inventory = stored.inventory;
@@ -311,7 +311,7 @@ async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
     Ok(json!({"phase": inventory.phase, "entries": entries}))
 }
 
-/// An object without what differs from run to run.
+/// Returns an object without values that differ between runs.
 fn normal(mut key: String, mut value: Value, kept: bool) -> (String, Value) {
     if let Some(stem) = value["metadata"]["generateName"].as_str()
         && let Some(at) = key.rfind(stem)
@@ -336,7 +336,7 @@ fn normal(mut key: String, mut value: Value, kept: bool) -> (String, Value) {
     (key, value)
 }
 
-/// Takes out times and what refers to identities.
+/// Removes times and references to identities.
 fn plain(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -353,18 +353,18 @@ fn plain(value: &mut Value) {
     }
 }
 
-/// What is otherwise than it should be, a line each.
+/// Returns the differences, one per line.
 pub(super) fn differences(expected: &State, found: &State) -> String {
     let mut text = String::new();
     for (key, wanted) in expected {
         match found.get(key) {
-            None => text += &format!("{key} is not there\n"),
-            Some(value) if value != wanted => text += &format!("{key} is {value} and should be {wanted}\n"),
+            None => text += &format!("{key} does not exist\n"),
+            Some(value) if value != wanted => text += &format!("{key} is {value} instead of {wanted}\n"),
             Some(_) => {}
         }
     }
     for key in found.keys().filter(|key| !expected.contains_key(*key)) {
-        text += &format!("{key} should not be there\n");
+        text += &format!("{key} exists, but should not\n");
     }
     text
 }

@@ -1,4 +1,5 @@
-//! Two controllers, of which one may write: the one that the Lease names. One of them is cut off for a while.
+//! Plays a scenario with two controllers, of which only the holder of the Lease may write. One of them loses its connection
+//! for some time.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,46 +19,46 @@ use kube::{Client, client::Body};
 
 use super::{Lab, Scenario, lab::Plane, stage::Stage};
 
-/// The controllers.
+/// The client names of the controllers.
 const NAMES: [&str; 2] = ["one", "two"];
 
-/// The Lease.
+/// The name of the Lease.
 const LEASE: &str = "billhook-controller";
 
-/// How the first controller is cut off.
+/// The requests that the first controller loses.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
-    /// None of its requests arrives.
+    /// None of its requests reaches the server.
     All,
-    /// It can write all but the Lease.
+    /// Only its writes of the Lease do not reach the server.
     Lease,
 }
 
-/// When, and for how long.
+/// A loss of connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Partition {
-    /// How it is cut off.
+    /// The lost requests.
     pub cut: Cut,
-    /// When it begins.
+    /// The time at which it starts.
     pub at: Duration,
-    /// How long it lasts.
+    /// Its duration.
     pub lasts: Duration,
 }
 
-/// What was written.
+/// The writes of both controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
-    /// How often each controller has written something other than the Lease.
+    /// The number of writes of each controller, except those of the Lease.
     pub counts: [usize; 2],
-    /// What one has written while the Lease named another one.
+    /// The writes of a controller while another one held the Lease.
     pub against: Vec<String>,
 }
 
-/// Plays a scenario beside two controllers, without a Lease where `elected` is false.
+/// Plays a scenario with two controllers; without a Lease if `elected` is false.
 ///
 /// # Errors
 ///
-/// When the scenario fails.
+/// Fails if the scenario fails.
 pub fn play(scenario: &Scenario, partition: Partition, elected: bool) -> Result<Written> {
     let lab = Lab::Sandbox;
     lab.block_on(scenario, async {
@@ -71,7 +72,7 @@ pub fn play(scenario: &Scenario, partition: Partition, elected: bool) -> Result<
             std::future::pending::<Result<()>>().await
         };
         tokio::select! {
-            // Without a Lease they hinder each other.
+            // Without a Lease they disturb each other.
             played = stage.steps() => if elected { played? },
             cut = disturbed => cut?,
         }
@@ -80,7 +81,7 @@ pub fn play(scenario: &Scenario, partition: Partition, elected: bool) -> Result<
 }
 
 impl Stage<'_> {
-    /// Starts a controller whose writes are looked at.
+    /// Starts a controller whose writes are recorded.
     async fn start_watched(
         &self,
         index: usize,
@@ -110,7 +111,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The sandboxes, with the hosts that stand for them.
+    /// Returns the sandboxes with their host names.
     fn sandboxes(&self) -> Vec<(&'static str, Sandbox)> {
         let of = |plane: &Plane| match plane {
             Plane::Sandbox(sandbox, host) => Some((*host, sandbox.clone())),
@@ -135,12 +136,12 @@ impl Stage<'_> {
     }
 }
 
-/// Looks at the requests of a controller.
+/// Records the requests of a controller.
 #[derive(Clone)]
 struct Eye {
     index: usize,
     name: String,
-    /// Where the Lease lies.
+    /// The namespace of the Lease.
     home: Sandbox,
     written: Arc<Mutex<Written>>,
 }
@@ -163,7 +164,7 @@ impl Eye {
         Client::new(service, "default")
     }
 
-    /// Who holds the Lease.
+    /// Returns the holder of the Lease.
     fn holder(&self) -> Option<String> {
         let leases = self.home.objects().into_iter().filter(|object| object["kind"] == "Lease");
         let mut lease = leases.filter(|object| object["metadata"]["name"] == LEASE);
@@ -174,12 +175,12 @@ impl Eye {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.counts[self.index] += 1;
         if holder != Some(self.name.as_str()) {
-            written.against.push(format!("{}: {what}, and {} held the Lease", self.name, holder.unwrap_or("nobody")));
+            written.against.push(format!("{}: {what}, but {} held the Lease", self.name, holder.unwrap_or("nobody")));
         }
     }
 }
 
-/// What is written to the Lease itself, and questions that are POSTed.
+/// Returns whether a request writes the Lease itself, or is a POST that changes nothing.
 fn is_apart(path: &str) -> bool {
     path.contains("/leases") || path.contains("authorization.k8s.io")
 }

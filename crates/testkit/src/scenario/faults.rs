@@ -1,4 +1,4 @@
-//! What goes wrong with the requests of a call, as scenario files say it. It can be had of the sandbox only.
+//! Faults of the requests of a command, in the syntax of scenario files. Only the sandbox can inject them.
 
 use std::time::Duration;
 
@@ -10,58 +10,58 @@ use billhook_sandbox::{
 use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
 use serde::Deserialize;
 
-/// Something that goes wrong with some requests of a call: with all that fit, unless `nth` or `first` is given.
+/// A fault of some requests of a command: of all that match, unless `nth` or `first` is set.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fault {
-    /// What goes wrong.
+    /// The kind of fault.
     what: What,
-    /// Seconds after which the client may try again, for `tooManyRequests`.
+    /// The seconds after which the client may retry, for `tooManyRequests`.
     #[serde(default)]
     retry_after: u64,
-    /// By how much `delay` delays the answer.
+    /// The delay of the response, for `delay`.
     #[serde(default, with = "friendly::required")]
     by: Duration,
-    /// After how many events `cutWatch` cuts.
+    /// The number of events before the watch ends, for `cutWatch`.
     #[serde(default)]
     events: usize,
-    /// `create`, `watch`, as RBAC spells them.
+    /// The verb as in RBAC, such as `create` or `watch`.
     #[serde(default)]
     verb: Option<String>,
-    /// `configmaps`, `deployments.apps`.
+    /// The resource, such as `configmaps` or `deployments.apps`.
     #[serde(default)]
     resource: Option<String>,
     /// The name of the object.
     #[serde(default)]
     name: Option<String>,
-    /// Only one of them, the first being 1.
+    /// The number of the only affected request, counted from 1.
     #[serde(default)]
     nth: Option<usize>,
-    /// Only so many of them, from the first one on.
+    /// The number of affected requests, from the first one on.
     #[serde(default)]
     first: Option<usize>,
 }
 
-/// What can go wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum What {
     TooManyRequests,
     InternalError,
     Unavailable,
-    /// 504, after the effect.
+    /// The request is answered with 504 after it took effect.
     Timeout,
     Expired,
-    /// The connection breaks, and nothing happened.
+    /// The connection breaks before the request takes effect.
     Broken,
-    /// The connection breaks after the effect.
+    /// The connection breaks after the request took effect.
     LostAnswer,
     Delay,
     CutWatch,
 }
 
 impl Fault {
-    /// The same for the requests of this client.
+    /// Returns the fault of the sandbox for the requests of this client.
     pub(super) fn of(&self, client: &str) -> Result<faults::Fault> {
         let fault = match self.what {
             What::TooManyRequests => faults::Fault::too_many_requests(self.retry_after),
@@ -97,5 +97,5 @@ impl Fault {
 fn verb_of(text: &str) -> Result<Verb> {
     use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
     let all = [Get, List, Watch, Create, Update, Patch, Delete, DeleteCollection];
-    all.into_iter().find(|verb| verb.as_str() == text).ok_or_else(|| anyhow!("{text} is no verb"))
+    all.into_iter().find(|verb| verb.as_str() == text).ok_or_else(|| anyhow!("{text} is not a verb"))
 }

@@ -1,7 +1,7 @@
-//! What scenario files do with DeployItems, and what they expect of them.
+//! Actions on DeployItems in scenario files, and expectations of the items.
 //!
-//! An item is waited for by watching it. That something new has been done shows in `lastReconcileTime`, which counts
-//! seconds: nothing is triggered in the second of the last reconcile.
+//! The runner watches an item to wait for it. It recognizes a new reconcile by `lastReconcileTime`, which has a resolution
+//! of seconds, so no action starts in the second of the last reconcile.
 
 use std::{fmt, time::Duration};
 
@@ -27,24 +27,24 @@ use super::{
     stage::Stage,
 };
 
-/// How long what is said of an item beside its phase may take to come: its condition, its Events.
+/// The time limit for the conditions and Events of an item after its phase.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// On a real control plane nothing is seen to happen for so long.
+/// The time without a write on a real control plane.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// What is done with a DeployItem, as a file writes it:
+/// An action on a DeployItem, in the syntax of a file:
 ///
-/// - `apply FILE`: the one DeployItem of a file is created, or takes the place of what is there;
-/// - `annotate NAME KEY=VALUE`: it gets an annotation;
-/// - `job NAME ID`: it gets a job, as from Landscaper's execution controller;
-/// - `delete NAME`;
-/// - `wait NAME`: nothing.
+/// - `apply FILE`: creates or replaces the single DeployItem of a file;
+/// - `annotate NAME KEY=VALUE`: sets an annotation;
+/// - `job NAME ID`: sets a job, like Landscaper's execution controller;
+/// - `delete NAME`: deletes it;
+/// - `wait NAME`: does nothing.
 ///
-/// Then its end is waited for: the final phase that this has brought about, or the phase that is expected.
+/// Then the step waits for the final phase after this action, or for the expected phase.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub enum Deed {
+pub enum ItemAction {
     /// `apply FILE`.
     Apply(String),
     /// `annotate NAME KEY=VALUE`.
@@ -55,13 +55,13 @@ pub enum Deed {
     Delete(String),
     /// `wait NAME`.
     Wait(String),
-    /// What a call of `apply` comes to. Files cannot write it.
+    /// The equivalent of an `apply` command, which files cannot use.
     Release(Release),
-    /// What a call of `delete` comes to. Files cannot write it.
+    /// The equivalent of a `delete` command, which files cannot use.
     Remove(Removal),
 }
 
-impl TryFrom<String> for Deed {
+impl TryFrom<String> for ItemAction {
     type Error = String;
 
     fn try_from(line: String) -> Result<Self, String> {
@@ -79,14 +79,14 @@ impl TryFrom<String> for Deed {
             ["wait", name] => Self::Wait(owned(name)),
             _ => {
                 return Err(format!(
-                    "deployItem: {line}: apply FILE, annotate NAME KEY=VALUE, job NAME ID, delete NAME or wait NAME is needed"
+                    "deployItem: {line}: expected apply FILE, annotate NAME KEY=VALUE, job NAME ID, delete NAME or wait NAME"
                 ));
             }
         })
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for ItemAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Apply(file) => write!(f, "apply {file}"),
@@ -100,75 +100,76 @@ impl fmt::Display for Deed {
     }
 }
 
-impl Deed {
-    /// Whether it stands for a call, so that an exit code is expected of it.
+impl ItemAction {
+    /// Returns whether this replaces a command, so that an exit code is expected.
     fn is_of_call(&self) -> bool {
         matches!(self, Self::Release(_) | Self::Remove(_))
     }
 }
 
-/// What must become of a DeployItem.
+/// The expected state of a DeployItem.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ItemExpect {
-    /// Its phase, `Gone` where it is not there any more. Where none is given it succeeds, or is gone after `delete`.
+    /// Its phase, or `Gone` if it must not exist any more. The default is `Succeeded`, and `Gone` after `delete`.
     pub phase: Option<String>,
-    /// What its status holds, at least.
+    /// The partial status that must match.
     pub status: Value,
-    /// Texts that the message of its last error holds.
+    /// Texts that the message of its last error must contain.
     pub error: Vec<String>,
-    /// Codes of its last error.
+    /// Codes that its last error must have.
     pub codes: Vec<String>,
-    /// Texts that the messages of its conditions hold.
+    /// Texts that the messages of its conditions must contain.
     pub condition: Vec<String>,
-    /// All that it exports.
+    /// All of its exports.
     pub exports: Option<Value>,
-    /// Texts that its Events hold, in `Reason: message`.
+    /// Texts that its Events must contain, in the form `Reason: message`.
     pub events: Vec<String>,
-    /// Nobody writes it for so long (on a real control plane, for 3 seconds).
+    /// The time without any write of the item (3 seconds on a real control plane).
     #[serde(with = "friendly::optional")]
     pub untouched: Option<Duration>,
 }
 
 impl ItemExpect {
-    /// Whether it expects anything.
-    pub(super) fn looks(&self) -> bool {
+    /// Returns whether it has any expectation.
+    pub(super) fn checks_anything(&self) -> bool {
         let Self { phase, status, exports, untouched, .. } = self;
         let texts = [&self.error, &self.codes, &self.condition, &self.events];
         let any = texts.iter().any(|texts| !texts.is_empty());
         any || phase.is_some() || !status.is_null() || exports.is_some() || untouched.is_some()
     }
 
-    /// Refuses what can never be seen.
-    pub(super) fn check(&self, deed: &Deed, expect: &Expect) -> Result<()> {
+    /// Rejects expectations that cannot be checked.
+    pub(super) fn check(&self, action: &ItemAction, expect: &Expect) -> Result<()> {
         let Expect { exit, stdout, stderr, silent, requests_at_most, .. } = expect;
         let printed = [stdout, stderr, silent].iter().any(|texts| !texts.is_empty());
-        ensure!(
-            !printed && requests_at_most.is_none(),
-            "a DeployItem prints nothing, and its requests are not counted"
-        );
-        ensure!(deed.is_of_call() || *exit == 0, "a DeployItem has a phase and no exit code");
+        ensure!(!printed && requests_at_most.is_none(), "a DeployItem has no output, and its requests are not counted");
+        ensure!(action.is_of_call() || *exit == 0, "a DeployItem has a phase, but no exit code");
         Ok(())
     }
 
-    /// The phase that is expected; any final one of what stands for a call.
-    fn wanted(&self, deed: &Deed) -> Option<&str> {
-        match (&self.phase, deed) {
+    /// Returns the expected phase; `None` for any final phase, for an action that replaces a command.
+    fn wanted(&self, action: &ItemAction) -> Option<&str> {
+        match (&self.phase, action) {
             (Some(phase), _) => Some(phase),
-            (None, Deed::Release(_) | Deed::Remove(_)) => None,
-            (None, Deed::Delete(_)) => Some(GONE),
+            (None, ItemAction::Release(_) | ItemAction::Remove(_)) => None,
+            (None, ItemAction::Delete(_)) => Some(GONE),
             (None, _) => Some("Succeeded"),
         }
     }
 
-    /// Whether what is expected may come after the phase, and does not hold yet.
+    /// Checks the expectations that may be met only some time after the phase.
     fn compare(&self, item: &DynamicObject, exports: Option<&Value>, events: &[String]) -> Result<()> {
         let none = Value::Null;
         let status = item.data.get("status").unwrap_or(&none);
-        ensure!(actors::holds(status, &self.status) || self.status.is_null(), "its status should hold {}", self.status);
+        ensure!(
+            actors::holds(status, &self.status) || self.status.is_null(),
+            "its status does not match {}",
+            self.status
+        );
         let error = status["lastError"]["message"].as_str().unwrap_or_default();
         for text in &self.error {
-            ensure!(error.contains(text.as_str()), "its last error does not hold {text:?}");
+            ensure!(error.contains(text.as_str()), "its last error does not contain {text:?}");
         }
         for code in &self.codes {
             let codes = status["lastError"]["codes"].as_array();
@@ -180,22 +181,25 @@ impl ItemExpect {
         for text in &self.condition {
             let conditions = status["conditions"].as_array().into_iter().flatten();
             let mut messages = conditions.filter_map(|condition| condition["message"].as_str());
-            ensure!(messages.any(|message| message.contains(text.as_str())), "no condition holds {text:?}");
+            ensure!(messages.any(|message| message.contains(text.as_str())), "no condition contains {text:?}");
         }
         if let Some(wanted) = &self.exports {
-            ensure!(exports == Some(wanted), "it exports {} and not {wanted}", exports.unwrap_or(&none));
+            ensure!(exports == Some(wanted), "it exports {} instead of {wanted}", exports.unwrap_or(&none));
         }
         for text in &self.events {
-            ensure!(events.iter().any(|event| event.contains(text.as_str())), "no Event holds {text:?}: {events:#?}");
+            ensure!(
+                events.iter().any(|event| event.contains(text.as_str())),
+                "no Event contains {text:?}: {events:#?}"
+            );
         }
         Ok(())
     }
 }
 
-/// The phase of an item that is not there any more.
+/// The phase of an item that does not exist any more.
 pub(super) const GONE: &str = "Gone";
 
-/// The phase of an item.
+/// Returns the phase of an item.
 pub(super) fn phase(item: Option<&DynamicObject>) -> &str {
     item.map_or(GONE, |item| item.data.get("status").and_then(|status| status["phase"].as_str()).unwrap_or_default())
 }
@@ -204,27 +208,27 @@ fn is_final(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed" | "DeleteFailed" | GONE)
 }
 
-/// An item's `status.FIELD`.
+/// Returns an item's `status.FIELD`.
 fn status<'i>(item: &'i DynamicObject, field: &str) -> &'i Value {
     item.data.get("status").and_then(|status| status.get(field)).unwrap_or(&Value::Null)
 }
 
-/// What shows that all that was to be done with an item has been done, beside a final phase.
+/// The condition, in addition to a final phase, under which an action has been handled.
 pub(super) enum Until {
-    /// Nothing: nothing was to be done.
+    /// None: the action did not trigger work.
     Now,
-    /// It was reconciled in its present generation, and not when this says.
+    /// It was reconciled in its current generation, at another time than this.
     Reconciled(Value),
     /// This job is finished.
     Job(String),
-    /// No operation is asked for any more.
+    /// The operation annotation is removed.
     NoOperation,
-    /// It is not there any more.
+    /// It does not exist any more.
     Gone,
 }
 
 impl Until {
-    /// The next reconcile of an item.
+    /// Returns the condition for the next reconcile of an item.
     pub(super) fn next(before: Option<&DynamicObject>) -> Self {
         Self::Reconciled(before.map_or(Value::Null, |item| status(item, "lastReconcileTime").clone()))
     }
@@ -249,7 +253,7 @@ fn is_observed(item: &DynamicObject) -> bool {
     status(item, "observedGeneration").as_i64() == item.metadata.generation
 }
 
-/// One item.
+/// A DeployItem in a cluster.
 pub(super) struct Item {
     pub(super) api: Api<DynamicObject>,
     pub(super) namespace: String,
@@ -261,7 +265,7 @@ impl Item {
         self.api.get_opt(&self.name).await.with_context(|| format!("get DeployItem {}", self.name))
     }
 
-    /// Waits for the second after its last reconcile, and hands it back.
+    /// Waits for the second after its last reconcile, and returns the item.
     pub(super) async fn rested(&self) -> Result<Option<DynamicObject>> {
         if self.get().await?.is_some_and(|item| !status(&item, "lastReconcileTime").is_null()) {
             tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -269,18 +273,18 @@ impl Item {
         self.get().await
     }
 
-    /// Watches it until this says that it is so; none where it is gone.
-    pub(super) async fn watch(&self, so: impl Fn(Option<&DynamicObject>) -> bool) -> Option<DynamicObject> {
+    /// Watches it until `matches` returns true; returns `None` if it is gone.
+    pub(super) async fn watch(&self, matches: impl Fn(Option<&DynamicObject>) -> bool) -> Option<DynamicObject> {
         let field = format!("metadata.name={}", self.name);
         loop {
             if let Ok(list) = self.api.list(&ListParams::default().fields(&field)).await {
                 let version = list.metadata.resource_version.clone().unwrap_or_default();
                 let found = list.items.into_iter().next();
-                if so(found.as_ref()) {
+                if matches(found.as_ref()) {
                     return found;
                 }
                 if let Ok(events) = self.api.watch(&WatchParams::default().fields(&field), &version).await
-                    && let Some(found) = first(events.boxed(), &so).await
+                    && let Some(found) = first(events.boxed(), &matches).await
                 {
                     return found;
                 }
@@ -289,7 +293,7 @@ impl Item {
         }
     }
 
-    /// Waits for its end: a final phase that has come after what was done, or a passing one that is expected.
+    /// Waits for a final phase after the action, or for an expected phase that is not final.
     pub(super) async fn end(&self, until: &Until, wanted: Option<&str>) -> Option<DynamicObject> {
         let passing = wanted.filter(|wanted| !is_final(wanted));
         self.watch(|found| {
@@ -305,7 +309,7 @@ impl Item {
         patched.with_context(|| format!("patch DeployItem {}", self.name))
     }
 
-    /// Creates it, or lets it take the place of what is there.
+    /// Creates or replaces it.
     async fn put(&self, mut item: DynamicObject) -> Result<DynamicObject> {
         for _ in 0..10 {
             let Some(current) = self.get().await? else {
@@ -318,14 +322,14 @@ impl Item {
                 replaced => return replaced.context("replace the DeployItem"),
             }
         }
-        bail!("DeployItem {} is written all the time", self.name)
+        bail!("DeployItem {} is changed continuously", self.name)
     }
 }
 
-/// The first state of an item in a watch that is so; none where the watch ends before.
+/// Returns the first state of an item in a watch for which `matches` returns true; `None` if the watch ends before.
 async fn first(
     mut events: BoxStream<'_, kube::Result<WatchEvent<DynamicObject>>>,
-    so: &impl Fn(Option<&DynamicObject>) -> bool,
+    matches: &impl Fn(Option<&DynamicObject>) -> bool,
 ) -> Option<Option<DynamicObject>> {
     while let Ok(Some(event)) = events.try_next().await {
         let found = match event {
@@ -334,14 +338,14 @@ async fn first(
             WatchEvent::Bookmark(_) => continue,
             WatchEvent::Error(_) => return None,
         };
-        if so(found.as_ref()) {
+        if matches(found.as_ref()) {
             return Some(found);
         }
     }
     None
 }
 
-/// What became of an item.
+/// The result of an action on an item.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) item: Option<DynamicObject>,
@@ -349,7 +353,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// The exit code of the call that it stands for.
+    /// Returns the exit code of the equivalent command.
     fn exit(&self) -> u8 {
         let Some(item) = self.item.as_ref().filter(|_| phase(self.item.as_ref()) != "Succeeded") else { return 0 };
         let codes = status(item, "lastError")["codes"].as_array().cloned().unwrap_or_default();
@@ -362,25 +366,26 @@ impl Done {
 }
 
 impl Stage<'_> {
-    /// The item of a deed.
-    pub(super) async fn item(&self, deed: &Deed) -> Result<Item> {
+    /// Returns the item of an action.
+    pub(super) async fn item(&self, action: &ItemAction) -> Result<Item> {
         let own = self.scenario.slug.as_str();
-        let (namespace, name) = match deed {
-            Deed::Apply(file) => (own, self.read_item(file)?.name_any()),
-            Deed::Annotate(name, ..) | Deed::Job(name, _) | Deed::Delete(name) | Deed::Wait(name) => {
-                (own, name.clone())
-            }
-            Deed::Release(release) => (release.namespace.as_deref().unwrap_or(own), release.name.clone()),
-            Deed::Remove(removal) => (removal.namespace.as_deref().unwrap_or(own), removal.name.clone()),
+        let (namespace, name) = match action {
+            ItemAction::Apply(file) => (own, self.read_item(file)?.name_any()),
+            ItemAction::Annotate(name, ..)
+            | ItemAction::Job(name, _)
+            | ItemAction::Delete(name)
+            | ItemAction::Wait(name) => (own, name.clone()),
+            ItemAction::Release(release) => (release.namespace.as_deref().unwrap_or(own), release.name.clone()),
+            ItemAction::Remove(removal) => (removal.namespace.as_deref().unwrap_or(own), removal.name.clone()),
         };
         let key = ObjectKey::new(GroupKind::new(GROUP, "DeployItem"), Some(namespace), &name);
         Ok(Item { api: self.admin.api(&key).await?, namespace: namespace.to_owned(), name })
     }
 
-    /// Does what a step says and waits for the end.
-    pub(super) async fn deed(&self, step: &Step, deed: &Deed) -> Result<Done> {
-        let item = self.item(deed).await?;
-        if let Deed::Remove(removal) = deed {
+    /// Performs the action of a step and waits until it has been handled.
+    pub(super) async fn action(&self, step: &Step, action: &ItemAction) -> Result<Done> {
+        let item = self.item(action).await?;
+        if let ItemAction::Remove(removal) = action {
             let prepared = self.controlled(self.prepare_removal(&item, removal)).await??;
             if let Some(done) = prepared {
                 return Ok(done);
@@ -389,10 +394,10 @@ impl Stage<'_> {
         let before = item.rested().await?;
         let begun = Instant::now();
         let work = async {
-            let (until, version) = self.trigger(&item, deed, before.as_ref()).await?;
+            let (until, version) = self.trigger(&item, action, before.as_ref()).await?;
             let found = match step.expect.item.untouched {
                 Some(time) => self.untouched(&item, time, version).await?,
-                None => item.end(&until, step.expect.item.wanted(deed)).await,
+                None => item.end(&until, step.expect.item.wanted(action)).await,
             };
             anyhow::Ok(Done { item: found, took: begun.elapsed() })
         };
@@ -400,21 +405,21 @@ impl Stage<'_> {
         self.beside(step, self.controlled(work), &interrupt, &String::new).await??
     }
 
-    /// Does what a deed says; what shows that it was done, and the version of the item that this has made.
+    /// Performs an action; returns the condition under which it has been handled, and the new version of the item.
     async fn trigger(
         &self,
         item: &Item,
-        deed: &Deed,
+        action: &ItemAction,
         before: Option<&DynamicObject>,
     ) -> Result<(Until, Option<String>)> {
-        let there = || before.ok_or_else(|| anyhow!("there is no DeployItem {}", item.name));
-        let (until, written) = match deed {
-            Deed::Apply(file) => {
+        let there = || before.ok_or_else(|| anyhow!("DeployItem {} does not exist", item.name));
+        let (until, written) = match action {
+            ItemAction::Apply(file) => {
                 let written = item.put(self.read_item(file)?).await?;
                 let same = before.is_some_and(|before| before.metadata.generation == written.metadata.generation);
                 (if same { Until::Now } else { Until::next(before) }, written)
             }
-            Deed::Annotate(_, key, value) => {
+            ItemAction::Annotate(_, key, value) => {
                 let written = item.patch(&json!({"metadata": {"annotations": {key: value}}})).await?;
                 let until = match (key.as_str(), value.as_str()) {
                     (OPERATION, "interrupt") => Until::NoOperation,
@@ -424,48 +429,48 @@ impl Stage<'_> {
                 };
                 (until, written)
             }
-            Deed::Job(_, job) => {
-                // Landscaper writes the whole status, in which this is never missing.
+            ItemAction::Job(_, job) => {
+                // Landscaper writes the whole status, which always has this field.
                 let observed = status(there()?, "observedGeneration").as_i64().unwrap_or_default();
                 let patch = Patch::Merge(json!({"status": {"jobID": job, "observedGeneration": observed}}));
                 (Until::Job(job.clone()), item.api.patch_status(&item.name, &manager(), &patch).await?)
             }
-            Deed::Delete(_) => {
+            ItemAction::Delete(_) => {
                 there()?;
                 let deleted = item.api.delete(&item.name, &DeleteParams::default()).await?;
                 return Ok((Until::next(before), deleted.left().and_then(|item| item.resource_version())));
             }
-            // It may be gone already.
-            Deed::Wait(_) => return Ok((Until::Now, before.and_then(kube::ResourceExt::resource_version))),
-            Deed::Release(release) => self.release(item, release, before).await?,
-            Deed::Remove(_) => return Ok((item.remove(there()?).await?, None)),
+            // It may already be gone.
+            ItemAction::Wait(_) => return Ok((Until::Now, before.and_then(kube::ResourceExt::resource_version))),
+            ItemAction::Release(release) => self.release(item, release, before).await?,
+            ItemAction::Remove(_) => return Ok((item.remove(there()?).await?, None)),
         };
         Ok((until, written.resource_version()))
     }
 
-    /// Sees that nobody writes an item.
+    /// Checks that no client writes an item.
     async fn untouched(&self, item: &Item, time: Duration, version: Option<String>) -> Result<Option<DynamicObject>> {
         let time = if matches!(self.planes[0], Plane::Real(_)) { time.min(QUIET) } else { time };
         tokio::time::sleep(time).await;
         let found = item.get().await?.ok_or_else(|| anyhow!("it is gone"))?;
-        ensure!(found.resource_version() == version, "it should have been left alone");
+        ensure!(found.resource_version() == version, "it was changed");
         Ok(Some(found))
     }
 
-    /// Whether that became of an item what a step expects.
-    pub(super) async fn check_item(&self, expect: &Expect, deed: &Deed, done: &Done) -> Result<()> {
-        if deed.is_of_call() {
+    /// Checks the expectations of a step.
+    pub(super) async fn check_item(&self, expect: &Expect, action: &ItemAction, done: &Done) -> Result<()> {
+        if action.is_of_call() {
             ensure!(done.exit() == expect.exit, "the exit code would be {} instead of {}", done.exit(), expect.exit);
             return Ok(());
         }
         let wanted =
-            expect.item.wanted(deed).filter(|_| expect.item.phase.is_some() || expect.item.untouched.is_none());
+            expect.item.wanted(action).filter(|_| expect.item.phase.is_some() || expect.item.untouched.is_none());
         if let Some(wanted) = wanted {
             let phase = phase(done.item.as_ref());
             ensure!(phase == wanted, "its phase is {phase:?} instead of {wanted}");
         }
         let Some(_there) = &done.item else { return Ok(()) };
-        let (item, begun) = (self.item(deed).await?, Instant::now());
+        let (item, begun) = (self.item(action).await?, Instant::now());
         loop {
             let found = item.get().await?.ok_or_else(|| anyhow!("it is gone"))?;
             let exports = self.exports(&found).await?;
@@ -476,7 +481,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What an item exports.
+    /// Returns the exports of an item.
     async fn exports(&self, item: &DynamicObject) -> Result<Option<Value>> {
         let Some(name) = status(item, "exportRef")["name"].as_str() else { return Ok(None) };
         let key = ObjectKey::new(GroupKind::new("", "Secret"), item.namespace().as_deref(), name);
@@ -485,7 +490,7 @@ impl Stage<'_> {
         Ok(Some(serde_json::from_slice(&bytes.0).context("read the exports")?))
     }
 
-    /// The Events of an item, in both forms that there are.
+    /// Returns the Events of an item in both API groups.
     async fn events(&self, item: &Item) -> Result<Vec<String>> {
         let mut texts = Vec::new();
         for (group, object, message) in [("", "involvedObject", "message"), ("events.k8s.io", "regarding", "note")] {
@@ -505,9 +510,9 @@ impl Stage<'_> {
         Ok(texts)
     }
 
-    /// An item for people.
-    pub(super) async fn shown(&self, deed: &Deed) -> String {
-        let Ok(item) = self.item(deed).await else { return "there are no DeployItems".to_owned() };
+    /// Formats an item for error messages.
+    pub(super) async fn shown(&self, action: &ItemAction) -> String {
+        let Ok(item) = self.item(action).await else { return "the scenario has no DeployItems".to_owned() };
         let found = item.get().await.ok().flatten();
         let status = found.as_ref().and_then(|item| item.data.get("status"));
         let events = self.events(&item).await.unwrap_or_default();
@@ -517,7 +522,7 @@ impl Stage<'_> {
     /// Reads the one DeployItem of a file.
     fn read_item(&self, file: &str) -> Result<DynamicObject> {
         let documents = self.documents(file)?;
-        let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("{file}: one DeployItem is needed"))?;
+        let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("{file}: expected one DeployItem"))?;
         let mut item: DynamicObject = serde_json::from_value(document).with_context(|| format!("read {file}"))?;
         item.metadata.namespace.get_or_insert_with(|| self.scenario.slug.clone());
         Ok(item)
@@ -535,11 +540,11 @@ mod tests {
     #[test]
     fn deeds_are_read() {
         for line in ["apply web.yaml", "annotate web a.example/b=c=d", "job web 1", "delete web", "wait web"] {
-            let deed = Deed::try_from(line.to_owned()).unwrap();
-            assert_eq!(deed.to_string(), line);
+            let action = ItemAction::try_from(line.to_owned()).unwrap();
+            assert_eq!(action.to_string(), line);
         }
         for line in ["", "apply", "annotate web a", "aply web.yaml", "delete web now"] {
-            Deed::try_from(line.to_owned()).unwrap_err();
+            ItemAction::try_from(line.to_owned()).unwrap_err();
         }
     }
 

@@ -1,5 +1,4 @@
-//! Clusters for scenarios: sandboxes, or real control planes: one that they share, a second one, and some of their own
-//! for those that break things.
+//! Clusters for scenarios: sandboxes, or real control planes, which are shared, except for exclusive scenarios.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,29 +13,29 @@ use kube::Client;
 use super::Scenario;
 use crate::control_plane::{ControlPlane, Options, User};
 
-/// Where scenarios play.
+/// The kind of clusters on which scenarios are played.
 pub enum Lab {
-    /// On sandboxes, each with some of its own, under a clock that skips what nobody waits for.
+    /// Sandboxes, each scenario with its own, under a paused clock.
     Sandbox,
-    /// On real control planes.
+    /// Real control planes.
     Real(ControlPlanes),
 }
 
 impl Lab {
-    /// Runs what is done with a scenario.
+    /// Runs the work of a scenario to its end.
     ///
     /// # Errors
     ///
-    /// When the work fails.
+    /// Fails if the work fails.
     pub fn block_on<T>(&self, scenario: &Scenario, work: impl Future<Output = Result<T>>) -> Result<T> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all();
-        // A clock that does not wait for other processes lets them run into every time limit.
+        // A paused clock does not wait for other processes, so they would exceed every time limit.
         runtime.start_paused(matches!(self, Self::Sandbox) && !scenario.runs_programs());
         runtime.build()?.block_on(work)
     }
 
-    /// The cluster of a scenario.
+    /// Returns the cluster of a scenario.
     pub(super) fn plane(&self, scenario: &Scenario) -> Result<Plane> {
         Ok(match self {
             Self::Sandbox => Plane::sandbox("own"),
@@ -45,7 +44,7 @@ impl Lab {
         })
     }
 
-    /// A second one.
+    /// Returns the second cluster of a scenario.
     pub(super) fn second(&self) -> Result<Plane> {
         Ok(match self {
             Self::Sandbox => Plane::sandbox("second"),
@@ -57,7 +56,7 @@ impl Lab {
 /// A cluster on which a scenario plays.
 #[derive(Clone)]
 pub(super) enum Plane {
-    /// A sandbox, with the host that stands for it in a kubeconfig.
+    /// A sandbox with its host name in kubeconfigs.
     Sandbox(Sandbox, &'static str),
     Real(Arc<ControlPlane>),
 }
@@ -68,7 +67,7 @@ impl Plane {
         Self::Sandbox(Sandbox::start(billhook_sandbox::Options::default().rbac(true).seed(seed)), host)
     }
 
-    /// A client of somebody else who may do everything.
+    /// Returns a client with all permissions for requests of other clients.
     pub(super) async fn admin(&self) -> Result<Client> {
         match self {
             Self::Sandbox(sandbox, _) => Ok(sandbox.client(billhook_sandbox::User::admin(), "")),
@@ -76,7 +75,7 @@ impl Plane {
         }
     }
 
-    /// A kubeconfig with a context for each user.
+    /// Returns a kubeconfig with a context for each user.
     pub(super) fn kubeconfig(&self) -> String {
         let host = match self {
             Self::Sandbox(_, host) => host,
@@ -95,7 +94,7 @@ impl Plane {
         )
     }
 
-    /// Nobody answers for so long, and until the server is ready again.
+    /// Stops the server for this time, and waits until it is ready again.
     pub(super) async fn take_away(&self, how_long: Duration) -> Result<()> {
         match self {
             Self::Sandbox(sandbox, _) => {
@@ -113,7 +112,7 @@ impl Plane {
     }
 }
 
-/// Makes the clusters of a call, whose requests bear this client's name on sandboxes.
+/// Connects to the clusters of a command, whose requests have this client name on sandboxes.
 pub(super) fn connect(
     planes: &[Plane],
     client: &str,
@@ -133,7 +132,7 @@ pub(super) fn connect(
     Ok(Cluster::from_client(sandbox.client(user, client), options))
 }
 
-/// Starts control planes when a scenario first needs them, and ends them when the last scenario has let go.
+/// Starts control planes when a scenario first needs them.
 #[derive(Default)]
 pub struct ControlPlanes {
     shared: Mutex<Option<Arc<ControlPlane>>>,
@@ -141,25 +140,25 @@ pub struct ControlPlanes {
 }
 
 impl ControlPlanes {
-    /// The control plane that most share.
+    /// Returns the control plane that most scenarios share.
     ///
     /// # Errors
     ///
-    /// When it does not start.
+    /// Fails if it does not start.
     pub fn shared(&self) -> Result<Arc<ControlPlane>> {
         Self::once(&self.shared)
     }
 
-    /// The second cluster, shared too.
+    /// Returns the second cluster, which is also shared.
     fn second(&self) -> Result<Arc<ControlPlane>> {
         Self::once(&self.second)
     }
 
-    /// A control plane for one alone, which ends when it is let go of.
+    /// Starts a control plane for one scenario, which stops when it is dropped.
     ///
     /// # Errors
     ///
-    /// When it does not start.
+    /// Fails if it does not start.
     pub fn exclusive(&self) -> Result<Arc<ControlPlane>> {
         Ok(Arc::new(ControlPlane::start(&Options::default())?))
     }
@@ -174,7 +173,7 @@ impl ControlPlanes {
         Ok(started)
     }
 
-    /// Ends all that is still running. Call it when the tests are over: a `static` is never dropped.
+    /// Stops all control planes. Must be called after the tests, because a `static` is never dropped.
     pub fn close(&self) {
         for place in [&self.shared, &self.second] {
             place.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,9 +1,9 @@
-//! Scenarios: behaviour as data. A file says what is there, which scripted controllers act, what is done, and what must
-//! come out; one runner plays it on a sandbox and against a control plane. `CONTRIBUTING.md` shows how to write one.
+//! Scenarios: behaviour as data. A file describes the initial objects, the scripted controllers, the steps and the expected
+//! result; one runner plays it on a sandbox and on a control plane. `CONTRIBUTING.md` shows how to write one.
 //!
-//! `$S` in any text of a scenario stands for a name of its own (the file's stem), so that scenarios can run side by
-//! side on one control plane: their namespaces, kinds and cluster-scoped objects must carry it. The namespace `$S` is
-//! made by the runner and is the current namespace of the kubeconfig.
+//! In every text of a scenario, `$S` is a unique name (from the file's stem), so that scenarios can run side by side on one
+//! control plane: their namespaces, kinds and cluster-scoped objects must contain it. The runner creates the namespace
+//! `$S`, which is the current namespace of the kubeconfig.
 
 mod admin;
 mod call;
@@ -36,7 +36,7 @@ use serde_json::Value;
 
 pub use admin::Admin;
 pub use faults::Fault;
-pub use items::{Deed, ItemExpect};
+pub use items::{ItemAction, ItemExpect};
 pub use lab::{ControlPlanes, Lab};
 pub use play::play;
 
@@ -44,55 +44,55 @@ pub use play::play;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, in a sentence.
+    /// The tested behaviour, in a sentence.
     pub description: String,
-    /// Set from the file's name: what `$S` stands for.
+    /// The value of `$S`, from the file's name.
     #[serde(skip)]
     pub slug: String,
-    /// Whether calls and DeployItems need the `helm` program.
+    /// Whether the scenario needs the `helm` program.
     #[serde(default)]
     pub helm: bool,
-    /// Whether calls need the `kubectl` program.
+    /// Whether the scenario needs the `kubectl` program.
     #[serde(default)]
     pub kubectl: bool,
-    /// Whether it needs a control plane of its own, since it stops servers or breaks discovery for all.
+    /// Whether it needs its own control plane, because it stops servers or breaks discovery for all clients.
     #[serde(default)]
     pub exclusive: bool,
-    /// Whether the control plane holds the same objects after the last step as before the first one; events and leases
-    /// do not count. Only for exclusive scenarios.
+    /// Whether the control plane must have the same objects after the last step as before the first one, except events and
+    /// leases. Only for exclusive scenarios.
     #[serde(default)]
     pub leaves_nothing: bool,
-    /// Folders and files of the fixtures that are copied beside the scenario's files, under these names. The CRDs of
-    /// DeployItems in a folder `crds` are there in place of our own.
+    /// Folders and files of the fixtures that are copied beside the scenario's files, under these names. If there is a folder
+    /// `crds`, its CRDs of DeployItems replace billhook's own.
     #[serde(default)]
     pub fixtures: BTreeMap<String, String>,
     /// Whether a second cluster is needed; its kubeconfig is the file `second.kubeconfig`.
     #[serde(default)]
     pub second_cluster: bool,
-    /// Who tells the controller of DeployItems when there is work. It runs where a step has `deployItem`.
+    /// The mode of the controller of DeployItems, which runs if a step has `deployItem`.
     #[serde(default)]
     pub deployer: Deployer,
-    /// Whether the namespace `$S` is made beforehand.
+    /// Whether the namespace `$S` is created before the first step.
     #[serde(default = "yes")]
     pub namespace: bool,
-    /// Objects that are there before, created by somebody else; CRDs are Established before the rest is made.
+    /// Objects that another client creates before the first step; CRDs are Established before other objects are created.
     #[serde(default)]
     pub given: String,
-    /// Objects that are there on the second cluster.
+    /// Such objects on the second cluster.
     #[serde(default)]
     pub given_on_second: String,
-    /// Files that commands may name. `$PACKED(FOLDER)` in one stands for the chart in a folder of them, packed and in
-    /// base64, as a DeployItem holds it.
+    /// Files for commands. `$PACKED(FOLDER)` in a file is replaced by the chart in a folder of these files, packed and in
+    /// base64, as in a DeployItem.
     #[serde(default)]
     pub files: BTreeMap<String, File>,
-    /// Stand-ins for operators, which act all the time.
+    /// Scripted controllers, which act in place of operators during all steps.
     #[serde(default)]
     pub controllers: Vec<Script>,
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Who tells the controller of DeployItems when there is work.
+/// The mode of the controller of DeployItems: what triggers its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Deployer {
@@ -105,28 +105,28 @@ pub enum Deployer {
     Auto,
 }
 
-/// A file that commands may name.
+/// A file for commands.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum File {
-    /// Its text.
+    /// Its content.
     Text(String),
-    /// A text that is repeated.
+    /// A repeated text.
     Repeated(Repeated),
 }
 
-/// A text that is repeated as a document of its own, each time with another number in place of `$N`, from 0.
+/// A text that is repeated as separate documents, in which `$N` is replaced by numbers from 0.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Repeated {
-    /// How often.
+    /// The number of documents.
     pub repeat: usize,
     /// The text.
     pub text: String,
 }
 
 impl File {
-    /// What is written.
+    /// Returns the content to write.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -142,117 +142,117 @@ impl File {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Step {
-    /// The arguments of a billhook call, split at spaces ('…' keeps words together).
+    /// The arguments of a billhook command, split at spaces ('…' keeps words together).
     #[serde(default)]
     pub billhook: Option<String>,
-    /// A console session, which stands for a call and what is expected of it: `console.rs` says how it is written.
+    /// A console session, in place of a command and its expectations, in the syntax that `console.rs` documents.
     #[serde(default)]
     pub console: Option<String>,
-    /// What is done with a DeployItem, whose end is waited for: [`Deed`] says how it is written.
+    /// An action on a DeployItem, in the syntax that [`ItemAction`] documents. The step waits until the item has handled it.
     #[serde(default)]
-    pub deploy_item: Option<Deed>,
-    /// What is piped into it.
+    pub deploy_item: Option<ItemAction>,
+    /// The standard input.
     #[serde(default)]
     pub stdin: String,
-    /// Call it as the restricted user.
+    /// Whether the command runs as the restricted user.
     #[serde(default)]
     pub restricted: bool,
-    /// Call it as somebody at a terminal, who types this.
+    /// The text that the user types at a terminal, if the command runs in one.
     #[serde(default)]
     pub terminal: Option<String>,
-    /// Create these objects before the call.
+    /// Objects to create before the command.
     #[serde(default)]
     pub create: String,
-    /// Delete these objects before the call, and wait until they are gone.
+    /// Objects to delete before the command, which starts once they are gone.
     #[serde(default)]
     pub delete: Vec<String>,
-    /// Merge patches before the call, by object.
+    /// Merge patches to apply before the command, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
-    /// What objects hold, at least, before the call begins: it is waited for.
+    /// Partial objects that must match before the command starts.
     #[serde(default)]
     pub until: BTreeMap<String, Value>,
-    /// Whether the server would let objects be deleted, before the call begins: it is waited for, since a changed
-    /// admission policy needs its time.
+    /// Whether the server must accept or reject the deletion of objects before the command starts, because a changed
+    /// admission policy takes effect with a delay.
     #[serde(default)]
     pub until_deletable: BTreeMap<String, bool>,
-    /// What happens while the call runs.
+    /// Events during the command.
     #[serde(default)]
     pub during: Vec<During>,
-    /// What goes wrong with its requests. A scenario with faults plays on the sandbox only.
+    /// The faults of its requests. A scenario with faults is only played on the sandbox.
     #[serde(default)]
     pub faults: Vec<Fault>,
-    /// The longest the step may take.
+    /// The time limit of the step.
     #[serde(default = "a_minute", with = "friendly::required")]
     pub within: Duration,
-    /// What must come out.
+    /// The expected result.
     #[serde(default)]
     pub expect: Expect,
 }
 
-/// Something that happens while a call runs.
+/// An event during a command.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct During {
-    /// How long after the start, or after `when`.
+    /// The delay after the start, or after `when`.
     #[serde(default, with = "friendly::required")]
     pub after: Duration,
-    /// Only once this text was printed.
+    /// A text that the command must print first.
     #[serde(default)]
     pub when: Option<String>,
     /// The user presses Ctrl-C.
     #[serde(default)]
     pub interrupt: bool,
-    /// The API server goes away for this long.
+    /// The API server is unavailable for this time.
     #[serde(default, with = "friendly::optional")]
     pub stop_server: Option<Duration>,
-    /// The server forgets its history. On the sandbox only.
+    /// The server compacts its history. Only on the sandbox.
     #[serde(default)]
     pub compact: bool,
-    /// Objects that are created.
+    /// Objects to create.
     #[serde(default)]
     pub create: String,
-    /// Merge patches, by object.
+    /// Merge patches to apply, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
 }
 
-/// What must come out of a step.
+/// The expected result of a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Expect {
     /// The exit code.
     pub exit: u8,
-    /// Texts that standard output holds.
+    /// Texts that standard output must contain.
     pub stdout: Vec<String>,
-    /// Texts that standard error holds.
+    /// Texts that standard error must contain.
     pub stderr: Vec<String>,
-    /// Texts that neither holds.
+    /// Texts that neither may contain.
     pub silent: Vec<String>,
-    /// The objects that went, group by group: none of a group was touched before all of the group before were gone,
-    /// and of the kinds named here no other object of the scenario went.
+    /// The deleted objects, group by group: no object of a group may be deleted before all objects of the group before it are
+    /// gone, and no other object of these kinds in the scenario may be deleted.
     pub gone: Option<Vec<Vec<String>>>,
-    /// The objects that were made, group by group: none of a group before all of the group before were there.
+    /// The created objects, group by group: no object of a group may be created before all objects of the group before it.
     pub appeared: Option<Vec<Vec<String>>>,
-    /// Objects that are there at the end. A name that ends with `*` stands for any object whose name begins so.
+    /// Objects that must exist at the end. A name that ends with `*` matches any object with this prefix.
     pub stays: Vec<String>,
-    /// Objects that are not there at the end.
+    /// Objects that must not exist at the end.
     pub absent: Vec<String>,
-    /// What objects at the end hold, at least.
+    /// Partial objects that must match at the end.
     pub holds: BTreeMap<String, Value>,
-    /// What becomes of the DeployItem of the step.
+    /// The expected state of the DeployItem of the step.
     pub item: ItemExpect,
-    /// The most requests the call may send.
+    /// The maximum number of requests of the command.
     pub requests_at_most: Option<u64>,
-    /// The longest the call may take.
+    /// The maximum duration of the command.
     #[serde(with = "friendly::optional")]
     pub at_most: Option<Duration>,
-    /// The shortest the call may take.
+    /// The minimum duration of the command.
     #[serde(with = "friendly::optional")]
     pub at_least: Option<Duration>,
-    /// The same for the second cluster: objects that are not there at the end.
+    /// Objects that must not exist on the second cluster at the end.
     pub absent_on_second: Vec<String>,
-    /// Objects that are there on the second cluster at the end.
+    /// Objects that must exist on the second cluster at the end.
     pub stays_on_second: Vec<String>,
 }
 
@@ -261,7 +261,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// When it cannot be read or is no scenario.
+    /// Fails if the file cannot be read or is not a scenario.
     pub fn load(path: &Path) -> Result<Self> {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| anyhow!("no file name"))?;
         let slug = format!("s-{stem}");
@@ -272,63 +272,64 @@ impl Scenario {
     fn parse(slug: &str, text: &str) -> Result<Self> {
         let own = text.replace("$S", slug);
         let documents = billhook_objects::yaml::parse(&own)?;
-        let [document] = <[_; 1]>::try_from(documents).map_err(|_| anyhow!("a scenario file holds one document"))?;
+        let [document] =
+            <[_; 1]>::try_from(documents).map_err(|_| anyhow!("expected one document in a scenario file"))?;
         let mut scenario: Self = serde_json::from_value(document.value)?;
         scenario.slug = slug.to_owned();
         scenario.check(&own)?;
         Ok(scenario)
     }
 
-    /// Whether calls run programs of others.
+    /// Returns whether the scenario needs external programs.
     pub fn runs_programs(&self) -> bool {
         self.helm || self.kubectl || self.steps.iter().any(|step| step.console.is_some())
     }
 
-    /// Whether something goes wrong in it that only the sandbox can be made to do.
+    /// Returns whether it has faults that only the sandbox can inject.
     pub fn needs_sandbox(&self) -> bool {
         self.steps.iter().any(|step| !step.faults.is_empty() || step.during.iter().any(|during| during.compact))
     }
 
-    /// Whether the controller of DeployItems runs.
+    /// Returns whether the controller of DeployItems runs.
     pub fn deploys_items(&self) -> bool {
         self.steps.iter().any(|step| step.deploy_item.is_some())
     }
 
-    /// Fixtures that it needs and that are not there.
-    pub fn missing_fixtures(&self) -> Vec<String> {
-        let paths = self.fixtures.values().map(|name| fixtures().join(name));
-        paths.filter(|path| !path.exists()).map(|path| path.display().to_string()).collect()
+    /// Returns why the scenario cannot be played, if a required fixture does not exist.
+    pub fn missing_fixture(&self) -> Option<String> {
+        let missing = self.fixtures.values().map(|name| fixtures().join(name)).find(|path| !path.exists())?;
+        Some(format!("{} does not exist, see BILLHOOK_FIXTURES", missing.display()))
     }
 
-    /// Refuses a scenario that could pass by accident.
+    /// Rejects a scenario that could pass by accident.
     fn check(&self, text: &str) -> Result<()> {
-        ensure!(
-            self.steps.iter().any(Step::acts),
-            "no step calls billhook, plays a console session or has a deployItem"
-        );
-        let last = self.steps.last().ok_or_else(|| anyhow!("a scenario without steps"))?;
-        let looks = last.expect.looks() || last.console.is_some() || self.leaves_nothing;
-        ensure!(looks, "the last step expects nothing but an exit code");
+        ensure!(self.steps.iter().any(Step::acts), "no step has a billhook command, a console session or a deployItem");
+        let last = self.steps.last().ok_or_else(|| anyhow!("the scenario has no steps"))?;
+        let checked = last.expect.checks_anything() || last.console.is_some() || self.leaves_nothing;
+        ensure!(checked, "the last step expects nothing but an exit code");
         ensure!(self.exclusive || !self.leaves_nothing, "leavesNothing needs an exclusive control plane");
         for step in &self.steps {
             let acts = [step.billhook.is_some(), step.console.is_some(), step.deploy_item.is_some()];
             ensure!(
                 acts.iter().filter(|acts| **acts).count() <= 1,
-                "a step is a call, a console session or a deployItem"
+                "a step must have exactly one of a command, a console session or a deployItem"
             );
             match &step.deploy_item {
-                Some(deed) => {
+                Some(action) => {
                     let printed = |during: &During| during.when.is_some() || during.interrupt;
-                    ensure!(!step.during.iter().any(printed), "a DeployItem prints nothing, and nobody sits before it");
-                    step.expect.item.check(deed, &step.expect)?;
+                    ensure!(!step.during.iter().any(printed), "a DeployItem has no output and no terminal");
+                    step.expect.item.check(action, &step.expect)?;
                 }
-                None => ensure!(!step.expect.item.looks(), "only a step with a deployItem expects something of it"),
+                None => ensure!(
+                    !step.expect.item.checks_anything(),
+                    "only a step with a deployItem can have expectations of it"
+                ),
             }
             ensure!(
                 step.billhook.is_some() || step.deploy_item.is_some() || step.expect.is_of_objects(),
-                "a step without a call expects one's outcome"
+                "a step without a command has expectations of one"
             );
-            // What nobody ever makes is absent whatever happens: a name is misspelt if nothing else mentions it.
+            // An object that is never created is always absent: if nothing else mentions the name, it is misspelt.
             for absent in step.expect.absent.iter().chain(&step.expect.absent_on_second) {
                 let seen = self.steps.iter().any(|step| step.expect.stays.contains(absent));
                 if seen || absent.contains("/billhook.") {
@@ -339,8 +340,8 @@ impl Scenario {
                 let known = text.contains(&format!("name: {name}"));
                 let generated =
                     name.rsplit_once('-').is_some_and(|(stem, _)| text.contains(&format!("name: {stem}-$N")));
-                ensure!(known || generated, "{absent} is expected to be absent, and nothing makes it");
-                ensure!(text.contains(&format!("kind: {kind}")), "{absent} is of a kind that nothing else mentions");
+                ensure!(known || generated, "{absent} is expected to be absent, but nothing creates it");
+                ensure!(text.contains(&format!("kind: {kind}")), "nothing else mentions the kind of {absent}");
             }
         }
         Ok(())
@@ -348,20 +349,23 @@ impl Scenario {
 }
 
 impl Step {
-    /// Whether it does what a scenario is about.
+    /// Returns whether the step has a tested action.
     fn acts(&self) -> bool {
         self.billhook.is_some() || self.console.is_some() || self.deploy_item.is_some()
     }
 }
 
 impl Expect {
-    /// Whether it looks at more than the exit code.
-    fn looks(&self) -> bool {
+    /// Returns whether it checks more than the exit code.
+    fn checks_anything(&self) -> bool {
         let ordered = [&self.gone, &self.appeared].into_iter().flatten().any(|groups| !groups.is_empty());
-        !(self.stdout.is_empty() && self.stderr.is_empty()) || ordered || self.looks_at_objects() || self.item.looks()
+        !(self.stdout.is_empty() && self.stderr.is_empty())
+            || ordered
+            || self.checks_objects()
+            || self.item.checks_anything()
     }
 
-    /// Whether it can be checked without a call.
+    /// Returns whether it can be checked without a command.
     fn is_of_objects(&self) -> bool {
         let Self { exit, stdout, stderr, silent, gone, appeared, requests_at_most, at_most, at_least, .. } = self;
         *exit == 0
@@ -373,13 +377,13 @@ impl Expect {
             && at_least.is_none()
     }
 
-    fn looks_at_objects(&self) -> bool {
+    fn checks_objects(&self) -> bool {
         let Self { stays, absent, stays_on_second, absent_on_second, holds, .. } = self;
         !holds.is_empty() || [stays, absent, stays_on_second, absent_on_second].iter().any(|keys| !keys.is_empty())
     }
 }
 
-/// Where real input lies: large files of other projects that are not part of this one.
+/// Returns the folder of the fixtures: large manifests of other projects that are not part of this repository.
 fn fixtures() -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures");
     std::env::var_os("BILLHOOK_FIXTURES").map_or_else(default, PathBuf::from)

@@ -1,5 +1,5 @@
-//! Watches the kinds of a scenario and remembers in which order objects were marked and went, by the server's own
-//! revisions: `resourceVersion` is one counter for all kinds of one etcd.
+//! Watches the kinds of a scenario, and records the order in which objects were marked for deletion and deleted, by the
+//! server's own revisions: `resourceVersion` is one counter for all kinds of an etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,21 +21,21 @@ use super::{
     admin::{NotServed, is_of, parse_key},
 };
 
-/// When an object was first marked for deletion (or went without a mark), and when it went.
+/// The revisions at which an object was first marked for deletion (or deleted without a mark), and deleted.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     touched: u64,
     gone: Option<u64>,
 }
 
-/// An object's lives: it may come back under its name.
+/// The lives of an object, which may be recreated.
 type Fates = Arc<Mutex<BTreeMap<ObjectKey, Vec<Fate>>>>;
 
-/// When objects were first seen that were not there at the start. One that was changed before it was seen counts from
-/// its change.
+/// The revisions at which new objects were first observed. For an object that changed before that, this is the revision
+/// of the change.
 type Births = Arc<Mutex<BTreeMap<ObjectKey, u64>>>;
 
-/// Watches that run until it is dropped.
+/// Watches that run until this is dropped.
 pub(super) struct Observer {
     fates: Fates,
     births: Births,
@@ -43,7 +43,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Begins to watch the kinds of these objects.
+    /// Starts to watch the kinds of these objects.
     pub async fn start<'a>(admin: &Admin, objects: impl Iterator<Item = &'a String>) -> Result<Self> {
         let keys = objects.map(|text| parse_key(text)).collect::<Result<Vec<_>>>()?;
         let kinds: BTreeSet<GroupKind> = keys.into_iter().map(|key| key.kind).collect();
@@ -53,11 +53,12 @@ impl Observer {
             let (fates, births) = (Arc::clone(&fates), Arc::clone(&births));
             match admin.all(&kind).await {
                 Ok(api) => {
-                    let mut eye = Eye { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
-                    eye.list(true).await?;
-                    tasks.spawn(eye.watch());
+                    let mut watch =
+                        KindWatch { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                    watch.list(true).await?;
+                    tasks.spawn(watch.watch());
                 }
-                // The call may bring the kind itself.
+                // The command may create the kind itself.
                 Err(error) if error.is::<NotServed>() => {
                     let admin = admin.clone();
                     tasks.spawn(async move {
@@ -67,11 +68,12 @@ impl Observer {
                             }
                             tokio::time::sleep(Duration::from_millis(20)).await;
                         };
-                        let mut eye = Eye { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
-                        while eye.list(false).await.is_err() {
+                        let mut watch =
+                            KindWatch { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                        while watch.list(false).await.is_err() {
                             tokio::time::sleep(Duration::from_millis(20)).await;
                         }
-                        eye.watch().await;
+                        watch.watch().await;
                     });
                 }
                 Err(error) => return Err(error),
@@ -80,10 +82,10 @@ impl Observer {
         Ok(Self { fates, births, _tasks: tasks })
     }
 
-    /// Checks that these objects were made, in this order.
+    /// Checks that these objects were created in this order.
     pub async fn check_births(&self, groups: &[Vec<String>]) -> Result<()> {
         let keys: Vec<_> = groups.iter().flatten().map(|text| parse_key(text)).collect::<Result<_>>()?;
-        // The last event may still be on its way.
+        // The last event may not have arrived yet.
         for _ in 0..100 {
             let all = {
                 let births = self.births.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,9 +101,9 @@ impl Observer {
         for group in groups {
             let mut last = before.clone();
             for text in group {
-                let Some(at) = births.get(&parse_key(text)?) else { bail!("{text} was not made") };
+                let Some(at) = births.get(&parse_key(text)?) else { bail!("{text} was not created") };
                 if *at <= before.0 {
-                    bail!("{text} was made (at {at}) before {} was (at {})", before.1, before.0);
+                    bail!("{text} was created (at {at}) before {} was (at {})", before.1, before.0);
                 }
                 if *at > last.0 {
                     last = (*at, text.clone());
@@ -112,12 +114,12 @@ impl Observer {
         Ok(())
     }
 
-    /// Checks that these objects went, in this order, and no others of the scenario.
+    /// Checks that these objects of the scenario were deleted in this order, and no others.
     pub async fn check(&self, groups: &[Vec<String>], slug: &str) -> Result<()> {
         let groups =
             groups.iter().map(|g| g.iter().map(|t| parse_key(t)).collect()).collect::<Result<Vec<Vec<_>>>>()?;
         let mut problem = String::new();
-        // The last event may still be on its way.
+        // The last event may not have arrived yet.
         for _ in 0..100 {
             match self.compare(&groups, slug) {
                 Ok(()) => return Ok(()),
@@ -135,12 +137,14 @@ impl Observer {
         for (index, group) in groups.iter().enumerate() {
             let mut last = before.clone();
             for key in group {
-                let Some(fates) = fates.get(key) else { bail!("{key} should have gone and was not even marked") };
+                let Some(fates) = fates.get(key) else {
+                    bail!("{key} should have been deleted, but was not even marked")
+                };
                 for fate in fates {
-                    let Some(gone) = fate.gone else { bail!("{key} was marked and is not gone") };
+                    let Some(gone) = fate.gone else { bail!("{key} was marked for deletion, but is not gone") };
                     if fate.touched <= before.0 {
                         let (touched, (at, other), group) = (fate.touched, &before, index + 1);
-                        bail!("{key} of group {group} was touched (at {touched}) before {other} was gone (at {at})");
+                        bail!("{key} of group {group} was marked (at {touched}) before {other} was gone (at {at})");
                     }
                     if gone > last.0 {
                         last = (gone, key.to_string());
@@ -149,29 +153,29 @@ impl Observer {
             }
             before = last;
         }
-        // The record of a release is no object of it: it goes at the end.
+        // The record of a release is not one of its objects; it is deleted at the end.
         let ours = |key: &ObjectKey| is_of(key, slug) && !key.name.starts_with("billhook.");
         match fates.keys().find(|key| !expected.contains(key) && ours(key)) {
-            Some(other) => bail!("{other} was deleted and should have stayed"),
+            Some(other) => bail!("{other} was deleted, but should have remained"),
             None => Ok(()),
         }
     }
 }
 
 /// Watches one kind.
-struct Eye {
+struct KindWatch {
     api: Api<DynamicObject>,
     kind: GroupKind,
     version: String,
-    /// What was there when it last looked.
+    /// The objects of the last list.
     there: BTreeSet<ObjectKey>,
     fates: Fates,
     births: Births,
 }
 
-impl Eye {
-    /// Looks at all objects. What happened since it looked before is taken to have begun as early and ended as late as
-    /// can be, so that a gap never makes a wrong order look right.
+impl KindWatch {
+    /// Lists all objects. Changes since the last list are assumed to have started as early and ended as late as possible, so
+    /// that a gap never makes a wrong order look right.
     async fn list(&mut self, first: bool) -> Result<()> {
         let list = self.api.list(&ListParams::default()).await?;
         let (since, version) = (number(&self.version), list.metadata.resource_version.unwrap_or_default());
@@ -196,7 +200,7 @@ impl Eye {
 
     async fn watch(mut self) {
         loop {
-            // Watches end when a CRD changes and when the server goes away: go on from the last version seen.
+            // Watches end when a CRD changes and when the server stops; they resume from the last observed version.
             let lost = match self.api.watch(&WatchParams::default(), &self.version).await {
                 Ok(events) => self.read(events.boxed()).await,
                 Err(kube::Error::Api(status)) => status.code == 410,
@@ -209,7 +213,7 @@ impl Eye {
         }
     }
 
-    /// Reads events until there are no more; says whether the server has forgotten what comes next.
+    /// Reads events until the watch ends; returns whether the server has compacted the next ones.
     async fn read(
         &mut self,
         mut events: futures::stream::BoxStream<'_, kube::Result<WatchEvent<DynamicObject>>>,

@@ -1,4 +1,4 @@
-//! Charts that a scenario's files hold in packed form.
+//! Packs charts for the files of a scenario.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result, anyhow};
 use flate2::{Compression, write::GzEncoder};
 use k8s_openapi::ByteString;
 
-/// What a folder of the scenario stands behind, up to a `)`.
+/// The start of a placeholder, which is followed by a folder and `)`.
 const MARK: &str = "$PACKED(";
 
-/// Puts each chart in the place of its mark: as `.tgz`, in base64 and quotes.
+/// Replaces each placeholder by its chart: a `.tgz` in base64 and quotes.
 pub(super) fn fill(text: &str, directory: &Path) -> Result<String> {
     let mut parts = text.split(MARK);
     let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -22,7 +22,7 @@ pub(super) fn fill(text: &str, directory: &Path) -> Result<String> {
     Ok(filled)
 }
 
-/// A folder as `helm package` packs it, but with the same bytes each time.
+/// Packs a folder like `helm package`, but always with the same bytes.
 fn pack(folder: &Path) -> Result<Vec<u8>> {
     let mut files = Vec::new();
     collect(folder, &mut files)?;

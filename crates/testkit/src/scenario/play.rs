@@ -1,4 +1,4 @@
-//! Plays a scenario: what is given, then step by step, each call in-process through the very program.
+//! Plays a scenario: creates the given objects, then plays each step, with commands in-process through the real program.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use billhook_sandbox::actors;
 
 use super::{
-    Admin, Deed, Expect, Lab, Scenario, Step, admin::parse_key, call::check_time, observe::Observer, stage::Stage,
+    Admin, Expect, ItemAction, Lab, Scenario, Step, admin::parse_key, call::check_time, observe::Observer, stage::Stage,
 };
 
 /// Plays a scenario.
 ///
 /// # Errors
 ///
-/// When anything comes out otherwise than the file says: the error names the step and shows what was printed.
+/// Fails if any result differs from the file: the error names the step and shows the output.
 pub fn play(scenario: &Scenario, lab: &Lab) -> Result<()> {
     lab.block_on(scenario, async {
         let stage = Stage::set(scenario, lab).await?;
@@ -27,22 +27,22 @@ pub fn play(scenario: &Scenario, lab: &Lab) -> Result<()> {
 }
 
 impl Step {
-    /// What is done in it.
+    /// Returns the text of its action.
     pub(super) fn title(&self) -> String {
         match (&self.billhook, &self.deploy_item) {
             (Some(line), _) => line.clone(),
-            (None, Some(deed)) => format!("DeployItem: {deed}"),
+            (None, Some(action)) => format!("DeployItem: {action}"),
             (None, None) => "no call".to_owned(),
         }
     }
 }
 
 fn late(step: &Step) -> Error {
-    anyhow!("it had not ended after {:?}", step.within)
+    anyhow!("it did not end within {:?}", step.within)
 }
 
 impl Stage<'_> {
-    /// What is there, where it matters.
+    /// Returns the objects of the control plane, if the scenario compares them.
     async fn everything(&self) -> Result<BTreeSet<String>> {
         if !self.scenario.leaves_nothing {
             return Ok(BTreeSet::new());
@@ -69,18 +69,18 @@ impl Stage<'_> {
         let observer = Observer::start(&self.admin, observed).await?;
         match (&step.billhook, &step.deploy_item) {
             (Some(line), _) => self.called(step, line, &observer).await,
-            (None, Some(deed)) => {
-                let done = self.done(step, deed, &observer).await;
+            (None, Some(action)) => {
+                let done = self.done(step, action, &observer).await;
                 match done {
                     Ok(()) => Ok(()),
-                    Err(error) => Err(error.context(self.shown(deed).await)),
+                    Err(error) => Err(error.context(self.shown(action).await)),
                 }
             }
             (None, None) => self.after(&step.expect).await,
         }
     }
 
-    /// Makes the call of a step, and sees what comes of it.
+    /// Runs the command of a step, and checks its result.
     async fn called(&self, step: &Step, line: &str, observer: &Observer) -> Result<()> {
         let called = tokio::time::timeout(step.within, self.call(step, line, "billhook")).await;
         let called = called.map_err(|_| late(step))??;
@@ -91,15 +91,15 @@ impl Stage<'_> {
         checked.await.with_context(|| format!("after {}", called.shown()))
     }
 
-    /// Does what a step says with a DeployItem, and sees what comes of it.
-    async fn done(&self, step: &Step, deed: &Deed, observer: &Observer) -> Result<()> {
-        let done = tokio::time::timeout(step.within, self.deed(step, deed)).await.map_err(|_| late(step))??;
-        self.check_item(&step.expect, deed, &done).await?;
+    /// Performs the action of a step on a DeployItem, and checks its result.
+    async fn done(&self, step: &Step, action: &ItemAction, observer: &Observer) -> Result<()> {
+        let done = tokio::time::timeout(step.within, self.action(step, action)).await.map_err(|_| late(step))??;
+        self.check_item(&step.expect, action, &done).await?;
         check_time(&step.expect, done.took)?;
         self.observed(observer, &step.expect).await
     }
 
-    /// What happened in a step, and what the cluster holds after it.
+    /// Checks the order of deletions and creations in a step, and the final objects.
     async fn observed(&self, observer: &Observer, expect: &Expect) -> Result<()> {
         if let Some(groups) = &expect.gone {
             observer.check(groups, &self.scenario.slug).await?;
@@ -110,7 +110,7 @@ impl Stage<'_> {
         self.after(expect).await
     }
 
-    /// What the cluster holds after a step.
+    /// Checks the objects after a step.
     pub(super) async fn after(&self, expect: &Expect) -> Result<()> {
         self.there(&self.admin, &expect.stays, &expect.absent).await?;
         if let Some(second) = &self.second {
@@ -118,18 +118,18 @@ impl Stage<'_> {
         }
         for (object, wanted) in &expect.holds {
             let found = self.admin.get(&parse_key(object)?).await?;
-            let found = serde_json::to_value(found.ok_or_else(|| anyhow!("{object} is not there"))?)?;
-            ensure!(actors::holds(&found, wanted), "{object} should hold {wanted} and is {found:#}");
+            let found = serde_json::to_value(found.ok_or_else(|| anyhow!("{object} does not exist"))?)?;
+            ensure!(actors::holds(&found, wanted), "{object} does not match {wanted}; it is {found:#}");
         }
         Ok(())
     }
 
     async fn there(&self, admin: &Admin, stays: &[String], absent: &[String]) -> Result<()> {
         for object in stays {
-            ensure!(admin.any(&parse_key(object)?).await?, "{object} should be there and is not");
+            ensure!(admin.any(&parse_key(object)?).await?, "{object} should exist, but does not");
         }
         for object in absent {
-            ensure!(!admin.any(&parse_key(object)?).await?, "{object} should not be there and is");
+            ensure!(!admin.any(&parse_key(object)?).await?, "{object} exists, but should not");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What calls of `apply` and `delete` come to as a DeployItem of the manifest deployer.
+//! The equivalents of `apply` and `delete` commands as a DeployItem of the manifest deployer.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use super::{
     stage::Stage,
 };
 
-/// The API version of the configurations that are made here.
+/// The API version of the created configurations.
 const MANIFESTS: &str = "manifest.deployer.landscaper.gardener.cloud/v1alpha2";
 
-/// All that a policy file may hold, under the same names as a ProviderConfiguration.
+/// The fields of a policy file, which have the same names in a ProviderConfiguration.
 const POLICY: [&str; 4] = ["deletionGroups", "deletionGroupsDuringUpdate", "deletionOrderRules", "deploymentGroups"];
 
-/// What a call of `apply` says.
+/// The arguments of an `apply` command.
 #[derive(Debug, Default, Deserialize)]
 pub struct Release {
     pub(super) name: String,
     pub(super) namespace: Option<String>,
-    /// Its files; `-` is what is piped into it.
+    /// Its files; `-` is standard input.
     pub(super) files: Vec<String>,
     pub(super) stdin: String,
     pub(super) policy: Option<String>,
@@ -35,21 +35,21 @@ pub struct Release {
     pub(super) wait: bool,
 }
 
-/// What a call of `delete` says.
+/// The arguments of a `delete` command.
 #[derive(Debug, Default, Deserialize)]
 pub struct Removal {
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) policy: Option<String>,
     pub(super) timeout: Option<String>,
-    /// Names of Targets, and the files that hold their kubeconfigs.
+    /// The names of Targets, and the files with their kubeconfigs.
     pub(super) targets: Vec<(String, String)>,
     pub(super) ignore_not_found: bool,
 }
 
 impl Stage<'_> {
-    /// Creates the item of an `apply`, or changes in the one that is there what the call says: as a recorded policy
-    /// does, groups hold until others take their place.
+    /// Creates the item of an `apply`, or changes the existing one. Like a recorded policy, groups remain until others replace
+    /// them.
     pub(super) async fn release(
         &self,
         item: &Item,
@@ -72,7 +72,7 @@ impl Stage<'_> {
         Ok((Until::next(Some(before)), patched))
     }
 
-    /// The specification of the item of an `apply`; what does not hold any more is null.
+    /// Returns the specification of the item of an `apply`, with null for removed fields.
     async fn spec(&self, release: &Release) -> Result<Value> {
         let mut documents = Vec::new();
         for file in &release.files {
@@ -106,17 +106,16 @@ impl Stage<'_> {
         Ok(spec)
     }
 
-    /// Puts all of a policy file into a configuration; what it does not hold is null.
+    /// Copies all fields of a policy file into a configuration, with null for missing fields.
     fn set_policy(&self, config: &mut Value, file: &str) -> Result<()> {
-        let [policy] =
-            <[_; 1]>::try_from(self.documents(file)?).map_err(|_| anyhow!("{file}: one policy is needed"))?;
+        let [policy] = <[_; 1]>::try_from(self.documents(file)?).map_err(|_| anyhow!("{file}: expected one policy"))?;
         for field in POLICY {
             config[field] = policy[field].clone();
         }
         Ok(())
     }
 
-    /// Expands lists, and gives namespaced objects without a namespace that of the scenario.
+    /// Expands lists, and sets the namespace of the scenario on namespaced objects without one.
     async fn placed(&self, documents: Vec<Value>) -> Result<Vec<Value>> {
         let mut objects = Vec::new();
         for document in documents {
@@ -142,7 +141,7 @@ impl Stage<'_> {
         Ok(objects)
     }
 
-    /// All documents of a file of the scenario, or of all files of a folder.
+    /// Reads all documents of a file of the scenario, or of all files of a folder.
     pub(super) fn documents(&self, file: &str) -> Result<Vec<Value>> {
         let path = self.folder().join(file);
         let mut files = if path.is_dir() { files_of(&path)? } else { vec![path] };
@@ -155,7 +154,7 @@ impl Stage<'_> {
         Ok(documents)
     }
 
-    /// Does what comes before the deletion itself; what the call comes to, where it comes to an end here.
+    /// Prepares a deletion; returns the result of the command if it ends here.
     pub(super) async fn prepare_removal(&self, item: &Item, removal: &Removal) -> Result<Option<Done>> {
         for (name, file) in &removal.targets {
             let kubeconfig = std::fs::read_to_string(self.folder().join(file))?;
@@ -168,7 +167,7 @@ impl Stage<'_> {
             return if removal.ignore_not_found {
                 Ok(Some(Done::default()))
             } else {
-                Err(anyhow!("there is no such item"))
+                Err(anyhow!("the item does not exist"))
             };
         };
         let mut change = json!({"spec": {}});
@@ -178,7 +177,7 @@ impl Stage<'_> {
         if let Some(policy) = &removal.policy {
             self.set_policy(&mut change["spec"]["config"], policy)?;
         }
-        // What is being deleted already is triggered by the change itself.
+        // An item that is already being deleted is triggered by the change itself.
         if change["spec"] == json!({}) || before.metadata.deletion_timestamp.is_some() {
             if change["spec"] == json!({}) {
                 return Ok(None);
@@ -195,7 +194,7 @@ impl Stage<'_> {
 }
 
 impl Item {
-    /// Applies a merge patch; the operation `reconcile` triggers a reconcile where it has changed nothing.
+    /// Applies a merge patch; if that changes nothing, triggers a reconcile with the operation `reconcile`.
     async fn change(&self, before: &DynamicObject, patch: Value) -> Result<DynamicObject> {
         let patched = self.patch(&patch).await?;
         if patched.metadata.generation == before.metadata.generation {
@@ -204,7 +203,7 @@ impl Item {
         Ok(patched)
     }
 
-    /// Deletes it, or lets its deletion go on.
+    /// Deletes it, or triggers its deletion again.
     pub(super) async fn remove(&self, before: &DynamicObject) -> Result<Until> {
         if before.metadata.deletion_timestamp.is_none() {
             self.api.delete(&self.name, &DeleteParams::default()).await?;
@@ -232,7 +231,7 @@ fn is_crd_of(object: &Value, kind: &GroupKind) -> bool {
         && object["spec"]["names"]["kind"] == kind.kind
 }
 
-/// Removes fields that are null: a merge patch takes them away, and a new object never had them.
+/// Removes fields that are null, which a merge patch needs, but not a new object.
 fn without_nulls(value: &mut Value) {
     if let Value::Object(fields) = value {
         let kept = std::mem::take(fields).into_iter().filter(|(_, value)| !value.is_null());

@@ -1,4 +1,4 @@
-//! Where a scenario plays: its clusters with what is given, its files, and the stand-ins that act.
+//! The environment of a scenario: its clusters with the given objects, its files, and its scripted controllers.
 
 use std::{
     collections::BTreeMap,
@@ -26,26 +26,26 @@ use super::{
 };
 use crate::control_plane::{Binaries, User};
 
-/// Where a scenario plays.
+/// The environment of a scenario.
 pub(super) struct Stage<'a> {
     pub(super) scenario: &'a Scenario,
-    /// Its cluster, and the second one if it needs one.
+    /// Its cluster, and the second cluster if it needs one.
     pub(super) planes: Vec<Plane>,
     pub(super) admin: Admin,
     pub(super) second: Option<Admin>,
     /// The controllers of DeployItems.
     pub(super) controllers: Controllers,
-    /// Holds the scenario's files and kubeconfigs.
+    /// The folder with the scenario's files and kubeconfigs.
     directory: tempfile::TempDir,
     acting: JoinSet<()>,
-    /// The sandbox as helm reaches it, where DeployItems need that.
+    /// The sandbox as a server for helm, if DeployItems need it.
     served: Option<Served>,
-    /// When it was set.
+    /// The time at which the environment was created.
     pub(super) begun: Instant,
 }
 
 impl<'a> Stage<'a> {
-    /// Makes what is given, and starts the controller of DeployItems where there are some.
+    /// Creates the given objects, and starts the controller of DeployItems if the scenario has some.
     pub(super) async fn set(scenario: &'a Scenario, lab: &Lab) -> Result<Self> {
         let stage = Self::set_without_controller(scenario, lab).await?;
         if scenario.deploys_items() {
@@ -54,7 +54,7 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Makes what is given.
+    /// Creates the given objects.
     pub(super) async fn set_without_controller(scenario: &'a Scenario, lab: &Lab) -> Result<Self> {
         let (directory, begun) = (tempfile::TempDir::new()?, Instant::now());
         let plane = lab.plane(scenario)?;
@@ -68,7 +68,7 @@ impl<'a> Stage<'a> {
         if scenario.namespace {
             let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}", scenario.slug);
             admin.create(&namespace).await?;
-            // A namespace is complete only with what a controller puts into it.
+            // A namespace is complete only with the objects that controllers create in it.
             let account = ObjectKey::new(GroupKind::new("", "ServiceAccount"), Some(&scenario.slug), "default");
             admin.wait(&account, |_| true).await?;
         }
@@ -78,7 +78,7 @@ impl<'a> Stage<'a> {
             let plane = lab.second()?;
             kubeconfig(&plane, "second.kubeconfig", User::Admin)?;
             let admin = Admin::new(plane.admin().await?, &scenario.slug);
-            admin.create(&scenario.given_on_second).await.context("create what is given on the second cluster")?;
+            admin.create(&scenario.given_on_second).await.context("create the given objects on the second cluster")?;
             planes.push(plane);
             second = Some(admin);
         }
@@ -86,9 +86,9 @@ impl<'a> Stage<'a> {
         let (controllers, acting) = (Controllers::default(), JoinSet::new());
         let mut stage = Self { scenario, planes, admin, second, controllers, directory, acting, served: None, begun };
         if scenario.deploys_items() {
-            stage.served = stage.prepare_items().await.context("make what DeployItems need")?;
+            stage.served = stage.prepare_items().await.context("create the objects that DeployItems need")?;
         }
-        stage.admin.create(&scenario.given).await.context("create what is given")?;
+        stage.admin.create(&scenario.given).await.context("create the given objects")?;
         for script in &scenario.controllers {
             let slug = scenario.slug.clone();
             let mine = move |object: &DynamicObject| is_own(object, &slug);
@@ -97,12 +97,12 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Holds the scenario's files and kubeconfigs.
+    /// The folder with the scenario's files and kubeconfigs.
     pub(super) fn folder(&self) -> &Path {
         self.directory.path()
     }
 
-    /// What happens before the call of a step.
+    /// Prepares the command of a step.
     pub(super) async fn begin(&self, step: &Step) -> Result<()> {
         self.admin.create(&step.create).await?;
         for object in &step.delete {
@@ -129,7 +129,7 @@ impl<'a> Stage<'a> {
         console::play(transcript, &path, Path::new(&kubectl()?), folder).await
     }
 
-    /// Writes a kubeconfig that programs of others can use, too: until the result is dropped.
+    /// Writes a kubeconfig that external programs can use until the result is dropped.
     pub(super) async fn serve(&self, name: &str) -> Result<Option<Served>> {
         let path = self.folder().join(name);
         let Plane::Sandbox(sandbox, _) = &self.planes[0] else {
@@ -141,15 +141,15 @@ impl<'a> Stage<'a> {
         Ok(Some(served))
     }
 
-    /// What can be disturbed.
+    /// Returns the sandbox whose requests can be disturbed.
     pub(super) fn sandbox(&self) -> Result<&Sandbox> {
         match &self.planes[0] {
             Plane::Sandbox(sandbox, _) => Ok(sandbox),
-            Plane::Real(_) => Err(anyhow!("nothing goes wrong with a real control plane")),
+            Plane::Real(_) => Err(anyhow!("a real control plane cannot be disturbed")),
         }
     }
 
-    /// A call that can be made.
+    /// Returns a command that is ready to run.
     fn prepare(&self, step: &Step, line: &str, client: &str, interrupts: mpsc::Receiver<()>) -> Result<Call> {
         let (stdout, stderr, sent) = (Shared::default(), Shared::default(), Sent::default());
         let config = if step.restricted { "restricted.kubeconfig" } else { "admin.kubeconfig" };
@@ -186,7 +186,7 @@ impl<'a> Stage<'a> {
         Ok(Call { world, stdout, stderr, sent })
     }
 
-    /// Makes a call; on sandboxes its requests bear this client's name.
+    /// Runs a command; on sandboxes its requests have this client name.
     pub(super) async fn call(&self, step: &Step, line: &str, client: &str) -> Result<Called> {
         let (interrupt, interrupts) = mpsc::channel(2);
         let Call { world, stdout, stderr, sent } = self.prepare(step, line, client, interrupts)?;
@@ -207,7 +207,7 @@ impl<'a> Stage<'a> {
         Ok(Called { exit, stdout: stdout.text(), stderr: stderr.text(), requests, writes, took })
     }
 
-    /// Does something beside what happens meanwhile in a step.
+    /// Runs `work` concurrently with the events during a step.
     pub(super) async fn beside<T>(
         &self,
         step: &Step,
@@ -229,9 +229,9 @@ impl<'a> Stage<'a> {
             }
         };
         if !quiet {
-            // The end may be the very consequence of what happened meanwhile.
+            // The last event may have caused the end.
             let meanwhile = tokio::time::timeout(Duration::from_secs(5), meanwhile).await;
-            meanwhile.map_err(|_| anyhow!("it ended before all that should happen meanwhile had happened"))??;
+            meanwhile.map_err(|_| anyhow!("it ended before all events of the step"))??;
         }
         Ok(done)
     }
@@ -279,7 +279,7 @@ fn write_files(scenario: &Scenario, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Stand-ins leave the objects of other scenarios alone.
+/// Restricts a scripted controller to the objects of the scenario.
 fn is_own(object: &DynamicObject, slug: &str) -> bool {
     let types = object.types.as_ref();
     let group = types.and_then(|types| ApiVersion::parse(&types.api_version).ok());
@@ -287,12 +287,12 @@ fn is_own(object: &DynamicObject, slug: &str) -> bool {
     is_of(&ObjectKey::new(kind, object.namespace().as_deref(), object.name_any()), slug)
 }
 
-/// The `kubectl` program: the one that `BILLHOOK_KUBECTL` names, or our own, which is built if need be.
+/// Returns the `kubectl` program of `BILLHOOK_KUBECTL`, or of the testbed, which is built if it is missing.
 fn kubectl() -> Result<String> {
     program("BILLHOOK_KUBECTL", || Ok(Binaries::locate_or_build(progress)?.kubectl().to_owned()))
 }
 
-/// The `helm` program, the same way.
+/// Returns the `helm` program of `BILLHOOK_HELM`, or of the testbed, which is built if it is missing.
 pub(super) fn helm() -> Result<String> {
     program("BILLHOOK_HELM", || Binaries::helm(progress))
 }
@@ -308,7 +308,7 @@ fn progress(line: &str) {
     drop(writeln!(std::io::stderr(), "testbed: {line}"));
 }
 
-/// Copies a file, or a folder with all that is in it.
+/// Copies a file, or a folder with its content.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     if !from.is_dir() {
         std::fs::copy(from, to)?;
@@ -322,10 +322,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A kubeconfig whose current context is this user, where it is to be another one, in this namespace.
+/// Returns a kubeconfig with this namespace, and with this user if one is given.
 fn kubeconfig(text: &str, user: Option<User>, namespace: &str) -> Result<String> {
     let documents = billhook_objects::yaml::parse(text)?;
-    let mut config = documents.into_iter().next().ok_or_else(|| anyhow!("an empty kubeconfig"))?.value;
+    let mut config = documents.into_iter().next().ok_or_else(|| anyhow!("the kubeconfig is empty"))?.value;
     if let Some(user) = user {
         config["current-context"] = user.name().into();
     }

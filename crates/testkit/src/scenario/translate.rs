@@ -1,41 +1,41 @@
-//! A scenario of calls as one of DeployItems: each `apply` and each `delete` becomes what is done with an item of that
-//! name, and what is expected of objects stays.
+//! Translates a scenario of commands to one of DeployItems: each `apply` and `delete` becomes an action on an item of that
+//! name, and the expectations of objects are kept.
 
 use super::{
-    Deed, Expect, File, Scenario, Step,
+    Expect, File, ItemAction, Scenario, Step,
     call::words,
     release::{Release, Removal},
 };
 
-/// Why a scenario has no meaning for DeployItems.
+/// The reason why a scenario has no equivalent for DeployItems.
 type Reason = String;
 
 impl Scenario {
-    /// The same with DeployItems.
+    /// Returns the scenario with DeployItems.
     ///
     /// # Errors
     ///
-    /// When it has no meaning for them: why.
+    /// Returns the reason if it has no equivalent.
     pub fn with_items(mut self) -> Result<Self, Reason> {
         if self.helm || self.kubectl || self.steps.iter().any(|step| step.console.is_some()) {
-            return Err("programs of others are called".to_owned());
+            return Err("it runs external programs".to_owned());
         }
         if !self.gives_policy() {
-            return Err("no policy is given".to_owned());
+            return Err("it has no policy".to_owned());
         }
         if !self.namespace {
-            return Err("the namespace of the item is not there".to_owned());
+            return Err("the namespace of the item does not exist".to_owned());
         }
         for step in &mut self.steps {
             step.translate()?;
         }
         if !self.deploys_items() {
-            return Err("nothing is applied or deleted".to_owned());
+            return Err("it applies and deletes nothing".to_owned());
         }
         Ok(self)
     }
 
-    /// Whether a policy is given, in a file of its own or in one of Landscaper's documents.
+    /// Returns whether there is a policy, in its own file or in one of Landscaper's documents.
     fn gives_policy(&self) -> bool {
         let has = |file: &File| {
             let text = file.text();
@@ -51,32 +51,32 @@ impl Step {
     fn translate(&mut self) -> Result<(), Reason> {
         if let Some(line) = self.billhook.take() {
             for (not, why) in [
-                (self.restricted, "a user without rights calls"),
-                (self.terminal.is_some(), "somebody is asked at a terminal"),
-                (!self.faults.is_empty(), "the requests of one call are disturbed"),
+                (self.restricted, "a user without permissions runs a command"),
+                (self.terminal.is_some(), "the user is asked at a terminal"),
+                (!self.faults.is_empty(), "requests of a command have faults"),
                 (self.during.iter().any(|during| during.interrupt), "Ctrl-C is pressed"),
-                (self.during.iter().any(|during| during.when.is_some()), "something waits for a line that is printed"),
-                (self.expect.exit == 4, "a guard of the command line refuses"),
+                (self.during.iter().any(|during| during.when.is_some()), "an event waits for a line of output"),
+                (self.expect.exit == 4, "a safety check of the command line rejects the command"),
             ] {
                 if not {
                     return Err(why.to_owned());
                 }
             }
-            self.deploy_item = Some(deed(&line, std::mem::take(&mut self.stdin))?);
+            self.deploy_item = Some(action(&line, std::mem::take(&mut self.stdin))?);
         }
         self.expect.translate();
         Ok(())
     }
 }
 
-/// What a line comes to.
-fn deed(line: &str, stdin: String) -> Result<Deed, Reason> {
+/// Translates a command line.
+fn action(line: &str, stdin: String) -> Result<ItemAction, Reason> {
     let words = words(line);
     let (verb, mut rest) = match words.split_first() {
         Some((verb, rest)) if verb == "apply" || verb == "delete" => {
             (verb.as_str(), rest.iter().map(String::as_str).peekable())
         }
-        _ => return Err(format!("billhook {} has no meaning for them", words.first().map_or("", String::as_str))),
+        _ => return Err(format!("billhook {} has no equivalent", words.first().map_or("", String::as_str))),
     };
     let name =
         rest.next_if(|word| !word.starts_with('-')).ok_or_else(|| format!("billhook {verb} names no release"))?;
@@ -101,25 +101,25 @@ fn deed(line: &str, stdin: String) -> Result<Deed, Reason> {
                 let (name, file) =
                     target.split_once('=').ok_or_else(|| format!("--target {target}: NAME=FILE is needed"))?;
                 if name.contains(char::is_uppercase) {
-                    return Err(format!("{name} is no name that a Target may have"));
+                    return Err(format!("{name} is not a valid name of a Target"));
                 }
                 removal.targets.push((name.to_owned(), file.to_owned()));
             }
-            _ => return Err(format!("{option} of billhook {verb} has no meaning for them")),
+            _ => return Err(format!("{option} of billhook {verb} has no equivalent")),
         }
     }
     if verb == "apply" {
-        return Ok(Deed::Release(release));
+        return Ok(ItemAction::Release(release));
     }
     let Release { namespace, policy, timeout, .. } = release;
-    Ok(Deed::Remove(Removal { namespace, policy, timeout, ..removal }))
+    Ok(ItemAction::Remove(Removal { namespace, policy, timeout, ..removal }))
 }
 
-/// The label of the release on its objects, and that of the item.
+/// The label of the release on its objects, and the label of the item.
 const LABELS: [&str; 2] = ["billhook.dev/release", "manifest.deployer.landscaper.gardener.cloud/deployitem"];
 
 impl Expect {
-    /// Expects nothing of what is printed, and the item's record and label in the place of the release's.
+    /// Drops the expectations of output, and expects the record and label of the item in place of those of the release.
     fn translate(&mut self) {
         let Self { stdout, stderr, silent, requests_at_most, .. } = self;
         [stdout, stderr, silent].into_iter().for_each(Vec::clear);
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
 
     fn check(line: &str, expected: &str) {
-        let found = match deed(line, String::new()) {
-            Ok(deed) => format!("{deed:?}"),
+        let found = match action(line, String::new()) {
+            Ok(action) => format!("{action:?}"),
             Err(reason) => reason,
         };
         assert!(found.contains(expected), "{line}: {found}");
@@ -161,11 +161,11 @@ mod tests {
             "delete web --target edge=second.kubeconfig --timeout 4s --yes",
             r#"targets: [("edge", "second.kubeconfig")]"#,
         );
-        check("apply web -f a.yaml --adopt", "--adopt of billhook apply has no meaning");
-        check("apply web -R -f all", "-R of billhook apply has no meaning");
+        check("apply web -f a.yaml --adopt", "--adopt of billhook apply has no equivalent");
+        check("apply web -R -f all", "-R of billhook apply has no equivalent");
         check("delete -f a.yaml", "names no release");
-        check("plan delete web", "billhook plan has no meaning");
-        check("delete web --cascade orphan", "--cascade of billhook delete has no meaning");
+        check("plan delete web", "billhook plan has no equivalent");
+        check("delete web --cascade orphan", "--cascade of billhook delete has no equivalent");
     }
 
     #[test]

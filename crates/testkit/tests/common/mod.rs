@@ -1,11 +1,11 @@
-//! What the tests that play scenarios share.
+//! Shared code of the tests that play scenarios.
 
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
 
-/// The scenario files with their names.
+/// Returns the scenario files with their names.
 pub fn scenarios() -> Vec<(String, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut files = Vec::new();
@@ -26,13 +26,13 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// What went wrong first, where it happened and what was printed below.
+/// Formats an error: the cause first, then the step and the output.
 pub fn explain(error: &anyhow::Error) -> String {
     let causes: Vec<_> = error.chain().map(ToString::to_string).collect();
     causes.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Prints.
-pub fn say(text: &str) {
+/// Prints a text.
+pub fn print(text: &str) {
     drop(std::io::stdout().write_all(text.as_bytes()));
 }

@@ -1,4 +1,4 @@
-//! What may never happen.
+//! The oracle, which checks what must never happen.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::world::{Group, KINDS, NAMESPACES, SLOTS, name, slot_kind, slot_namespace};
 
-/// What a call may do.
+/// The permitted effects of a command.
 enum Call {
     None,
-    /// It may delete what the old version had and the new one lacks.
+    /// It may delete objects of the old version that the new one does not contain.
     Apply {
         old: Vec<usize>,
         new: Vec<usize>,
@@ -29,7 +29,7 @@ enum Call {
 pub struct Oracle {
     sandbox: Sandbox,
     call: Call,
-    /// The UIDs when the call began: what is made anew meanwhile is another object.
+    /// The UIDs at the start of the command: a recreated object is another object.
     uids: BTreeMap<usize, String>,
     printed: String,
 }
@@ -62,14 +62,14 @@ impl Oracle {
         &self.printed
     }
 
-    /// The object of a slot.
+    /// Returns the object of a slot.
     pub fn find(&self, slot: usize) -> Option<Value> {
         let (group, _, _, plural, _) = KINDS[slot_kind(slot)];
         let namespace = slot_namespace(slot).map_or("", |namespace| NAMESPACES[namespace]);
         self.sandbox.object(group, plural, namespace, &name(slot))
     }
 
-    /// Looks at a request before it takes effect.
+    /// Checks a request before it takes effect.
     pub fn look(&self, method: &Method, path: &str) {
         let Some(slot) = slot_of(path) else { return };
         match (method, &self.call) {
@@ -78,7 +78,7 @@ impl Oracle {
             }
             (&Method::DELETE, Call::Delete { ours, policy }) => {
                 let group = policy.iter().position(|group| group.covers(slot, ours.contains(&slot)));
-                let Some(group) = group else { panic!("{path} is deleted and no group covers it") };
+                let Some(group) = group else { panic!("{path} is deleted, but no group selects it") };
                 self.check_order(slot, group, ours, policy);
             }
             (&Method::PATCH, Call::Delete { ours, policy }) => {
@@ -92,19 +92,23 @@ impl Oracle {
         }
     }
 
-    /// What an earlier group covers is gone before a later one is touched.
+    /// Checks that the objects of earlier groups are gone before a later one starts.
     fn check_order(&self, slot: usize, group: usize, ours: &[usize], policy: &[Group]) {
         for earlier in 0..SLOTS {
             let of = policy.iter().position(|group| group.covers(earlier, ours.contains(&earlier)));
             let Some(object) = self.find(earlier) else { continue };
             let known = self.uids.get(&earlier).is_some_and(|uid| object["metadata"]["uid"] == **uid);
             if known && of.is_some_and(|of| of < group) {
-                panic!("{} of group {group} is deleted while {} of group {of:?} is there", name(slot), name(earlier));
+                panic!(
+                    "{} of group {group} is deleted while {} of group {of:?} still exists",
+                    name(slot),
+                    name(earlier)
+                );
             }
         }
     }
 
-    /// "deleted" is printed only for what is gone.
+    /// Checks that "deleted" is printed only for objects that are gone.
     fn hear(&mut self, text: &str) {
         self.printed.push_str(text);
         for line in text.lines().filter_map(|line| line.strip_prefix("deleted ")) {
@@ -117,35 +121,35 @@ impl Oracle {
             let there = self.find(slot);
             let same =
                 there.is_some_and(|there| self.uids.get(&slot).is_some_and(|uid| there["metadata"]["uid"] == **uid));
-            assert!(!same, "\"deleted {line}\" was printed, and it is there:\n{}", self.printed);
+            assert!(!same, "\"deleted {line}\" was printed, but the object exists:\n{}", self.printed);
         }
     }
 
-    /// A deletion that ended well left nothing that its policy covers.
+    /// Checks that no object of the policy remains after a successful deletion.
     pub fn check_gone(&self, ours: &[usize], policy: &[Group]) {
         for slot in 0..SLOTS {
             let covered = policy.iter().any(|group| group.covers(slot, ours.contains(&slot)));
-            // What somebody else made under one of our names is not ours.
+            // An object that another client created under the same name does not belong to the release.
             let labelled = |object: &Value| object["metadata"]["labels"]["billhook.dev/release"].is_string();
             let all = policy.iter().any(|group| matches!(group, Group::All { .. }) && group.covers(slot, false));
             let known = |object: &Value| self.uids.get(&slot).is_some_and(|uid| object["metadata"]["uid"] == **uid);
             let left = self.find(slot).is_some_and(|object| labelled(&object) || all && known(&object));
-            assert!(!(covered && left), "{} is left after a deletion that ended well:\n{}", name(slot), self.printed);
+            assert!(!(covered && left), "{} remains after a successful deletion:\n{}", name(slot), self.printed);
         }
     }
 
-    /// Whatever carries our label and is covered was not forgotten, but for what was let go of.
+    /// Checks that every selected object with the label of the release is recorded, except those that were released.
     pub fn check_labels(&self, policy: &[Group], released: &[usize]) {
         for slot in (0..SLOTS).filter(|slot| !released.contains(slot)) {
             let Some(object) = self.find(slot) else { continue };
             let ours = object["metadata"]["labels"]["billhook.dev/release"].is_string();
             let covered = policy.iter().any(|group| group.covers(slot, ours));
-            assert!(!(ours && covered), "{} is ours and was forgotten", name(slot));
+            assert!(!(ours && covered), "{} belongs to the release, but was forgotten", name(slot));
         }
     }
 }
 
-/// The slot that a path names.
+/// Returns the slot of a path.
 fn slot_of(path: &str) -> Option<usize> {
     let mut parts = path.rsplit('/');
     let (name_, plural) = (parts.next()?, parts.next()?);
@@ -153,7 +157,7 @@ fn slot_of(path: &str) -> Option<usize> {
     (slot < SLOTS && KINDS[slot_kind(slot)].3 == plural && name(slot) == name_).then_some(slot)
 }
 
-/// Standard output and standard error, heard.
+/// Standard output and standard error, which pass each line to the oracle.
 #[derive(Clone)]
 pub struct Printed(pub Arc<Mutex<Oracle>>);
 

@@ -1,4 +1,4 @@
-//! The program, a sandbox and somebody else, driven step by step under a paused clock.
+//! The program, a sandbox and another client, driven step by step under a paused clock.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub const KINDS: [(&str, &str, &str, &str, bool); 5] = [
     ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
 ];
 pub const NAMESPACES: [&str; 2] = ["one", "two"];
-/// How many objects there can be: each slot has its kind, its namespace and its name.
+/// The maximum number of objects: each slot has its kind, its namespace and its name.
 pub const SLOTS: usize = 15;
 const CLIENT: &str = "billhook";
 
@@ -39,12 +39,12 @@ pub fn slot_kind(slot: usize) -> usize {
     slot % KINDS.len()
 }
 
-/// The namespace of a slot's object; none for cluster-scoped ones.
+/// Returns the namespace of a slot's object; `None` for a cluster-scoped one.
 pub fn slot_namespace(slot: usize) -> Option<usize> {
     KINDS[slot_kind(slot)].4.then_some(slot / KINDS.len() % NAMESPACES.len())
 }
 
-/// An owner lies in the same namespace, or it is cluster-scoped.
+/// Returns whether an object can be the owner: it must be in the same namespace, or cluster-scoped.
 pub fn may_own(owner: usize, slot: usize) -> bool {
     slot_namespace(owner).is_none() || slot_namespace(owner) == slot_namespace(slot)
 }
@@ -52,9 +52,9 @@ pub fn may_own(owner: usize, slot: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalizer {
     None,
-    /// Somebody removes it after two seconds.
+    /// A controller removes it after two seconds.
     Slow,
-    /// Nobody removes it.
+    /// No controller removes it.
     Stuck,
 }
 
@@ -80,7 +80,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Whether it covers an object.
+    /// Returns whether it selects an object.
     pub fn covers(&self, slot: usize, ours: bool) -> bool {
         match self {
             Self::Kind { kind, .. } => ours && slot_kind(slot) == *kind,
@@ -128,7 +128,7 @@ impl Group {
     }
 }
 
-/// Something that goes wrong at a request of a call.
+/// A fault at a request of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Disturbance {
     pub what: &'static str,
@@ -166,9 +166,9 @@ pub struct System {
     admin: Client,
     oracle: Arc<Mutex<Oracle>>,
     folder: tempfile::TempDir,
-    /// Which objects the release has, or had and may not forget.
+    /// The objects that the release contains, or contained and must not forget.
     ours: Vec<usize>,
-    /// What no group covered when the release was deleted: it stays, with its label, and nobody remembers it.
+    /// The objects that no group selected when the release was deleted: they remain, with their label and without a record.
     released: Vec<usize>,
     policy: Vec<Group>,
 }
@@ -213,7 +213,7 @@ impl System {
                 let namespaces = resource("", "v1", "Namespace", "namespaces");
                 create(&Api::all_with(self.admin.clone(), &namespaces), namespace).await;
             }
-            // The kind is there once the controller has seen its definition.
+            // The kind is served once the controller has processed its CRD.
             tokio::time::sleep(Duration::from_secs(1)).await;
             for (group, _, kind, _, _) in KINDS {
                 let script = Script::RemoveFinalizer {
@@ -227,7 +227,7 @@ impl System {
         });
     }
 
-    /// Deploys the release anew.
+    /// Deploys a new version of the release.
     pub fn apply(&mut self, objects: &[(usize, Finalizer)], policy: Vec<Group>, fault: Option<Disturbance>) {
         let documents: Vec<_> =
             objects.iter().map(|(slot, finalizer)| manifest(*slot, *finalizer).to_string()).collect();
@@ -239,15 +239,15 @@ impl System {
         let line = "apply release -n one -f release.yaml --policy policy.yaml --wait=false --timeout 60s --yes";
         let exit = if objects.is_empty() { None } else { self.call(line, fault) };
         match exit {
-            // The old version is gone, but for what still hangs.
+            // The old version is gone, except for objects that hang.
             Some(0) => {
                 self.ours.clone_from(&new);
                 self.policy = policy;
             }
-            // Refused: nothing was touched.
+            // Rejected: nothing was changed.
             Some(2 | 4) => {}
             _ if objects.is_empty() => {}
-            // Both versions may be there in part, and either policy may be the recorded one.
+            // Both versions may exist in part, and either policy may be recorded.
             _ => {
                 let again = self.call(line, None);
                 self.ours.extend(new.iter().filter(|slot| !self.ours.contains(slot)).copied().collect::<Vec<_>>());
@@ -256,20 +256,20 @@ impl System {
                 }
             }
         }
-        // What was let go of is taken up again, unless nothing was touched.
+        // Released objects are adopted again, unless nothing was changed.
         if !objects.is_empty() && !matches!(exit, Some(2 | 4)) {
             self.released.retain(|slot| !new.contains(slot));
         }
         self.oracle().end();
     }
 
-    /// Deletes the release; hands back the exit code, none if the program died.
+    /// Deletes the release; returns the exit code, or `None` if the program was killed.
     pub fn delete(&mut self, fault: Option<Disturbance>) -> Option<u8> {
         self.oracle().begin_delete(self.ours.clone(), self.policy.clone());
         let exit = self.call("delete release -n one --ignore-not-found --yes --timeout 60s", fault);
         self.oracle().end();
         if exit == Some(0) {
-            // Without a record there is no policy either: what somebody else has made since is nobody's.
+            // Without a record there is no policy either: objects that another client has created since have no owner.
             if self.oracle().printed().contains("there is no release") {
                 self.policy.retain(|group| !matches!(group, Group::All { .. }));
             }
@@ -302,7 +302,7 @@ impl System {
         });
     }
 
-    /// Removes the finalizers that nobody removes.
+    /// Removes the finalizers that no controller removes.
     pub fn free(&self) {
         self.runtime.block_on(async {
             for slot in 0..SLOTS {
@@ -313,14 +313,9 @@ impl System {
         });
     }
 
-    /// Nothing that the policy covers is left, and nothing of ours is forgotten.
+    /// Checks that no object of the policy remains, and that no object of the release is forgotten.
     pub fn check_end(&self, exit: Option<u8>) {
-        assert_eq!(
-            exit,
-            Some(0),
-            "with nothing in the way, the deletion did not end well:\n{}",
-            self.oracle().printed()
-        );
+        assert_eq!(exit, Some(0), "without obstacles, the deletion did not succeed:\n{}", self.oracle().printed());
         let oracle = self.oracle();
         oracle.check_gone(&self.ours, &self.policy);
         oracle.check_labels(&self.policy, &self.released);
@@ -367,7 +362,7 @@ impl System {
         drop(interrupt);
         faults.clear();
         faults.revive(CLIENT);
-        // What is under way comes to rest.
+        // Lets all work complete.
         self.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
         exit
     }
@@ -390,7 +385,7 @@ impl System {
     }
 }
 
-/// A client whose every request the oracle sees before it takes effect.
+/// A client that passes every request to the oracle before it takes effect.
 fn audited(sandbox: &Sandbox, oracle: &Arc<Mutex<Oracle>>) -> Client {
     let (client, oracle) = (sandbox.client(User::admin(), CLIENT), Arc::clone(oracle));
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -406,7 +401,7 @@ fn audited(sandbox: &Sandbox, oracle: &Arc<Mutex<Oracle>>) -> Client {
     Client::new(service, "default")
 }
 
-/// A client within a client must not hide what a connection says.
+/// Removes the error of the outer client, which would hide that of the connection.
 fn unwrapped(error: kube::Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         kube::Error::Service(error) => error,
@@ -446,6 +441,6 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 
 async fn create(api: &Api<DynamicObject>, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).expect("an object");
-    // It may be there still, held by a finalizer.
+    // It may still exist because of a finalizer.
     let _ = api.create(&PostParams::default(), &object).await;
 }

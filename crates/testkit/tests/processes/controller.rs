@@ -1,4 +1,4 @@
-//! The controller, in a process that a test starts and ends.
+//! The controller in a separate process.
 
 use std::{
     collections::BTreeMap,
@@ -12,16 +12,16 @@ use std::{
 use anyhow::{Context as _, Result};
 use billhook::{Cluster, World};
 
-/// The variable that makes this program a controller: its arguments, separated by newlines.
+/// The variable that makes this program a controller; contains its arguments, separated by newlines.
 const ARGUMENTS: &str = "BILLHOOK_TEST_CONTROLLER";
 
-/// The arguments of the controller that this process is to be; none in the test itself.
+/// Returns the arguments if this process is a controller; `None` in the test itself.
 pub fn arguments() -> Option<Vec<OsString>> {
     let arguments = std::env::var(ARGUMENTS).ok()?;
     Some(arguments.lines().map(OsString::from).collect())
 }
 
-/// Is the controller.
+/// Runs the controller.
 pub fn run(arguments: Vec<OsString>) -> i32 {
     let (_interrupt, interrupts) = tokio::sync::mpsc::channel(1);
     let world = World {
@@ -46,11 +46,11 @@ pub fn run(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// A running controller, killed when it is dropped.
+/// A running controller, which is killed when this is dropped.
 pub struct Controller(Child);
 
 impl Controller {
-    /// Starts one.
+    /// Starts a controller.
     pub fn start(kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let arguments = ["billhook", "controller", "--mode", "standalone"].iter().chain(flags);
         let arguments: Vec<&str> = arguments.copied().collect();
@@ -62,24 +62,27 @@ impl Controller {
         Ok(Self(child.context("start a controller")?))
     }
 
-    /// Freezes it: SIGSTOP.
+    /// Freezes it with SIGSTOP.
     pub fn freeze(&self) -> Result<()> {
         self.signal(rustix::process::Signal::STOP)
     }
 
-    /// Lets it go on: SIGCONT.
+    /// Resumes it with SIGCONT.
     pub fn thaw(&self) -> Result<()> {
         self.signal(rustix::process::Signal::CONT)
     }
 
     fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
-        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw).context("a process id")?;
+        let pid = i32::try_from(self.0.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .context("the process id is invalid")?;
         Ok(rustix::process::kill_process(pid, signal)?)
     }
 }
 
 impl Drop for Controller {
-    /// SIGKILL.
+    /// Kills it with SIGKILL.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

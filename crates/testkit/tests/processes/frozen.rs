@@ -1,5 +1,5 @@
-//! Two replicas, and the leader frozen in the middle of its work: the other one takes over, and the first does nothing
-//! more when it wakes. The API server's audit log is the witness.
+//! Tests two replicas whose leader is frozen during its work: the other one takes over, and the first one must not write
+//! after it resumes. The API server's audit log is the evidence.
 
 use std::{
     collections::BTreeMap,
@@ -21,9 +21,9 @@ use crate::{
     world::{NAMESPACE, World, at, next},
 };
 
-/// How many objects the item has in whose midst the leader is frozen.
+/// The number of objects of the item; the leader is frozen after some of them.
 const OBJECTS: usize = 1_500;
-/// The Lease that both want.
+/// The Lease of both replicas.
 const LEASE: &str = "billhook-controller";
 const POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
@@ -48,13 +48,13 @@ pub async fn test() -> Result<()> {
     let _two = Controller::start(&second, &flags("two"))?;
     let mut changes = world.changes().await?;
     world.apply("item", &maps("1")).await?;
-    // The item's own changes come first; then its objects.
+    // The item itself changes first, then its objects.
     while world.deployed().await?.is_empty() {
         next(&world, &mut changes).await?;
     }
     one.freeze()?;
     let done = world.deployed().await?.len();
-    ensure!(done < OBJECTS, "the leader was frozen too late: all {OBJECTS} objects were there");
+    ensure!(done < OBJECTS, "the leader was frozen too late: all {OBJECTS} objects exist");
     holder(&world, "two").await?;
     one.thaw()?;
     while !world.all_succeeded().await? {
@@ -64,16 +64,16 @@ pub async fn test() -> Result<()> {
     while !world.all_succeeded().await? {
         next(&world, &mut changes).await?;
     }
-    ensure!(world.deployed().await? == maps("2"), "not all objects are there in their second version");
+    ensure!(world.deployed().await? == maps("2"), "not all objects have their second version");
     drop(one);
     let late = late_writes(&log)?;
-    ensure!(late.is_empty(), "the frozen leader wrote when another one led: {late:?}");
+    ensure!(late.is_empty(), "the frozen leader wrote while another replica was the leader: {late:?}");
     Ok(())
 }
 
 /// Waits until the Lease has this holder.
 async fn holder(world: &World, identity: &str) -> Result<()> {
-    // From version 0 a watch begins with what is there.
+    // A watch from version 0 starts with the existing objects.
     let mut leases = world.leases().watch(&WatchParams::default().timeout(280), "0").await?.boxed();
     while let Some(event) = leases.next().await {
         let (WatchEvent::Added(lease) | WatchEvent::Modified(lease)) = event? else { continue };
@@ -81,10 +81,10 @@ async fn holder(world: &World, identity: &str) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("{identity} did not get the Lease")
+    bail!("{identity} did not acquire the Lease")
 }
 
-/// A user of this name who may do everything, as a kubeconfig that impersonates it: the audit log tells users apart.
+/// Returns a kubeconfig that impersonates a user of this name with all permissions, to identify it in the audit log.
 async fn user(world: &World, folder: &Path, name: &str) -> Result<PathBuf> {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
@@ -106,7 +106,7 @@ async fn user(world: &World, folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The writes of the first leader, but for those of its Lease, that came in after the second had taken the Lease.
+/// Returns the writes of the first leader after the second acquired the Lease, except those of the Lease.
 fn late_writes(log: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(log)?;
     let events: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -116,8 +116,9 @@ fn late_writes(log: &Path) -> Result<Vec<String>> {
     let taken = events
         .iter()
         .find(|event| by(event, "two") && write(event) && lease(event) && event["responseStatus"]["code"] == 200);
-    let taken =
-        taken.and_then(|event| event["requestReceivedTimestamp"].as_str()).context("the second leader's Lease")?;
+    let taken = taken
+        .and_then(|event| event["requestReceivedTimestamp"].as_str())
+        .context("the second leader did not write the Lease")?;
     ensure!(
         events.iter().any(|event| by(event, "one") && write(event) && !lease(event)),
         "the first leader wrote nothing"

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments of installs, updates and deletions: the end is the one of an undisturbed run.
+//! Tests SIGKILL at random moments of installs, updates and deletions: the result must be that of an undisturbed run.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::{
 };
 
 const ITEMS: usize = 100;
-/// How often the controller is killed in each of the three stages: 50 times in all.
+/// The number of kills in each of the three stages, 50 in total.
 const KILLS: [usize; 3] = [17, 17, 16];
-/// It is killed at the latest after so many changes.
+/// The maximum number of changes before a kill.
 const LATEST: u64 = 20;
-/// How long nothing changes when all is done.
+/// The time without changes after which the work is complete.
 const QUIET: Duration = Duration::from_secs(5);
 
 pub async fn test() -> Result<()> {
@@ -28,24 +28,24 @@ pub async fn test() -> Result<()> {
         world.apply(&format!("item-{index}"), &first(index)).await?;
     }
     let killed = disturbed(&world, &mut random, KILLS[0]).await?;
-    ensure!(world.deployed().await? == all(first), "the end of the installs is not the one of an undisturbed run");
+    ensure!(world.deployed().await? == all(first), "the installed objects differ from those of an undisturbed run");
     for index in 0..ITEMS {
         world.apply(&format!("item-{index}"), &second(index)).await?;
     }
     let killed = killed + disturbed(&world, &mut random, KILLS[1]).await?;
-    ensure!(world.deployed().await? == all(second), "the end of the updates is not the one of an undisturbed run");
+    ensure!(world.deployed().await? == all(second), "the updated objects differ from those of an undisturbed run");
     for index in 0..ITEMS {
         world.items().delete(&format!("item-{index}"), &DeleteParams::default()).await?;
     }
     let killed = killed + disturbed(&world, &mut random, KILLS[2]).await?;
-    ensure!(world.items().list(&ListParams::default()).await?.items.is_empty(), "an item is left");
-    ensure!(world.deployed().await?.is_empty(), "an object of an item is left");
-    ensure!(world.records().await? == 0, "a record is left");
-    ensure!(killed == KILLS.iter().sum::<usize>(), "the work was over after {killed} kills");
+    ensure!(world.items().list(&ListParams::default()).await?.items.is_empty(), "an item remains");
+    ensure!(world.deployed().await?.is_empty(), "an object of an item remains");
+    ensure!(world.records().await? == 0, "a record remains");
+    ensure!(killed == KILLS.iter().sum::<usize>(), "the work was complete after {killed} kills");
     Ok(())
 }
 
-/// Runs the controller again and again, killed after a random number of changes, then undisturbed until all is done.
+/// Runs the controller repeatedly, each time killed after a random number of changes, then undisturbed until it is done.
 async fn disturbed(world: &World, random: &mut Random, kills: usize) -> Result<usize> {
     let flags = ["--watch-namespace", NAMESPACE];
     let mut killed = 0;
@@ -53,7 +53,7 @@ async fn disturbed(world: &World, random: &mut Random, kills: usize) -> Result<u
         let mut changes = world.changes().await?;
         let controller = Controller::start(&world.plane.kubeconfig_path(), &flags)?;
         for _ in 0..=random.below(LATEST) {
-            // Where nothing changes for a while, it has done all that there was to do.
+            // If nothing changes for some time, the work is complete.
             if timeout(QUIET, changes.next()).await.is_err() {
                 break;
             }
@@ -69,12 +69,12 @@ async fn disturbed(world: &World, random: &mut Random, kills: usize) -> Result<u
     Ok(killed)
 }
 
-/// What an item deploys first.
+/// The first version of an item.
 fn first(index: usize) -> BTreeMap<String, String> {
     ["a", "b", "c"].map(|name| (format!("i{index}-{name}"), "1".to_owned())).into()
 }
 
-/// What it deploys then: one object less, one more, the others in another version.
+/// The second version: without one object, with a new one, and with changes of the others.
 fn second(index: usize) -> BTreeMap<String, String> {
     ["b", "c", "d"].map(|name| (format!("i{index}-{name}"), "2".to_owned())).into()
 }

@@ -1,4 +1,4 @@
-//! Two shards that share the items between them, each with a Lease of its own.
+//! Tests two shards that divide the items, each with its own Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 

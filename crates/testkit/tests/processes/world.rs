@@ -1,4 +1,4 @@
-//! A control plane with DeployItems, and somebody who writes and watches them.
+//! A control plane with DeployItems, and a client that writes and watches them.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -15,12 +15,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// The namespace of everything.
+/// The namespace of all objects.
 pub const NAMESPACE: &str = "items";
-/// How long anything may take before the test fails.
+/// The time limit for any change before the test fails.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A control plane with the CRDs and a Target that is the control plane itself.
+/// A control plane with the CRDs and a Target for itself.
 pub struct World {
     pub plane: ControlPlane,
     pub client: Client,
@@ -64,14 +64,14 @@ impl World {
         Api::namespaced_with(self.client.clone(), NAMESPACE, &kind("coordination.k8s.io", "v1", "Lease", "leases"))
     }
 
-    /// How many records of releases there are.
+    /// Counts the records of releases.
     pub async fn records(&self) -> Result<usize> {
         let secrets =
             Api::<DynamicObject>::namespaced_with(self.client.clone(), NAMESPACE, &kind("", "v1", "Secret", "secrets"));
         Ok(secrets.list(&ListParams::default().fields("type=billhook.dev/inventory")).await?.items.len())
     }
 
-    /// Applies a DeployItem of ConfigMaps: their names and their data.
+    /// Applies a DeployItem with ConfigMaps, given by their names and data.
     pub async fn apply(&self, name: &str, maps: &BTreeMap<String, String>) -> Result<()> {
         let manifest = |(name, data): (&String, &String)| {
             json!({"policy": "manage", "manifest": {
@@ -94,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// The ConfigMaps that items have made, with their data.
+    /// Returns the ConfigMaps of items with their data.
     pub async fn deployed(&self) -> Result<BTreeMap<String, String>> {
         let label = ListParams::default().labels("billhook.dev/release");
         let maps = self.config_maps().list(&label).await?.items;
@@ -102,7 +102,7 @@ impl World {
         Ok(maps.iter().map(|map| (map.metadata.name.clone().unwrap_or_default(), data(map))).collect())
     }
 
-    /// Whether every item has succeeded in its newest version.
+    /// Returns whether every item has succeeded in its newest version.
     pub async fn all_succeeded(&self) -> Result<bool> {
         let items = self.items().list(&ListParams::default()).await?.items;
         Ok(items.iter().all(|item| {
@@ -111,7 +111,7 @@ impl World {
         }))
     }
 
-    /// Each change of an item or of a ConfigMap from now on.
+    /// Watches changes of items and ConfigMaps from now on.
     pub async fn changes(&self) -> Result<impl Stream<Item = ()> + Unpin + use<>> {
         let mut watches = Vec::new();
         for api in [self.items(), self.config_maps()] {
@@ -129,7 +129,7 @@ fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural: plural.into() }
 }
 
-/// Waits for a change, but not for ever: then it says which items have not succeeded.
+/// Waits for a change with a time limit; the error lists the items that have not succeeded.
 pub async fn next(world: &World, changes: &mut (impl Stream<Item = ()> + Unpin)) -> Result<()> {
     if let Ok(Some(())) = tokio::time::timeout(PATIENCE, changes.next()).await {
         return Ok(());
@@ -137,10 +137,10 @@ pub async fn next(world: &World, changes: &mut (impl Stream<Item = ()> + Unpin))
     let items = world.items().list(&ListParams::default()).await?.items;
     let open = items.iter().filter(|item| *at(item, "/status/phase") != "Succeeded");
     let open = open.map(|item| format!("{}: {}", item.metadata.name.clone().unwrap_or_default(), item.data["status"]));
-    bail!("nothing changes any more, and these have not succeeded:\n{}", open.collect::<Vec<_>>().join("\n"))
+    bail!("nothing changes any more, but these items have not succeeded:\n{}", open.collect::<Vec<_>>().join("\n"))
 }
 
-/// Numbers that look random and are the same for a seed (splitmix64).
+/// Generates pseudo-random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -158,7 +158,7 @@ impl Random {
     }
 }
 
-/// A value of a Lease's or an item's object.
+/// Returns a value of a Lease or an item.
 pub fn at<'a>(object: &'a DynamicObject, path: &str) -> &'a Value {
     object.data.pointer(path).unwrap_or(&Value::Null)
 }
