@@ -1,4 +1,4 @@
-//! The API server's audit log: who sent which requests, and when. It counts independently of all clients.
+//! The API server's audit log, which counts the requests of each client independently of the clients.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -13,15 +13,15 @@ use serde::Deserialize;
 use crate::workload::Kind;
 use crate::{controller, floor};
 
-/// One event per request, and for watches another one when they begin.
+/// The policy of the log: one event per request, and another one at the start of a watch.
 const POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// Whose requests are counted.
+/// The clients whose requests are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Floor,
-    /// Whoever is none of those that are known: no assumption is made about the name that billhook gives itself.
+    /// Any unknown client, so that nothing is assumed about the user agent of billhook.
     Billhook,
 }
 
@@ -64,7 +64,7 @@ impl Event {
     }
 }
 
-/// An audit log that is being written.
+/// The audit log of a running API server.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
@@ -72,7 +72,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Files in `folder`, and the flags that make an API server write the log.
+    /// Creates the files in `folder`, and the flags with which an API server writes the log.
     pub(crate) fn prepare(folder: &Path, options: Options) -> Result<(Self, Options)> {
         let (policy, path) = (folder.join("audit-policy.yaml"), folder.join("audit.log"));
         std::fs::write(&policy, POLICY).context("failed to write an audit policy")?;
@@ -83,20 +83,20 @@ impl Log {
         Ok((Self { path, read: 0 }, options))
     }
 
-    /// Starts a new section: what was written so far is not looked at again.
+    /// Starts a new section after all events so far.
     pub(crate) fn skip(&mut self) -> Result<()> {
         self.read = std::fs::metadata(&self.path).context("failed to find the audit log")?.len();
         Ok(())
     }
 
-    /// The requests since the section was started.
+    /// Reads the requests since the start of the section.
     pub(crate) fn section(&self) -> Result<Section> {
         let mut file = File::open(&self.path).context("failed to open the audit log")?;
         file.seek(SeekFrom::Start(self.read)).context("failed to read the audit log")?;
         let mut events = Vec::new();
         for line in BufReader::new(file).lines() {
             let line = line.context("failed to read the audit log")?;
-            events.push(serde_json::from_str(&line).with_context(|| format!("failed to understand {line}"))?);
+            events.push(serde_json::from_str(&line).with_context(|| format!("failed to parse {line}"))?);
         }
         Ok(Section(events))
     }
@@ -107,7 +107,7 @@ impl Log {
 pub(crate) struct Section(Vec<Event>);
 
 impl Section {
-    /// How many requests of each verb there were. One that was refused is a request as well.
+    /// Counts the requests by verb, including rejected ones.
     pub(crate) fn count(&self, sender: Sender) -> BTreeMap<String, u64> {
         let mut seen = HashSet::new();
         let mut counts = BTreeMap::new();
@@ -117,7 +117,7 @@ impl Section {
         counts
     }
 
-    /// How many requests there were by verb and resource, subresources with theirs.
+    /// Counts the requests by verb and resource; those of subresources count for their resource.
     pub(crate) fn by_resource(&self, sender: Sender) -> BTreeMap<(String, String), u64> {
         let mut seen = HashSet::new();
         let mut counts = BTreeMap::new();
@@ -127,8 +127,8 @@ impl Section {
         counts
     }
 
-    /// How long it took, in milliseconds, from the answer to the request that made the last object of a kind go, until
-    /// the first DELETE of the next kind came in.
+    /// Returns the milliseconds from the response to the request that removed the last object of a kind until the first
+    /// DELETE of the next kind was received.
     pub(crate) fn gaps(&self, sender: Sender) -> Vec<f64> {
         let mut ends: HashMap<&str, Timestamp> = HashMap::new();
         let mut begins: HashMap<&str, Timestamp> = HashMap::new();

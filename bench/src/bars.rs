@@ -1,31 +1,31 @@
-//! What is promised, and whether a measurement keeps it.
+//! The limits for measurements, and the check against them.
 
 use serde::Serialize;
 
 use crate::cases::Case;
 
-/// At most this many requests per created or deleted object.
+/// The maximum number of requests per created or deleted object.
 pub(crate) const REQUESTS: f64 = 1.1;
-/// The peak of the memory with ten thousand objects stays below this, in MB (10^6 bytes).
+/// The upper limit for the peak memory with ten thousand objects, in MB (10^6 bytes).
 pub(crate) const PEAK_MB: f64 = 60.0;
-/// At most this long from the end of a group to the first DELETE of the next, in milliseconds.
+/// The maximum time from the end of a group to the first DELETE of the next, in milliseconds.
 pub(crate) const GAP_MS: f64 = 20.0;
 
 /// The bar for the ratio of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bar {
-    /// At most this much of what the floor takes.
+    /// At most this multiple of the floor.
     Floor(f64),
-    /// At least this much faster than the first apply.
+    /// Faster than the first apply by at least this factor.
     Faster(f64, Case),
-    /// At most this much of what it takes without the others.
+    /// At most this multiple of the time without the other objects.
     Alone(f64, Case),
-    /// Only shown.
+    /// No limit.
     None,
 }
 
 impl Bar {
-    /// The bar of a case.
+    /// Returns the bar of a case.
     pub(crate) fn of(case: Case) -> Self {
         match case {
             Case::Create | Case::Delete | Case::CreateSpread | Case::DeleteSpread => Self::Floor(1.2),
@@ -39,7 +39,7 @@ impl Bar {
         }
     }
 
-    /// As it stands in the table.
+    /// Formats the bar for the table.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Floor(bar) => format!("<= {bar:.2} x floor"),
@@ -49,7 +49,7 @@ impl Bar {
         }
     }
 
-    /// Judges a ratio.
+    /// Checks a ratio.
     pub(crate) fn judge(self, ratio: f64) -> Option<Verdict> {
         match self {
             Self::Floor(bar) | Self::Alone(bar, _) => Some(Verdict::at_most("time", ratio, bar)),
@@ -59,37 +59,37 @@ impl Bar {
     }
 }
 
-/// Whether a bar is kept.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Verdict {
     what: &'static str,
-    /// By how much it is missed, as a part of the bar.
+    /// The amount by which the bar is missed, relative to the bar.
     missed_by: Option<f64>,
 }
 
 impl Verdict {
-    /// Something that must not be more.
+    /// Checks a value against a maximum.
     pub(crate) fn at_most(what: &'static str, value: f64, bar: f64) -> Self {
         Self { what, missed_by: (value > bar).then(|| value / bar - 1.0) }
     }
 
-    /// Something that must not be less.
+    /// Checks a value against a minimum.
     pub(crate) fn at_least(what: &'static str, value: f64, bar: f64) -> Self {
         Self { what, missed_by: (value < bar).then(|| 1.0 - value / bar) }
     }
 
-    /// Whether the bar is missed.
+    /// Returns whether the bar is missed.
     pub(crate) fn missed(&self) -> bool {
         self.missed_by.is_some()
     }
 
-    /// As it stands in the table, if it is missed.
+    /// Formats the result for the table if the bar is missed.
     pub(crate) fn text(&self) -> Option<String> {
         self.missed_by.map(|by| format!("{} MISSED by {:.0} %", self.what, (by * 100.0).ceil()))
     }
 }
 
-/// All verdicts in one.
+/// Combines all results.
 pub(crate) fn summary(verdicts: &[Verdict]) -> String {
     let missed: Vec<String> = verdicts.iter().filter_map(Verdict::text).collect();
     match (verdicts.is_empty(), missed.is_empty()) {

@@ -1,10 +1,10 @@
-//! What is measured, and how many objects it takes.
+//! The measured cases and their numbers of objects.
 
 use serde::Serialize;
 
 use crate::workload::{Kind, Set};
 
-/// A thing that is measured: one row of the table, and another one with added latency.
+/// A measured case: a row of the table, and another one with added latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Case {
@@ -14,13 +14,13 @@ pub(crate) enum Case {
     Unchanged,
     /// Delete them.
     Delete,
-    /// Create as many, spread over namespaces.
+    /// Create the same number in several namespaces.
     CreateSpread,
     /// Apply them again, unchanged.
     UnchangedSpread,
     /// Delete them.
     DeleteSpread,
-    /// Delete three kinds of custom resources, one kind after another, while a controller removes their finalizers.
+    /// Delete three kinds of custom resources in order, while a controller removes their finalizers.
     Ordered,
     /// Create many.
     CreateMany,
@@ -28,14 +28,14 @@ pub(crate) enum Case {
     UnchangedMany,
     /// Delete many.
     DeleteMany,
-    /// Delete a few that are alone in their namespace.
+    /// Delete a few objects without others of their kind.
     FewAlone,
-    /// Delete a few among many others of their kind.
+    /// Delete a few objects among many others of their kind.
     FewAmong,
 }
 
 impl Case {
-    /// All, in the order of the table.
+    /// All cases, in the order of the table.
     pub(crate) const ALL: [Self; 12] = [
         Self::Create,
         Self::Unchanged,
@@ -51,7 +51,7 @@ impl Case {
         Self::FewAmong,
     ];
 
-    /// The name by which it is selected.
+    /// Returns the name that selects the case.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -69,22 +69,22 @@ impl Case {
         }
     }
 
-    /// Whether one of the filters is a part of its name; without filters all are selected.
+    /// Returns whether the name contains one of the filters; without filters all cases are selected.
     pub(crate) fn is_selected(self, filters: &[String]) -> bool {
         filters.is_empty() || filters.iter().any(|filter| self.name().contains(filter.as_str()))
     }
 
-    /// Whether it is measured with added latency, too.
+    /// Returns whether it is also measured with added latency.
     pub(crate) fn is_delayed_too(self) -> bool {
         !(self.is_many() || matches!(self, Self::FewAlone | Self::FewAmong))
     }
 
-    /// Whether it is about so many objects that memory counts.
+    /// Returns whether it has enough objects to check the memory.
     pub(crate) fn is_many(self) -> bool {
         matches!(self, Self::CreateMany | Self::UnchangedMany | Self::DeleteMany)
     }
 
-    /// What it is, for the table.
+    /// Returns the title in the table.
     pub(crate) fn title(self, sizes: &Sizes) -> String {
         let Sizes { each, namespaces, custom, many, few, others } = *sizes;
         match self {
@@ -103,7 +103,7 @@ impl Case {
         }
     }
 
-    /// How many objects it creates or deletes.
+    /// Returns the number of created or deleted objects.
     pub(crate) fn objects(self, sizes: &Sizes) -> usize {
         match self {
             Self::Ordered => sizes.custom * Kind::CUSTOM.len(),
@@ -114,7 +114,7 @@ impl Case {
     }
 }
 
-/// Cases that are measured together, because one leads to the next: create, apply again, delete.
+/// Cases that are measured in sequence: create, apply again, delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Together,
@@ -126,7 +126,7 @@ pub(crate) enum Flow {
 }
 
 impl Flow {
-    /// The case that creating is, that applying again is, and that deleting is.
+    /// Returns the cases of creating, of applying again, and of deleting.
     pub(crate) fn cases(self) -> [Option<Case>; 3] {
         match self {
             Self::Together => [Some(Case::Create), Some(Case::Unchanged), Some(Case::Delete)],
@@ -138,12 +138,12 @@ impl Flow {
         }
     }
 
-    /// Whether one of its cases is among these.
+    /// Returns whether any of its cases is selected.
     pub(crate) fn is_needed(self, selected: &[Case]) -> bool {
         self.cases().into_iter().flatten().any(|case| selected.contains(&case))
     }
 
-    /// Its objects.
+    /// Returns its objects.
     pub(crate) fn set(self, sizes: &Sizes) -> Set {
         match self {
             Self::Together => Set::configmaps("together", sizes.each, 1),
@@ -155,14 +155,14 @@ impl Flow {
         }
     }
 
-    /// The objects that only stand around.
+    /// Returns the other objects, which are neither created nor deleted in the case.
     pub(crate) fn others(sizes: &Sizes) -> Set {
         let namespaces = Self::FewAmong.set(sizes).namespaces;
         Set { name: "others".to_owned(), kinds: vec![Kind::Configmaps], each: sizes.others, namespaces }
     }
 }
 
-/// How many objects there are.
+/// The numbers of objects.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sizes {
     pub(crate) each: usize,
@@ -174,10 +174,10 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// What the bars are about.
+    /// The numbers for the bars.
     pub(crate) const FULL: Self =
         Self { each: 1_000, namespaces: 50, custom: 200, many: 10_000, few: 10, others: 20_000 };
-    /// What shows that it works.
+    /// Small numbers that only show that it works.
     pub(crate) const QUICK: Self = Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000 };
 }
 

@@ -1,4 +1,4 @@
-//! A controller that removes its finalizer a while after an object was marked for deletion.
+//! A controller that removes its finalizer some time after an object is marked for deletion.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::progress;
 use crate::workload::{FINALIZER, Item, Kind, List, Meta};
 
-/// How its requests are found in the audit log.
+/// The user agent of its requests in the audit log.
 pub(crate) const AGENT: &str = "billhook-bench-controller";
 
-/// How long it keeps an object.
+/// The delay before it removes the finalizer.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// Requests in flight.
+/// The maximum number of concurrent requests.
 const IN_FLIGHT: usize = 32;
 
-/// A running controller for the custom kinds, which ends when this is dropped.
+/// A running controller for the custom kinds, which stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Controller(Vec<JoinHandle<()>>);
 
 impl Controller {
-    /// Starts to watch.
+    /// Starts the controller.
     pub(crate) fn start(client: &Client) -> Self {
         let slots = Arc::new(Semaphore::new(IN_FLIGHT));
         let watch = |kind| {
@@ -54,7 +54,7 @@ impl Drop for Controller {
     }
 }
 
-/// Lists and watches once, until the watch ends; then waits for the removals that are under way.
+/// Lists and watches until the watch ends; then waits for the pending removals.
 async fn follow(client: &Client, kind: Kind, slots: &Arc<Semaphore>) -> Result<()> {
     let path = Request::new(kind.path(None));
     let list: List = client.request(path.list_metadata(&ListParams::default())?).await.context("failed to list")?;

@@ -1,6 +1,6 @@
-//! The counted runs: untimed, against a control plane of their own that writes an audit log.
+//! The counted runs: not timed, with a separate control plane that writes an audit log.
 //!
-//! The log costs the API server time, so nothing is timed here but what stands in the log itself.
+//! The log slows down the API server, so only times in the log itself are used here.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::samples::{Contender, Count, Gap, Samples};
 use crate::timing::Release;
 use crate::workload::Set;
 
-/// How often the ordered case is run for the gaps between its groups.
+/// The number of runs of the ordered case for the gaps between its groups.
 const GAP_RUNS: u32 = 3;
 
-/// The log is written when a request has been answered, and watches are ended by closing the connection.
+/// The time until the log is complete: a request is logged after its response, and a watch when its connection is closed.
 const LOG_LAG: Duration = Duration::from_millis(500);
 
 /// Runs the floor and billhook once each.
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     billhook: Option<&Path>,
     samples: &mut Samples,
 ) -> Result<()> {
-    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+    let folder = tempfile::tempdir().context("failed to create a temporary folder")?;
     let (log, options) = Log::prepare(folder.path(), PlaneOptions::default())?;
     let lab = Lab::start(&options, false).await?;
     let mut counting = Counting { lab: &lab, log, samples };
@@ -135,7 +135,7 @@ impl Counting<'_> {
     }
 }
 
-/// The number of requests in the final summary: a number, or numbers by verb.
+/// Returns the number of requests in the final summary, which is a number or numbers by verb.
 fn own_count(stdout: &str) -> Option<u64> {
     let last = stdout.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok())?;
     let requests = find(&last, "requests")?;
@@ -148,7 +148,7 @@ fn own_count(stdout: &str) -> Option<u64> {
     }
 }
 
-/// The first field of this name, however deep.
+/// Finds the first field of this name at any depth.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let object = value.as_object()?;
     object.get(name).or_else(|| object.values().find_map(|inner| find(inner, name)))

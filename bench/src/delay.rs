@@ -1,7 +1,7 @@
-//! A delay line: a TCP relay on a loopback port that hands every byte on a little later.
+//! A delay line: a TCP relay on a loopback port that forwards every byte with a delay.
 //!
-//! It delays, and nothing else: bytes stay in order, and there is no limit on how many are under way. TLS passes
-//! through. The handshake of TCP itself is not delayed, that of TLS is.
+//! It has no other effect: bytes remain in order, and there is no limit on bytes in flight. TLS passes through. The TCP
+//! handshake is not delayed, but the TLS handshake is.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// How much is read at once.
+/// The size of the read buffer.
 const CHUNK: usize = 64 * 1024;
 
-/// A running delay line, which ends with all its connections when this is dropped.
+/// A running delay line, which closes all its connections when this is dropped.
 #[derive(Debug)]
 pub(crate) struct DelayLine {
     port: u16,
@@ -25,7 +25,7 @@ pub(crate) struct DelayLine {
 }
 
 impl DelayLine {
-    /// Relays to a port of this machine, and delays each direction by `each_way`.
+    /// Starts a relay to a local port that delays each direction by `each_way`.
     pub(crate) async fn start(target: u16, each_way: Duration) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("failed to listen")?;
         let port = listener.local_addr().context("failed to read the port")?.port();
@@ -33,7 +33,7 @@ impl DelayLine {
         Ok(Self { port, relay: tokio::spawn(accept(listener, target, each_way)) })
     }
 
-    /// The port to connect to.
+    /// Returns the port to connect to.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -46,7 +46,7 @@ impl Drop for DelayLine {
 }
 
 async fn accept(listener: TcpListener, target: SocketAddr, each_way: Duration) {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
@@ -54,7 +54,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, each_way: Duration) {
     }
 }
 
-/// Relays one connection; an error on either side ends it, and both sides see it end.
+/// Relays a connection; an error on either side closes both sides.
 async fn relay(client: TcpStream, target: SocketAddr, each_way: Duration) {
     let Ok(server) = TcpStream::connect(target).await else { return };
     if client.set_nodelay(true).is_err() || server.set_nodelay(true).is_err() {
@@ -73,7 +73,7 @@ async fn one_way(from: OwnedReadHalf, to: OwnedWriteHalf, delay: Duration) {
 async fn take(mut from: OwnedReadHalf, sender: mpsc::UnboundedSender<(Instant, Vec<u8>)>, delay: Duration) {
     let mut buffer = vec![0; CHUNK];
     loop {
-        // An end and an error are the same here: nothing more comes. The other side learns it in time.
+        // The end and an error are treated alike: the other side is closed after the delay.
         let length = from.read(&mut buffer).await.unwrap_or(0);
         let sent = sender.send((Instant::now() + delay, buffer[..length].to_vec()));
         if length == 0 || sent.is_err() {

@@ -1,4 +1,4 @@
-//! The controller under many DeployItems: what it costs from a cold start, at rest, and when some hang.
+//! Measures the controller with many DeployItems: from a cold start, when idle, and when some items hang.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,28 +17,28 @@ use crate::{floor, lab, progress};
 
 const NAMESPACE: &str = "items";
 const AGENT: &str = "billhook-bench";
-/// Requests of the bench itself in flight.
+/// The maximum number of concurrent requests of the benchmark itself.
 const IN_FLIGHT: usize = 32;
 
 /// Measure the controller with many DeployItems
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// The program to measure; by default it is built and taken from target/release
+    /// Program to measure; by default it is built and used from target/release
     #[arg(long, value_name = "PATH")]
     billhook: Option<PathBuf>,
-    /// How many DeployItems
+    /// Number of DeployItems
     #[arg(long, default_value_t = 2000)]
     items: usize,
-    /// How many objects each has
+    /// Number of objects per item
     #[arg(long, default_value_t = 5)]
     objects: usize,
-    /// How long it is watched at rest, in seconds
+    /// Time to measure the idle controller, in seconds
     #[arg(long, default_value_t = 300)]
     idle: u64,
-    /// How many items are deleted at once
+    /// Number of items to delete at once
     #[arg(long, default_value_t = 200)]
     delete: usize,
-    /// How many of them hang
+    /// Number of these items that hang
     #[arg(long, default_value_t = 10)]
     stuck: usize,
 }
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .await?;
     report_start(&args, begun.elapsed(), &log.section()?, &controller)?;
 
-    progress(&format!("watching it at rest for {} s", args.idle));
+    progress(&format!("measuring the idle controller for {} s", args.idle));
     log.skip()?;
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let rest = log.section()?.by_resource(Sender::Billhook);
@@ -114,7 +114,7 @@ fn report_start(args: &Args, took: Duration, section: &Section, controller: &Run
     Ok(())
 }
 
-/// CRDs, a namespace and a Target that is the cluster itself.
+/// Creates the CRDs, a namespace and a Target for the cluster itself.
 async fn prepare(client: &Client, plane: &ControlPlane) -> Result<()> {
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds");
     for file in std::fs::read_dir(crds).context("failed to find the CRDs")? {
@@ -138,7 +138,7 @@ fn path(plural: &str) -> String {
     format!("/apis/landscaper.gardener.cloud/v1alpha1/namespaces/{NAMESPACE}/{plural}")
 }
 
-/// An item; the last of an item that is to hang has a finalizer that nobody removes.
+/// Returns an item. If it is to hang, its last object has a finalizer that no controller removes.
 fn item(args: &Args, index: usize) -> Value {
     let manifest = |n: usize| {
         let hangs = index < args.stuck && n == 0;
@@ -177,7 +177,7 @@ async fn remove(client: &Client, index: usize) -> Result<()> {
     client.request_text(request).await.map(drop).context("failed to delete an item")
 }
 
-/// Looks at all items until they are as they should be.
+/// Polls all items until they reach the expected state.
 async fn wait(client: &Client, done: impl Fn(&[Value]) -> bool) -> Result<()> {
     for _ in 0..1200 {
         let request = Request::new(path("deployitems")).list(&Default::default())?;
@@ -187,10 +187,10 @@ async fn wait(client: &Client, done: impl Fn(&[Value]) -> bool) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    anyhow::bail!("the items are not as they should be after ten minutes")
+    anyhow::bail!("the items did not reach the expected state within ten minutes")
 }
 
-/// A running controller, ended when this is dropped.
+/// A running controller, which is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -211,7 +211,7 @@ impl Running {
         Ok(Self(child.context("failed to start the controller")?))
     }
 
-    /// Its resident memory now and at most, in MiB.
+    /// Returns its current and peak resident memory, in MiB.
     fn memory(&self) -> Result<(u64, u64)> {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).context("the controller ended")?;
@@ -230,7 +230,7 @@ impl Drop for Running {
     }
 }
 
-/// Results go to standard output.
+/// Prints results to standard output.
 #[expect(clippy::print_stdout, reason = "the results of this program")]
 fn say(line: &str) {
     println!("{line}");

@@ -1,8 +1,8 @@
 //! The floor: bare concurrent requests through the `kube` crate's own HTTP/1.1 connector.
 //!
-//! No discovery, no record, no reading of files: nothing but the requests that the work needs, 32 in flight. Creation is
-//! one PATCH (server-side apply) or one POST an object. Deletion is one metadata list per kind, one DELETE with the UID
-//! as precondition per object, and one metadata watch per kind until it has told that all are gone.
+//! There is no discovery, no record and no reading of files, but only the necessary requests, 32 of them concurrently.
+//! Creation is one PATCH (server-side apply) or one POST per object. Deletion is one metadata list per kind, one DELETE
+//! with the UID as precondition per object, and one metadata watch per kind until all of its objects are gone.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use kube::core::Request;
 
 use crate::workload::{Item, Kind, LABEL, List, Meta, Object, Set};
 
-/// Requests in flight; watches do not count.
+/// The maximum number of concurrent requests, without watches.
 const IN_FLIGHT: usize = 32;
 
-/// How the floor's requests are found in the audit log.
+/// The user agent of the floor's requests in the audit log.
 pub(crate) const AGENT: &str = "billhook-bench-floor";
 
-/// How objects are created.
+/// The request that creates objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Method {
     /// Server-side apply, as billhook does it
@@ -34,7 +34,7 @@ pub(crate) enum Method {
     Post,
 }
 
-/// What the floor does.
+/// The operation of the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Action {
     /// Create the set
@@ -43,11 +43,11 @@ pub(crate) enum Action {
         #[arg(long, value_enum)]
         method: Method,
     },
-    /// Delete the set, kind after kind, and wait until all is gone
+    /// Delete the set kind by kind, and wait until all objects are gone
     Delete,
 }
 
-/// What the floor is told.
+/// The arguments of the floor.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// Its kinds, in their order
     #[arg(long, global = true, value_enum, value_delimiter = ',', default_value = "configmaps")]
     kinds: Vec<Kind>,
-    /// Objects of each kind
+    /// Number of objects per kind
     #[arg(long, global = true, default_value_t = 1)]
     each: usize,
     /// The namespaces
@@ -70,7 +70,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The arguments of the helper that does this.
+    /// Returns the arguments of the helper process.
     pub(crate) fn of(action: Action, set: &Set) -> Vec<String> {
         let mut args = vec!["floor".to_owned()];
         match action {
@@ -87,9 +87,9 @@ impl Args {
     }
 }
 
-/// The helper.
+/// Runs the helper process.
 pub(crate) async fn run(args: &Args) -> Result<()> {
-    let path = args.kubeconfig.as_ref().context("no kubeconfig is given")?;
+    let path = args.kubeconfig.as_ref().context("the kubeconfig is missing")?;
     let client = client(path, AGENT).await?;
     let (name, kinds) = (args.set.clone(), args.kinds.clone());
     let set = Set { name, kinds, each: args.each, namespaces: args.namespaces.clone() };
@@ -99,14 +99,14 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// A client that tells its name and sends nothing again.
+/// Creates a client with a user agent and without retries.
 pub(crate) async fn client(kubeconfig: &Path, agent: &'static str) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).context("failed to read a kubeconfig")?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.context("failed to make a client configuration")?;
+    let mut config = config.context("failed to create a client configuration")?;
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
-    Client::try_from(config).context("failed to make a client")
+    Client::try_from(config).context("failed to create a client")
 }
 
 /// Creates the objects of a set.
@@ -129,9 +129,9 @@ async fn send_new(client: &Client, kind: Kind, object: Object, method: Method) -
     answer.map(drop).with_context(|| format!("failed to create {} {}", kind.plural(), object.name))
 }
 
-/// Deletes the objects of a set, kind after kind, and waits until they are gone.
+/// Deletes the objects of a set kind by kind, and waits until they are gone.
 pub(crate) async fn delete(client: &Client, set: &Set) -> Result<()> {
-    // What the next kinds need is asked for at once, so that nothing but their turn keeps them waiting.
+    // All kinds are listed at the start, so that the next kind can be deleted without delay.
     let lists = set.kinds.iter().map(|&kind| list(client, kind, set));
     let lists = future::try_join_all(lists).await?;
     for (&kind, list) in set.kinds.iter().zip(lists) {
@@ -144,7 +144,7 @@ pub(crate) async fn delete(client: &Client, set: &Set) -> Result<()> {
     Ok(())
 }
 
-/// The metadata of the objects of a kind.
+/// Lists the metadata of the objects of a kind.
 pub(crate) async fn list(client: &Client, kind: Kind, set: &Set) -> Result<List> {
     let params = ListParams::default().labels(&format!("{LABEL}={}", set.name));
     let request = Request::new(kind.path(set.namespace())).list_metadata(&params)?;
@@ -181,7 +181,7 @@ async fn until_gone(
                 return Ok(());
             }
         }
-        // The API server ends watches of custom resources soon after their definition is new.
+        // The API server ends watches of custom resources soon after their CRD is created.
         let list = list(client, kind, set).await?;
         let there: HashSet<String> = list.items.into_iter().map(|item| item.metadata.uid).collect();
         left.retain(|uid| there.contains(uid));

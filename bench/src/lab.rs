@@ -1,4 +1,4 @@
-//! A control plane, and the programs that are run against it.
+//! A control plane, and the programs that run with it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::measure::{Ended, Job, last_lines, measure};
 use crate::progress;
 use crate::workload::{self, Kind, Set};
 
-/// What the delay line adds to each direction; a round trip takes twice as much.
+/// The delay in each direction; a round trip takes twice as long.
 pub(crate) const EACH_WAY: Duration = Duration::from_millis(10);
 
-/// When a run is given up.
+/// The time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How the bench's own requests are told from others in the audit log.
+/// The user agent of the benchmark's own requests in the audit log.
 const AGENT: &str = "billhook-bench";
 
-/// A control plane with what belongs to it. It ends, with all that was put into it, when this is dropped.
+/// A control plane with its files, which is stopped and removed when this is dropped.
 pub(crate) struct Lab {
     pub(crate) client: Client,
     plane: ControlPlane,
@@ -38,11 +38,11 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts a control plane, and a delay line if it is wanted.
+    /// Starts a control plane, and optionally a delay line.
     pub(crate) async fn start(options: &Options, delayed: bool) -> Result<Self> {
         progress("starting a control plane");
         let plane = ControlPlane::start(options)?;
-        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        let folder = tempfile::tempdir().context("failed to create a temporary folder")?;
         let client = floor::client(&plane.kubeconfig_path(), AGENT).await?;
         let this = std::env::current_exe().context("failed to find this program")?;
         let mut lab = Self { client, plane, delay: None, folder, this };
@@ -57,7 +57,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// A file in the folder of this lab.
+    /// Returns the path of a file in the folder of this lab.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -69,18 +69,18 @@ impl Lab {
         Ok(path)
     }
 
-    /// A controller for the custom kinds.
+    /// Starts a controller for the custom kinds.
     pub(crate) async fn controller(&self) -> Result<Controller> {
         let client = floor::client(&self.plane.kubeconfig_path(), controller::AGENT).await?;
         Ok(Controller::start(&client))
     }
 
-    /// The version of the API server.
+    /// Returns the version of the API server.
     pub(crate) async fn version(&self) -> Result<String> {
         Ok(self.client.apiserver_version().await.context("failed to read the server's version")?.git_version)
     }
 
-    /// The path of kubectl.
+    /// Returns the path of kubectl.
     pub(crate) fn kubectl(&self) -> &Path {
         self.plane.binaries().kubectl()
     }
@@ -97,7 +97,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Creates the definitions of the custom kinds and waits until they are served.
+    /// Creates the CRDs of the custom kinds and waits until they are served.
     pub(crate) async fn define(&self) -> Result<()> {
         for kind in Kind::CUSTOM {
             self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &workload::definition(kind)).await?;
@@ -110,7 +110,7 @@ impl Lab {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
-        // Right after that, watches of the new kinds are closed once more.
+        // The API server closes watches of the new kinds once more at this point.
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Lab {
         }
     }
 
-    /// How many objects of a set there are.
+    /// Counts the objects of a set.
     pub(crate) async fn left(&self, set: &Set) -> Result<usize> {
         let mut count = 0;
         for &kind in &set.kinds {
@@ -132,14 +132,14 @@ impl Lab {
         Ok(count)
     }
 
-    /// Fails unless this many objects of a set are there.
+    /// Fails if the number of objects of a set differs from this.
     pub(crate) async fn expect(&self, set: &Set, count: usize) -> Result<()> {
         let there = self.left(set).await?;
-        ensure!(there == count, "there should be {count} objects now, and there are {there}");
+        ensure!(there == count, "expected {count} objects, found {there}");
         Ok(())
     }
 
-    /// Runs the floor as a program of its own.
+    /// Runs the floor as a separate program.
     pub(crate) async fn floor(&self, action: Action, set: &Set, delayed: bool) -> Result<Ended> {
         let args = floor::Args::of(action, set).into_iter().map(OsString::from).collect();
         let ended = self.run(&self.this, args, delayed, PATIENCE).await?;
@@ -151,7 +151,7 @@ impl Lab {
         succeeded("billhook", self.run(program, args, delayed, PATIENCE).await?)
     }
 
-    /// Runs kubectl, at most as long as `cap`.
+    /// Runs kubectl with the time limit `cap`.
     pub(crate) async fn run_kubectl(&self, args: Vec<OsString>, delayed: bool, cap: Option<Duration>) -> Result<Ended> {
         let program = self.kubectl().to_owned();
         succeeded("kubectl", self.run(&program, args, delayed, cap.unwrap_or(PATIENCE)).await?)
@@ -175,7 +175,7 @@ fn succeeded(what: &str, ended: Ended) -> Result<Ended> {
     Ok(ended)
 }
 
-/// Builds the program that is measured, and says where it is.
+/// Builds the program to measure, and returns its path.
 pub(crate) fn build_billhook() -> Result<PathBuf> {
     progress("building billhook");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

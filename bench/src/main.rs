@@ -1,5 +1,5 @@
-//! Side-by-side measurements: billhook, bare concurrent requests ("the floor") and kubectl, against a control plane
-//! that is started for it on loopback ports.
+//! Measures billhook, bare concurrent requests ("the floor") and kubectl side by side, with a control plane on loopback
+//! ports.
 
 mod audit;
 mod bars;
@@ -26,7 +26,7 @@ use crate::cases::{Case, Sizes};
 
 /// Measure billhook beside bare concurrent requests (the floor) and kubectl
 ///
-/// A control plane is started on loopback ports and ends with this program. The first use builds its programs, which
+/// Starts a control plane on loopback ports, which stops with this program. The first run builds the control plane, which
 /// takes about 9 minutes.
 #[derive(Parser)]
 #[command(name = "billhook-bench", args_conflicts_with_subcommands = true)]
@@ -37,19 +37,19 @@ struct Cli {
     options: Options,
 }
 
-/// Other measurements, and the programs that a run starts: this same binary, so that their memory can be compared.
+/// Other measurements, and the helper programs of a run, which are this same binary so that their memory is comparable.
 #[derive(Subcommand)]
 enum Helper {
     DeployItems(deploy_items::Args),
     /// Bare concurrent requests
     #[command(hide = true)]
     Floor(floor::Args),
-    /// Runs a program and reports its time and its peak memory
+    /// Run a program and report its time and its peak memory
     #[command(hide = true)]
     Measure(measure::Args),
 }
 
-/// How much of kubectl is measured.
+/// The measurements of kubectl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kubectl {
     /// Not at all
@@ -62,31 +62,31 @@ enum Kubectl {
 
 #[derive(clap::Args, Clone, Debug)]
 struct Options {
-    /// The program to measure; by default it is built and taken from target/release
+    /// Program to measure; by default it is built and used from target/release
     #[arg(long, value_name = "PATH")]
     billhook: Option<PathBuf>,
     /// Measure only the floor and kubectl
     #[arg(long, conflicts_with = "billhook")]
     without_billhook: bool,
-    /// Measure only cases whose name contains this; may be given several times
+    /// Measure only cases whose name contains this; can be repeated
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
-    /// How often each pair is measured
+    /// Number of runs of each pair
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How much of kubectl is measured
+    /// Measurements of kubectl
     #[arg(long, value_enum, default_value_t = Kubectl::Short)]
     kubectl: Kubectl,
-    /// Leave out the runs with 20 ms of added latency
+    /// Skip the runs with 20 ms of added latency
     #[arg(long)]
     no_delay: bool,
-    /// Leave out the control plane that counts requests
+    /// Skip the control plane that counts requests
     #[arg(long)]
     no_counts: bool,
-    /// A tenth of the objects, one run, no kubectl: shows that it works, measures nothing
+    /// Use a tenth of the objects, one run and no kubectl, to check that the benchmark works
     #[arg(long)]
     quick: bool,
-    /// Fail if a bar is missed, or billhook fails
+    /// Fail if billhook fails or misses a bar
     #[arg(long, conflicts_with = "quick")]
     check: bool,
     /// Write all samples to this file
@@ -126,7 +126,7 @@ async fn bench(mut options: Options) -> Result<ExitCode> {
     let selected: Vec<Case> = Case::ALL.into_iter().filter(|case| case.is_selected(&options.cases)).collect();
     if selected.is_empty() {
         let names = Case::ALL.map(Case::name).join(", ");
-        anyhow::bail!("no case is selected; there are: {names}");
+        anyhow::bail!("no case is selected; available cases: {names}");
     }
     let billhook = match (&options.billhook, options.without_billhook) {
         (_, true) => None,
@@ -150,7 +150,7 @@ async fn bench(mut options: Options) -> Result<ExitCode> {
     Ok(if options.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Writes a line to standard error: standard output is for the table.
+/// Writes a line to standard error, because standard output is only for the table.
 #[expect(clippy::print_stderr, reason = "the one place that does it")]
 fn progress(line: &str) {
     eprintln!("{line}");

@@ -1,7 +1,7 @@
-//! Runs a program and says what it took: wall time and peak memory.
+//! Runs a program and measures its wall time and peak memory.
 //!
-//! A small process of ours stands between this one and the program. On Linux the peak of a program begins with the peak
-//! of the process that forked it, so a big parent would be measured instead of the program.
+//! A small helper process starts the program. On Linux the initial peak of a program is that of the process that forked it,
+//! so a large parent would be measured instead of the program.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -15,21 +15,21 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// What the helper is told.
+/// The arguments of the helper.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the result is written
+    /// File for the result
     #[arg(long)]
     report: PathBuf,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// What a program took.
+/// The measurements of a program.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Taken {
-    /// From before it was started until it was seen to have ended, in seconds.
+    /// The time from before the start until the end was observed, in seconds.
     pub(crate) seconds: f64,
     /// The peak of its resident memory, in MiB.
     pub(crate) peak_mib: f64,
@@ -37,9 +37,10 @@ pub(crate) struct Taken {
     pub(crate) exit: Option<i32>,
 }
 
-/// The helper: runs the program, and kills it when standard input ends, which happens when whoever started this is gone.
+/// Runs the helper, which runs the program, and kills it when standard input ends, which happens when the parent process
+/// ends.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let (program, rest) = args.command.split_first().context("no program is given")?;
+    let (program, rest) = args.command.split_first().context("the program is missing")?;
     let started = Instant::now();
     let child = Command::new(program).args(rest).stdin(Stdio::null()).spawn();
     let child = child.with_context(|| format!("failed to start {}", program.display()))?;
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
     });
-    // Not reaped yet: until `over` is set, the process id is certainly that of the child.
+    // Not reaped yet: until `over` is set, the process id still belongs to the child.
     rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         .context("failed to wait")?;
     let seconds = started.elapsed().as_secs_f64();
@@ -70,11 +71,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reaps a child that has ended: its status, and the peak of its memory in KiB.
+/// Reaps a child that has ended; returns its status and its peak memory in KiB.
 fn reap(pid: Pid) -> Result<(i32, f64)> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    #[expect(unsafe_code, reason = "neither std nor rustix tells the memory of a child")]
+    #[expect(unsafe_code, reason = "neither std nor rustix returns the memory of a child")]
     // SAFETY: both pointers are valid for writes, and all bytes zero are a valid rusage.
     let (reaped, usage) = unsafe {
         let reaped = libc::wait4(pid.as_raw_nonzero().get(), &raw mut status, 0, usage.as_mut_ptr());
@@ -83,7 +84,7 @@ fn reap(pid: Pid) -> Result<(i32, f64)> {
     ensure!(reaped == pid.as_raw_nonzero().get(), "failed to reap a child: {}", std::io::Error::last_os_error());
     #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 KiB")]
     let peak = usage.ru_maxrss as f64;
-    // macOS counts in bytes.
+    // On macOS the unit is bytes.
     Ok((status, if cfg!(target_os = "macos") { peak / 1024.0 } else { peak }))
 }
 
@@ -93,34 +94,34 @@ pub(crate) struct Job<'a> {
     pub(crate) program: &'a Path,
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(&'static str, OsString)>,
-    /// When it is killed.
+    /// The time after which it is killed.
     pub(crate) cap: Duration,
-    /// Where its report and its output go.
+    /// The folder for its report and its output.
     pub(crate) folder: &'a Path,
 }
 
-/// How a program ended.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) taken: Taken,
-    /// Whether it was killed because it took too long.
+    /// Whether it was killed at the time limit.
     pub(crate) capped: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Runs a program to its end, or until its time is up.
+/// Runs a program to its end, or until its time limit.
 pub(crate) async fn measure(job: Job<'_>) -> Result<Ended> {
     let file = |name: &str| job.folder.join(name);
     let output = |name: &str| std::fs::File::create(file(name)).context("failed to create a file for the output");
     let mut helper = tokio::process::Command::new(std::env::current_exe().context("failed to find this program")?);
     helper.arg("measure").arg("--report").arg(file("taken.json")).arg("--").arg(job.program).args(&job.args);
-    // Its surroundings are the same everywhere: nothing of the user's home is read.
+    // The environment is always the same, and no files in the user's home are read.
     helper.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", job.folder);
     helper.envs(job.env.iter().map(|(name, value)| (*name, value)));
     helper.stdin(Stdio::piped()).stdout(output("stdout")?).stderr(output("stderr")?).kill_on_drop(true);
     let mut child = helper.spawn().context("failed to start the measuring program")?;
-    // Dropped on every way out of here, and then the program is killed.
+    // Dropping this kills the program, on every return path.
     let leash = child.stdin.take();
     let ended = tokio::time::timeout(job.cap, child.wait()).await;
     let capped = ended.is_err();
@@ -137,7 +138,7 @@ pub(crate) async fn measure(job: Job<'_>) -> Result<Ended> {
     Ok(Ended { taken, capped, stdout, stderr })
 }
 
-/// The end of an output, for an error.
+/// Returns the end of an output for error messages.
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")

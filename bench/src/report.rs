@@ -1,4 +1,4 @@
-//! The table, and the file with all that was measured.
+//! The table, and the file with all measurements.
 
 use std::io::Write as _;
 
@@ -27,7 +27,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether a bar is missed.
+    /// Returns whether a bar is missed.
     pub(crate) fn missed(&self) -> bool {
         self.verdicts.iter().any(Verdict::missed)
     }
@@ -42,7 +42,7 @@ impl Row {
 const HEADER: [&str; 9] =
     ["case", "floor s", "billhook s", "ratio", "bar", "verdict", "requests/object", "peak MiB (floor)", "kubectl s"];
 
-/// Makes the rows of the table.
+/// Creates the rows of the table.
 pub(crate) fn rows(selected: &[Case], sizes: &Sizes, samples: &Samples) -> Vec<Row> {
     let mut rows = Vec::new();
     for &case in selected {
@@ -71,11 +71,11 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
     let ratio = Spread::of(&ratios);
     let mut verdicts: Vec<Verdict> = ratio.and_then(|ratio| bar.judge(ratio.median)).into_iter().collect();
 
-    // Latency changes the time and not the requests.
+    // Latency affects the time, but not the requests.
     let count = samples.count(case, Contender::Billhook).filter(|_| !delayed);
     let objects = case.objects(sizes);
     let per_object = count.map(|count| quotient(count.total(), objects));
-    // Ten objects do not outweigh the requests that every run needs.
+    // With ten objects, the fixed requests of a run dominate.
     if let (Some(per_object), false) = (per_object, matches!(case, Case::FewAlone | Case::FewAmong)) {
         verdicts.push(Verdict::at_most("requests", per_object, bars::REQUESTS));
     }
@@ -102,9 +102,9 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
     }
 }
 
-/// The row of the gaps between groups; the worst counts.
+/// Creates the row of the gaps between groups, with the longest gap.
 ///
-/// A watch may tell of an object's end just before the request that ended it is logged as answered: that is no gap.
+/// A watch may report a deletion just before the request that caused it is logged as complete; such gaps are zero.
 fn gap_row(samples: &Samples) -> Option<Row> {
     let of = |contender| {
         let gaps = samples.gaps.iter().filter(|gap| gap.contender == contender);
@@ -131,7 +131,7 @@ fn quotient(requests: u64, objects: usize) -> f64 {
     requests as f64 / objects as f64
 }
 
-/// The median, and the least and the most if there are several.
+/// Formats the median, and the minimum and maximum if there are several values.
 fn spread(spread: Option<Spread>) -> String {
     match spread {
         None => "-".to_owned(),
@@ -218,7 +218,7 @@ fn notes(options: &Options, sizes: &Sizes, samples: &Samples) -> Vec<String> {
     notes
 }
 
-/// All that was measured.
+/// All measurements.
 pub(crate) fn json(rows: &[Row], versions: &Versions, samples: &Samples) -> Value {
     json!({"versions": versions, "rows": rows, "samples": samples})
 }

@@ -1,4 +1,4 @@
-//! What was measured, before anything is made of it.
+//! The raw measurements.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::cases::Case;
 
-/// Who did the work.
+/// The measured programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Contender {
@@ -19,7 +19,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// Its name in messages.
+    /// Returns its name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor",
@@ -37,21 +37,21 @@ pub(crate) struct Sample {
     /// Whether latency was added.
     pub(crate) delayed: bool,
     pub(crate) contender: Contender,
-    /// Samples of the same run were taken one right after another and make a pair.
+    /// Samples of the same run were taken in direct succession and are compared.
     pub(crate) run: u32,
     pub(crate) seconds: f64,
     pub(crate) peak_mib: f64,
-    /// Whether it was stopped before its end: it would have taken longer.
+    /// Whether it was stopped at the time limit.
     pub(crate) capped: bool,
 }
 
-/// The requests of one run, as the API server's audit log has them.
+/// The requests of a run from the API server's audit log.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Count {
     pub(crate) case: Case,
     pub(crate) contender: Contender,
     pub(crate) by_verb: BTreeMap<String, u64>,
-    /// What billhook's own summary says.
+    /// The requests in billhook's own summary.
     pub(crate) own: Option<u64>,
 }
 
@@ -61,14 +61,14 @@ impl Count {
     }
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Samples {
     pub(crate) times: Vec<Sample>,
     pub(crate) counts: Vec<Count>,
-    /// From the end of a group to the first DELETE of the next, in milliseconds.
+    /// The time from the end of a group to the first DELETE of the next, in milliseconds.
     pub(crate) gaps: Vec<Gap>,
-    /// What failed, and how.
+    /// The failures, with their errors.
     pub(crate) failures: Vec<String>,
 }
 
@@ -80,18 +80,18 @@ pub(crate) struct Gap {
 }
 
 impl Samples {
-    /// The samples of a contender, in the order of the runs.
+    /// Returns the samples of a contender, in the order of the runs.
     pub(crate) fn of(&self, case: Case, delayed: bool, contender: Contender) -> Vec<&Sample> {
         let wanted = |sample: &&Sample| (sample.case, sample.delayed, sample.contender) == (case, delayed, contender);
         self.times.iter().filter(wanted).collect()
     }
 
-    /// The times of a contender.
+    /// Returns the times of a contender.
     pub(crate) fn seconds(&self, case: Case, delayed: bool, contender: Contender) -> Vec<f64> {
         self.of(case, delayed, contender).into_iter().map(|sample| sample.seconds).collect()
     }
 
-    /// The quotients of two rows of samples, run by run.
+    /// Divides the samples of two contenders, run by run.
     pub(crate) fn quotients(&self, above: (Case, bool, Contender), below: (Case, bool, Contender)) -> Vec<f64> {
         let below = self.of(below.0, below.1, below.2);
         let pair = |sample: &Sample| below.iter().find(|other| other.run == sample.run).map(|other| other.seconds);
@@ -99,13 +99,13 @@ impl Samples {
         above.filter_map(|sample| pair(sample).map(|other| sample.seconds / other)).collect()
     }
 
-    /// The requests of a contender.
+    /// Returns the requests of a contender.
     pub(crate) fn count(&self, case: Case, contender: Contender) -> Option<&Count> {
         self.counts.iter().find(|count| (count.case, count.contender) == (case, contender))
     }
 }
 
-/// The middle, and how far it goes on both sides.
+/// The median, minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -114,7 +114,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of some numbers; none has no middle.
+    /// Computes the spread of numbers; `None` without numbers.
     pub(crate) fn of(numbers: &[f64]) -> Option<Self> {
         let mut sorted = numbers.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The timed runs: the contenders in turn, against a control plane that counts nothing.
+//! The timed runs of the contenders in turn, with a control plane without an audit log.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,16 +17,16 @@ use crate::samples::{Contender, Sample, Samples};
 use crate::workload::{self, Set};
 use crate::{Kubectl, Options, progress};
 
-/// The pause before each run: what the one before has left the controllers to do must not cost the next one.
+/// The pause before each run, so that controllers complete the work of the run before.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// How long a kubectl command may take, unless it is measured in full.
+/// The time limit of a kubectl command, unless it is measured in full.
 const KUBECTL_CAP: Duration = Duration::from_secs(60);
 
-/// How often at least the cases are run that take only a few hundredths of a second.
+/// The minimum number of runs of cases that take only a few hundredths of a second.
 const FEW_RUNS: u32 = 7;
 
-/// What was measured against what.
+/// The versions of the measured programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Versions {
     pub(crate) kubernetes: String,
@@ -67,7 +67,7 @@ fn version_of(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The first requests that an API server gets are slow.
+/// Warms up the API server, whose first requests are slow.
 async fn warm_up(lab: &Lab) -> Result<()> {
     let set = Set::configmaps("warm", 500, 1);
     lab.prepare(&set).await?;
@@ -78,7 +78,7 @@ async fn warm_up(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// A release of billhook: the set, and what is said about it on the command line.
+/// A release of billhook: the set and its command-line arguments.
 #[derive(Debug)]
 pub(crate) struct Release {
     name: String,
@@ -99,7 +99,7 @@ impl Release {
         Ok(Self { name, namespace, manifests, policy })
     }
 
-    /// The arguments that apply it.
+    /// Returns the arguments that apply it.
     pub(crate) fn apply(&self) -> Vec<OsString> {
         let mut args = ["apply", &self.name, "-n", &self.namespace, "--wait=false", "-f"].map(OsString::from).to_vec();
         args.push(self.manifests.clone());
@@ -107,7 +107,7 @@ impl Release {
         args
     }
 
-    /// The arguments that delete it.
+    /// Returns the arguments that delete it.
     pub(crate) fn delete(&self) -> Vec<OsString> {
         ["delete", &self.name, "-n", &self.namespace, "--yes"].map(OsString::from).to_vec()
     }
@@ -137,7 +137,7 @@ impl Timing<'_> {
             if delayed && !delayed_too {
                 continue;
             }
-            // Ten thousand objects take long, and there is little noise in it.
+            // Ten thousand objects take long, and the measurements have little noise.
             let runs = if flow == Flow::Many { self.options.runs.div_ceil(2) } else { self.options.runs };
             for run in 0..runs {
                 self.pair(flow, &set, delayed, run).await?;
@@ -155,14 +155,14 @@ impl Timing<'_> {
         Ok(())
     }
 
-    /// Ten objects, alone and among many.
+    /// Measures ten objects, alone and among many.
     async fn few(&mut self, selected: &[Case]) -> Result<()> {
         let flows = [Flow::FewAlone, Flow::FewAmong];
         let others = Flow::others(self.sizes);
         for flow in flows {
             self.lab.prepare(&flow.set(self.sizes)).await?;
         }
-        progress(&format!("creating {} objects that only stand around", others.len()));
+        progress(&format!("creating {} other objects", others.len()));
         floor::create(&self.lab.client, &others, Method::Post).await?;
         tokio::time::sleep(SETTLE * 10).await;
         for run in 0..self.options.runs.max(FEW_RUNS) {
@@ -175,7 +175,7 @@ impl Timing<'_> {
         Ok(())
     }
 
-    /// The floor, and then billhook.
+    /// Runs the floor, and then billhook.
     async fn pair(&mut self, flow: Flow, set: &Set, delayed: bool, run: u32) -> Result<()> {
         self.floor(flow, set, delayed, run).await?;
         let Some(program) = self.billhook else { return Ok(()) };
@@ -251,7 +251,7 @@ impl Timing<'_> {
         }
         settle().await;
         take(delete, lab.run_kubectl(vec!["delete".into(), "--wait".into(), file], delayed, cap).await?);
-        // What is left when its time is up.
+        // Deletes objects that remain after its time limit.
         floor::delete(&lab.client, set).await
     }
 

@@ -1,18 +1,18 @@
-//! What is created and deleted: the same objects for all contenders.
+//! The created and deleted objects, which are the same for all contenders.
 
 use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The label by which the objects of a set are found.
+/// The label that selects the objects of a set.
 pub(crate) const LABEL: &str = "bench.billhook.dev/set";
 /// The finalizer of the custom resources.
 pub(crate) const FINALIZER: &str = "bench.billhook.dev/hold";
 /// The API group of the custom resources.
 pub(crate) const GROUP: &str = "bench.billhook.dev";
 
-/// A kind of objects.
+/// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub(crate) enum Kind {
     Configmaps,
@@ -25,7 +25,7 @@ impl Kind {
     /// The custom kinds, in the order in which they are deleted.
     pub(crate) const CUSTOM: [Self; 3] = [Self::Alphas, Self::Betas, Self::Gammas];
 
-    /// The plural, as in paths and on the command line.
+    /// Returns the plural, as in paths and on the command line.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Configmaps => "configmaps",
@@ -48,14 +48,14 @@ impl Kind {
         if self == Self::Configmaps { "v1".to_owned() } else { format!("{GROUP}/v1") }
     }
 
-    /// The path of its objects in a namespace, or everywhere.
+    /// Returns the path of its objects in a namespace or in all namespaces.
     pub(crate) fn path(self, namespace: Option<&str>) -> String {
         let root = if self == Self::Configmaps { "/api/v1".to_owned() } else { format!("/apis/{GROUP}/v1") };
         let namespace = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
         format!("{root}{namespace}/{}", self.plural())
     }
 
-    /// The object with a number.
+    /// Returns the object with this number.
     pub(crate) fn object(self, set: &str, number: usize, namespace: &str) -> Object {
         let name = format!("{set}-{number:05}");
         let mut body = json!({
@@ -81,20 +81,20 @@ pub(crate) struct Object {
     pub(crate) body: Value,
 }
 
-/// A set of objects that is created and deleted together.
+/// A set of objects that are created and deleted together.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
-    /// Its name, and the beginning of its objects' names.
+    /// Its name, and the prefix of its objects' names.
     pub(crate) name: String,
     pub(crate) kinds: Vec<Kind>,
-    /// How many of each kind.
+    /// The number of objects per kind.
     pub(crate) each: usize,
-    /// They are spread evenly over these.
+    /// The namespaces, over which the objects are distributed evenly.
     pub(crate) namespaces: Vec<String>,
 }
 
 impl Set {
-    /// ConfigMaps in one namespace of the set's own name, or in several that begin with it.
+    /// Creates a set of ConfigMaps in a namespace with the set's name, or in several with this prefix.
     pub(crate) fn configmaps(name: &str, each: usize, namespaces: usize) -> Self {
         let namespaces = match namespaces {
             1 => vec![name.to_owned()],
@@ -103,12 +103,12 @@ impl Set {
         Self { name: name.to_owned(), kinds: vec![Kind::Configmaps], each, namespaces }
     }
 
-    /// How many objects there are in all.
+    /// Returns the total number of objects.
     pub(crate) fn len(&self) -> usize {
         self.each * self.kinds.len()
     }
 
-    /// All objects, kind after kind.
+    /// Iterates over all objects, kind by kind.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         let of = move |kind: Kind| {
             let namespaces = self.namespaces.iter().cycle();
@@ -117,7 +117,7 @@ impl Set {
         self.kinds.iter().copied().flat_map(of)
     }
 
-    /// The one namespace, unless there are several.
+    /// Returns the namespace, unless there are several.
     pub(crate) fn namespace(&self) -> Option<&str> {
         match &*self.namespaces {
             [one] => Some(one),
@@ -125,7 +125,7 @@ impl Set {
         }
     }
 
-    /// The objects as a YAML file of many documents, the same for all contenders that read files.
+    /// Returns the objects as a YAML stream, for the contenders that read files.
     pub(crate) fn manifests(&self) -> String {
         let mut text = String::new();
         for object in self.objects() {
@@ -135,7 +135,7 @@ impl Set {
     }
 }
 
-/// Writes nested maps, lists of strings and scalars as block YAML, which is all that the objects here have.
+/// Writes block YAML of nested maps, lists of strings and scalars, which is sufficient for these objects.
 fn yaml(value: &Value, depth: usize) -> String {
     let mut text = String::new();
     let indent = "  ".repeat(depth);
@@ -148,7 +148,7 @@ fn yaml(value: &Value, depth: usize) -> String {
     text
 }
 
-/// The definition of a custom kind.
+/// Returns the CRD of a custom kind.
 pub(crate) fn definition(kind: Kind) -> Value {
     let singular = kind.kind().to_lowercase();
     json!({
@@ -169,7 +169,7 @@ pub(crate) fn definition(kind: Kind) -> Value {
     })
 }
 
-/// The policy that deletes the custom kinds one after another.
+/// Returns the policy that deletes the custom kinds in order.
 pub(crate) fn policy() -> String {
     let mut text = "deletionGroups:\n".to_owned();
     for kind in Kind::CUSTOM {
@@ -187,7 +187,7 @@ pub(crate) fn policy() -> String {
 #[derive(Debug, Deserialize)]
 pub(crate) struct List {
     pub(crate) metadata: ListMeta,
-    /// The API server writes null for none.
+    /// The items; the API server writes null for an empty list.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub(crate) items: Vec<Item>,
 }
@@ -203,13 +203,13 @@ pub(crate) struct ListMeta {
     pub(crate) resource_version: String,
 }
 
-/// An object of which only the metadata was asked for.
+/// The metadata of an object, from a metadata-only request.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Item {
     pub(crate) metadata: Meta,
 }
 
-/// What is needed of an object's metadata.
+/// The required fields of an object's metadata.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Meta {
