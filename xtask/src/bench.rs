@@ -11,13 +11,13 @@ use crate::{cargo, progress, run_to_end};
 /// Measure billhook beside bare requests and kubectl; `--help` after `--` shows the options
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Passed on to the bench
+    /// Arguments for the benchmark
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<OsString>,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    // The bench builds on demand, too; but first comes what takes longest.
+    // The benchmark would also build the programs, but the longest step should come first.
     Binaries::locate_or_build(progress)?;
     let mut command = cargo();
     command.args(["run", "--release", "--quiet", "--locked", "--package=billhook-bench", "--"]).args(args.args);

@@ -7,7 +7,7 @@ use anyhow::Result;
 /// Write the CustomResourceDefinitions of `deploy/crds` from the types of the API
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only say whether they are those of the types
+    /// Only check that they match the types
     #[arg(long)]
     check: bool,
 }

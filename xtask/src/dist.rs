@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what people install: the program, its completions and its man pages.
+//! `cargo xtask dist`: builds the files to install: the program, its completions and its man pages.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,10 +7,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// Build what people install: the program, completions and man pages
+/// Build the files to install: the program, completions and man pages
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to put it
+    /// Folder for the files
     #[arg(long, value_name = "FOLDER", default_value = "target/dist")]
     out: PathBuf,
 }
@@ -19,19 +19,19 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let out = std::path::absolute(root.join(&args.out))?;
-    std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
+    std::fs::create_dir_all(&out).with_context(|| format!("failed to create {}", out.display()))?;
     let mut pages = crate::cargo();
     pages.args(["run", "--quiet", "--package", "billhook", "--example", "pages", "--"]).arg(&out);
     let code = crate::run_to_end(pages)?;
     if code != ExitCode::SUCCESS {
         return Ok(code);
     }
-    // Cargo copies the program out of wherever its target folder is.
+    // Cargo copies the program, wherever the target folder is.
     let mut install = crate::cargo();
     install.args(["install", "--locked", "--no-track", "--force", "--path", "crates/cli", "--root"]).arg(&out);
     let code = crate::run_to_end(install)?;
     if code == ExitCode::SUCCESS {
-        crate::progress(&format!("{} holds the program, its completions and its man pages", out.display()));
+        crate::progress(&format!("{} contains the program, its completions and its man pages", out.display()));
     }
     Ok(code)
 }

@@ -1,4 +1,4 @@
-//! What people run while developing: `cargo xtask <command>`. One file per command.
+//! Development commands: `cargo xtask <command>`. Each command has its own file.
 
 mod bench;
 mod crds;
@@ -41,20 +41,20 @@ fn main() -> ExitCode {
     })
 }
 
-/// Writes a line to standard error: standard output is for what a shell evaluates.
+/// Writes a line to standard error, because a shell evaluates standard output.
 #[expect(clippy::print_stderr, reason = "the one place that does it")]
 fn progress(line: &str) {
     eprintln!("{line}");
 }
 
-/// The cargo that runs this.
+/// Returns a command for the cargo that runs this program.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     command
 }
 
-/// Runs a command to its end and passes its exit code on.
+/// Runs a command to its end and returns its exit code.
 fn run_to_end(mut command: Command) -> Result<ExitCode> {
     let program = command.get_program().to_owned();
     let status = command.status().with_context(|| format!("failed to run {}", program.display()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask testbed`: control planes that stay until they are told to go.
+//! `cargo xtask testbed`: control planes that run until they are stopped.
 
 mod state;
 mod supervise;
@@ -19,10 +19,10 @@ use rustix::process::{Pid, Signal};
 use self::state::{Name, Slot, State};
 use crate::progress;
 
-/// How often a supervisor's state is looked at.
+/// The interval between checks of a supervisor's state.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a supervisor may take to end; it takes a fraction of a second.
+/// The time limit for a supervisor to stop, which usually takes a fraction of a second.
 const DOWN_LIMIT: Duration = Duration::from_secs(20);
 
 /// Start and stop control planes: etcd, kube-apiserver and kube-controller-manager on loopback ports
@@ -34,28 +34,28 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Start a control plane, building what is missing; eval "$(cargo xtask testbed up)" makes it the shell's
+    /// Start a control plane, and build missing programs first; use it with eval "$(cargo xtask testbed up)"
     Up(NameArg),
     /// Stop a control plane and remove its data
     Down {
         #[command(flatten)]
         name: NameArg,
-        /// Stop all of them
+        /// Stop all control planes
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
-    /// List the control planes that run
+    /// List the running control planes
     List,
-    /// Print the variables of a control plane that runs, to be eval'd
+    /// Print the variables of a running control plane, for eval
     Env(NameArg),
-    /// Hold a control plane; `up` starts this
+    /// Run a control plane until SIGTERM; started by `up`
     #[command(hide = true)]
     Supervise(NameArg),
 }
 
 #[derive(clap::Args)]
 struct NameArg {
-    /// The name of the control plane; several run side by side
+    /// Name of the control plane; several can run side by side
     #[arg(long, default_value = "default")]
     name: Name,
 }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn up(name: &Name) -> Result<()> {
-    // Here and not in the supervisor, so that progress is seen.
+    // Here and not in the supervisor, so that the progress is visible.
     Binaries::locate_or_build(progress)?;
     Binaries::helm(progress)?;
     let mut supervisor: Option<Supervisor> = None;
@@ -89,9 +89,9 @@ fn up(name: &Name) -> Result<()> {
         std::thread::sleep(PAUSE);
     };
     print(&exports(&state)?)?;
-    let verb = if supervisor.is_some() { "runs" } else { "runs already" };
+    let verb = if supervisor.is_some() { "is running" } else { "is already running" };
     progress(&format!(
-        "control plane {name} {verb} at {}; to end it: cargo xtask testbed down --name {name}",
+        "control plane {name} {verb} at {}; to stop it: cargo xtask testbed down --name {name}",
         state.url
     ));
     Ok(())
@@ -103,25 +103,26 @@ fn down(name: &Name) -> Result<()> {
             Slot::Running(state) => break state,
             Slot::Starting => std::thread::sleep(PAUSE),
             Slot::Empty => {
-                progress(&format!("control plane {name} does not run"));
+                progress(&format!("control plane {name} is not running"));
                 return Ok(());
             }
         }
     };
-    let pid = i32::try_from(state.pid).ok().and_then(Pid::from_raw).context("the state holds no process id")?;
+    let pid =
+        i32::try_from(state.pid).ok().and_then(Pid::from_raw).context("the state file has no valid process id")?;
     let waits = DOWN_LIMIT.as_millis() / PAUSE.as_millis();
     for signal in [Signal::TERM, Signal::KILL] {
-        // It may have ended by itself meanwhile, which is just as well.
+        // It may have ended on its own in the meantime.
         let _ = rustix::process::kill_process(pid, signal);
         for _ in 0..waits {
             if matches!(state::look(name)?, Slot::Empty) {
-                progress(&format!("control plane {name} is down"));
+                progress(&format!("control plane {name} is stopped"));
                 return Ok(());
             }
             std::thread::sleep(PAUSE);
         }
     }
-    bail!("control plane {name} does not end; its supervisor has the process id {}", state.pid)
+    bail!("failed to stop control plane {name}; its supervisor has the process id {}", state.pid)
 }
 
 fn down_all() -> Result<()> {
@@ -145,7 +146,7 @@ fn list() -> Result<()> {
         }
     }
     if rows.len() == 1 {
-        progress("no control plane runs");
+        progress("no control plane is running");
         return Ok(());
     }
     let mut text = String::new();
@@ -159,11 +160,11 @@ fn running(name: &Name) -> Result<State> {
     match state::look(name)? {
         Slot::Running(state) => Ok(state),
         Slot::Starting => bail!("control plane {name} is still starting"),
-        Slot::Empty => bail!("control plane {name} does not run; to start it: cargo xtask testbed up --name {name}"),
+        Slot::Empty => bail!("control plane {name} is not running; to start it: cargo xtask testbed up --name {name}"),
     }
 }
 
-/// What a shell evaluates to work with a control plane.
+/// Returns the shell commands that set the variables of a control plane.
 fn exports(state: &State) -> Result<String> {
     let folders: Vec<String> = state.path.iter().map(|folder| quote(folder)).collect::<Result<_>>()?;
     Ok(format!("export KUBECONFIG={}\nexport PATH={}:\"$PATH\"\n", quote(&state.kubeconfig)?, folders.join(":")))
@@ -179,7 +180,7 @@ fn print(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("failed to write to standard output")
 }
 
-/// A supervisor that was started by this process.
+/// A supervisor started by this process.
 struct Supervisor {
     child: Child,
     log: PathBuf,
@@ -189,19 +190,19 @@ impl Supervisor {
     fn start(name: &Name) -> Result<Self> {
         let log = state::log(name)?;
         let output = std::fs::File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
-        // While something was built, cargo may have replaced this program's file; the kernel still has what runs here.
+        // Cargo may have replaced this program's file during a build; the kernel still has the running one.
         let running = PathBuf::from("/proc/self/exe");
         let program = if running.exists() { Ok(running) } else { std::env::current_exe() };
         let mut command = Command::new(program.context("failed to find this program")?);
         command.arg0("xtask");
         command.args([OsString::from("testbed"), "supervise".into(), "--name".into(), name.to_string().into()]);
-        // It stays when the shell has gone, so it holds nothing of the shell's: a `$(…)` waits for standard output to end.
+        // It outlives the shell, so it must not keep its files open: `$(…)` waits for the end of standard output.
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         let child = command.spawn().context("failed to start the supervisor")?;
         Ok(Self { child, log })
     }
 
-    /// Fails if it has ended.
+    /// Fails if the supervisor has ended.
     fn check(&mut self) -> Result<()> {
         if self.child.try_wait().context("failed to wait for the supervisor")?.is_some() {
             let said = std::fs::read_to_string(&self.log).unwrap_or_default();

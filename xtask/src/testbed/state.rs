@@ -1,4 +1,4 @@
-//! What is known of the control planes that run: a lock that a supervisor holds as long as it lives, and a file beside it.
+//! The state of running control planes: a lock that a supervisor holds until it ends, and a file beside it.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The name of a control plane, which is also a part of file names.
+/// The name of a control plane, which is also part of file names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name(String);
 
@@ -20,7 +20,7 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let ok = !text.is_empty() && text.len() <= 63 && text.chars().all(allowed);
-        if ok { Ok(Self(text.to_owned())) } else { Err("a name has small letters, digits and hyphens, 63 at most") }
+        if ok { Ok(Self(text.to_owned())) } else { Err("expected at most 63 lower-case letters, digits and hyphens") }
     }
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A control plane that runs.
+/// A running control plane.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct State {
     /// The process id of its supervisor.
@@ -42,25 +42,25 @@ pub(super) struct State {
     pub(super) path: Vec<PathBuf>,
 }
 
-/// What a name stands for at the moment.
+/// The current state of a name.
 pub(super) enum Slot {
     Empty,
     Starting,
     Running(State),
 }
 
-/// Looks whether a supervisor has the name, and whether its control plane is ready.
+/// Returns whether a supervisor uses the name, and whether its control plane is ready.
 pub(super) fn look(name: &Name) -> Result<Slot> {
     let lock = match File::open(file(name, "lock")?) {
         Ok(lock) => lock,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Slot::Empty),
         Err(error) => return Err(error).context("failed to open a lock file"),
     };
-    // Shared, so that those who look do not see each other.
+    // A shared lock, so that concurrent readers do not affect each other.
     match lock.try_lock_shared() {
         Ok(()) => return Ok(Slot::Empty),
         Err(TryLockError::WouldBlock) => {}
-        Err(TryLockError::Error(error)) => return Err(error).context("failed to look at a lock file"),
+        Err(TryLockError::Error(error)) => return Err(error).context("failed to check a lock file"),
     }
     match fs::read(file(name, "json")?) {
         Ok(json) => Ok(Slot::Running(serde_json::from_slice(&json).context("failed to read a state file")?)),
@@ -69,7 +69,7 @@ pub(super) fn look(name: &Name) -> Result<Slot> {
     }
 }
 
-/// The names that were ever in use, in order.
+/// Returns all names that were ever used, in order.
 pub(super) fn names() -> Result<Vec<Name>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder()?).context("failed to list the state folder")? {
@@ -80,11 +80,11 @@ pub(super) fn names() -> Result<Vec<Name>> {
     Ok(names)
 }
 
-/// Takes the name for as long as the result lives.
+/// Reserves the name until the result is dropped.
 pub(super) fn take(name: &Name) -> Result<File> {
     let path = file(name, "lock")?;
     let lock = File::create(&path).with_context(|| format!("failed to create {}", path.display()))?;
-    // Those who look hold it for a moment, too.
+    // Readers also hold the lock for a moment.
     for _ in 0..20 {
         match lock.try_lock() {
             Ok(()) => {
@@ -95,10 +95,10 @@ pub(super) fn take(name: &Name) -> Result<File> {
             Err(TryLockError::Error(error)) => return Err(error).context("failed to take a lock file"),
         }
     }
-    anyhow::bail!("a control plane {name} runs already")
+    anyhow::bail!("a control plane {name} is already running")
 }
 
-/// Says that the control plane is ready; only for the one that has taken the name.
+/// Publishes that the control plane is ready. The caller must have reserved the name.
 pub(super) fn publish(name: &Name, state: &State) -> Result<()> {
     let (unfinished, path) = (file(name, "json.new")?, file(name, "json")?);
     let json = serde_json::to_vec_pretty(state).context("failed to write a state file")?;
@@ -106,7 +106,7 @@ pub(super) fn publish(name: &Name, state: &State) -> Result<()> {
     fs::rename(&unfinished, &path).context("failed to move a state file")
 }
 
-/// Removes what a control plane has published; only for the one that has taken the name.
+/// Removes the published state. The caller must have reserved the name.
 pub(super) fn clear(name: &Name) -> Result<()> {
     match fs::remove_file(file(name, "json")?) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("failed to remove a state file"),
@@ -114,7 +114,7 @@ pub(super) fn clear(name: &Name) -> Result<()> {
     }
 }
 
-/// Where the supervisor's own words go.
+/// Returns the log file of the supervisor.
 pub(super) fn log(name: &Name) -> Result<PathBuf> {
     file(name, "log")
 }
@@ -123,7 +123,7 @@ fn file(name: &Name, extension: &str) -> Result<PathBuf> {
     Ok(folder()?.join(format!("{name}.{extension}")))
 }
 
-/// The folder of all of it, which only this user can read.
+/// Returns the folder of all state files, which only this user can read.
 fn folder() -> Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -133,9 +133,9 @@ fn folder() -> Result<PathBuf> {
     };
     let created = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     created.with_context(|| format!("failed to create {}", folder.display()))?;
-    // In a folder for all users, somebody else may have made it first.
-    let owner = fs::symlink_metadata(&folder).with_context(|| format!("failed to look at {}", folder.display()))?;
-    ensure!(owner.is_dir() && owner.uid() == user, "{} belongs to somebody else", folder.display());
+    // In a folder for all users, another user may have created it first.
+    let owner = fs::symlink_metadata(&folder).with_context(|| format!("failed to check {}", folder.display()))?;
+    ensure!(owner.is_dir() && owner.uid() == user, "{} belongs to another user", folder.display());
     Ok(folder)
 }
 

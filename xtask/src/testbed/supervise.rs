@@ -1,4 +1,4 @@
-//! `cargo xtask testbed supervise`: the process whose children the servers are.
+//! `cargo xtask testbed supervise`: the parent process of the servers.
 
 use anyhow::{Context as _, Result};
 use billhook_testkit::control_plane::{Binaries, ControlPlane, Options};
@@ -7,14 +7,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::state::{self, Name, State};
 use crate::progress;
 
-/// Holds a control plane until SIGTERM. However this process ends, the control plane ends with it.
+/// Runs a control plane until SIGTERM. However this process ends, the control plane ends with it.
 pub(super) fn run(name: &Name) -> Result<()> {
-    // Leaves the terminal, whose end and whose Ctrl-C are no concern of the control plane. Fails if it has left already.
+    // Leaves the terminal, so that closing it or pressing Ctrl-C does not affect the control plane. Fails if that is done.
     let _ = rustix::process::setsid();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.context("failed to start a runtime")?;
     let _enter = runtime.enter();
-    // From here on SIGTERM is remembered instead of ending the process.
+    // From now on SIGTERM is handled instead of ending the process.
     let mut terminate = signal(SignalKind::terminate()).context("failed to wait for SIGTERM")?;
 
     let lock = state::take(name)?;
@@ -30,7 +30,7 @@ pub(super) fn run(name: &Name) -> Result<()> {
 
     runtime.block_on(terminate.recv());
 
-    // In this order: once the lock is free, nothing is left.
+    // In this order: everything is removed before the lock is released.
     state::clear(name)?;
     drop(control_plane);
     drop(lock);
