@@ -1,4 +1,4 @@
-//! A chart of the command line: rendered for the cluster it goes to.
+//! Renders the chart of the command line for its cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -7,30 +7,27 @@ use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName};
 use billhook_plan::{Note, NoteCode, Severity};
 use clap::Args;
 
-use crate::{
-    error::CommandError,
-    session::{Connection, Session},
-};
+use crate::{connect::Connection, error::CommandError, session::Session};
 
-/// Which chart, and with which values.
+/// The chart and its values.
 #[derive(Debug, Args)]
 pub(crate) struct ChartArgs {
-    /// A chart in place of files: a folder, an archive, REPOSITORY/NAME or oci://…
+    /// Deploy a chart: a directory, an archive, REPOSITORY/NAME or oci://…
     #[arg(long, value_name = "REF", group = "source")]
     pub(crate) chart: Option<String>,
-    /// A file with values for the chart; later ones count more
+    /// Read chart values from this file; can be repeated, and later files take precedence
     #[arg(long, value_name = "FILE")]
     values: Vec<PathBuf>,
-    /// A single value for the chart
+    /// Set a single chart value; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The version of the chart, or a range
+    /// Use this version of the chart, or the newest in this range [default: the newest]
     #[arg(long, value_name = "VERSION")]
     chart_version: Option<String>,
 }
 
 impl ChartArgs {
-    /// Refuses what only a chart can have where there is none.
+    /// Rejects flags that need a chart if none is given.
     pub(crate) fn check(&self) -> Result<(), CommandError> {
         let flags = [
             ("--values", !self.values.is_empty()),
@@ -38,27 +35,27 @@ impl ChartArgs {
             ("--chart-version", self.chart_version.is_some()),
         ];
         match flags.into_iter().find(|(_, given)| *given && self.chart.is_none()) {
-            Some((flag, _)) => Err(CommandError::input(format!("{flag} needs --chart <REF>"))),
+            Some((flag, _)) => Err(CommandError::input(format!("{flag} requires --chart REF"))),
             None => Ok(()),
         }
     }
 }
 
-/// A chart as it was rendered, with the kinds of the cluster that were read for it.
-pub(crate) struct FromChart {
+/// A rendered chart, and the kinds of the cluster that it was rendered for.
+pub(crate) struct RenderedChart {
     pub(crate) manifests: Vec<Manifest>,
     pub(crate) notes: Vec<Note>,
     pub(crate) catalog: Catalog,
 }
 
-/// Renders a chart with `helm template` for the version and kinds of the cluster.
+/// Renders a chart with `helm template`, for the version and kinds of the cluster.
 pub(crate) async fn render(
     session: &Session,
     args: &ChartArgs,
     reference: &str,
     release: &ReleaseName,
     connection: &Connection,
-) -> Result<FromChart, CommandError> {
+) -> Result<RenderedChart, CommandError> {
     let cluster = &connection.cluster;
     let (kube_version, catalog) = tokio::try_join!(cluster.version(), cluster.catalog())?;
     let capabilities = Capabilities::of(kube_version, &catalog);
@@ -74,10 +71,10 @@ pub(crate) async fn render(
     let helm = session.tool("BILLHOOK_HELM", "helm");
     let rendered = billhook_charts::template(&source.into(), &release, Some(&capabilities), &helm).await?;
     let notes = notes(&rendered);
-    Ok(FromChart { manifests: rendered.manifests, notes, catalog })
+    Ok(RenderedChart { manifests: rendered.manifests, notes, catalog })
 }
 
-/// What becomes of the chart's hooks and tests.
+/// Returns notes on what happens to the chart's hooks and tests.
 fn notes(rendered: &Rendered) -> Vec<Note> {
     let note = |key: &ObjectKey, what: &str| Note {
         severity: Severity::Info,

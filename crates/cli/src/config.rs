@@ -1,99 +1,98 @@
-//! Which cluster: flags, `$KUBECONFIG`, `~/.kube/config`, or the pod's own.
+//! Chooses the cluster: by flags, `$KUBECONFIG`, `~/.kube/config`, or the in-cluster configuration.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+};
 
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::{
-    error::{CommandError, Exit, Problem},
+    error::{CommandError, Problem},
     session::Session,
 };
 
-/// Loads the configuration of the release's own cluster.
+/// Loads the configuration of the cluster that holds the release.
 pub(crate) async fn load(session: &Session) -> Result<Config, CommandError> {
-    let common = &session.common;
+    let global = &session.global;
     let options = KubeConfigOptions {
-        context: common.context.clone(),
-        cluster: common.cluster.clone(),
-        user: common.user.clone(),
+        context: global.context.clone(),
+        cluster: global.cluster.clone(),
+        user: global.user.clone(),
     };
     let mut config = match kubeconfig(session)? {
-        Some(kubeconfig) => of_kubeconfig(kubeconfig, &options).await?,
+        Some(kubeconfig) => from_kubeconfig(kubeconfig, &options).await?,
         None if session.env.contains_key("KUBERNETES_SERVICE_HOST") => {
-            Config::incluster_env().map_err(|error| wrong("use the pod's own configuration", &error))?
+            Config::incluster_env().map_err(|error| failed("load the in-cluster configuration", error))?
         }
         None => {
-            let problem = "there is no kubeconfig and no cluster around this process";
-            return Err(CommandError::input(problem).hint("set KUBECONFIG or give --kubeconfig FILE"));
+            let problem = "no kubeconfig found, and not running inside a cluster";
+            return Err(CommandError::input(problem).hint("set KUBECONFIG or pass --kubeconfig FILE"));
         }
     };
-    if common.as_user.is_none() && !common.as_group.is_empty() {
-        return Err(CommandError::input("--as-group needs --as"));
-    }
-    if let Some(user) = &common.as_user {
+    session.check_impersonation()?;
+    if let Some(user) = &global.as_user {
         config.auth_info.impersonate = Some(user.clone());
-        config.auth_info.impersonate_groups = Some(common.as_group.clone()).filter(|groups| !groups.is_empty());
+        config.auth_info.impersonate_groups = Some(global.as_group.clone()).filter(|groups| !groups.is_empty());
     }
     Ok(config)
 }
 
-/// Loads the configuration that one kubeconfig file holds.
-pub(crate) async fn of_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, CommandError> {
-    of_kubeconfig(read(path)?, options).await
+/// Loads the configuration of a kubeconfig file.
+pub(crate) async fn load_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, CommandError> {
+    from_kubeconfig(read(path)?, options).await
 }
 
-async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, CommandError> {
+async fn from_kubeconfig(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, CommandError> {
     let contexts: Vec<_> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    config.map_err(|error| match &error {
-        KubeconfigError::CurrentContextNotSet | KubeconfigError::LoadContext(_) => {
-            let problem = match &error {
-                KubeconfigError::LoadContext(name) => format!("the kubeconfig has no context {name}"),
-                _ => "the kubeconfig has no current context".to_owned(),
-            };
-            let known = if contexts.is_empty() { "it has none".to_owned() } else { contexts.join(", ") };
-            CommandError::input(problem).hint(format!("choose one with --context: {known}"))
-        }
-        _ => wrong("use the kubeconfig", &error),
+    Config::from_custom_kubeconfig(kubeconfig, options).await.map_err(|error| {
+        let problem = match &error {
+            KubeconfigError::LoadContext(name) => format!("the kubeconfig does not contain the context {name}"),
+            KubeconfigError::CurrentContextNotSet => "the kubeconfig does not set a current context".to_owned(),
+            _ => return failed("load the kubeconfig", error),
+        };
+        CommandError::input(problem).hint(match contexts.as_slice() {
+            [] => "the kubeconfig contains no contexts; pass another file with --kubeconfig FILE".to_owned(),
+            contexts => format!("choose one with --context: {}", contexts.join(", ")),
+        })
     })
 }
 
-/// The kubeconfig of the user; none where there is none.
+/// Reads the user's kubeconfig, if one exists.
 fn kubeconfig(session: &Session) -> Result<Option<Kubeconfig>, CommandError> {
-    if let Some(path) = &session.common.kubeconfig {
+    if let Some(path) = &session.global.kubeconfig {
         return read(&session.path(Path::new(path))).map(Some);
     }
-    let named = session.env.get("KUBECONFIG").map(String::as_str).unwrap_or_default();
-    let mut paths: Vec<PathBuf> = std::env::split_paths(named).filter(|path| !path.as_os_str().is_empty()).collect();
+    let variable = session.env.get("KUBECONFIG").map(String::as_str).unwrap_or_default();
+    let mut paths: Vec<PathBuf> = std::env::split_paths(variable).filter(|path| !path.as_os_str().is_empty()).collect();
     if paths.is_empty() {
         let home = session.env.get("HOME").or_else(|| session.env.get("USERPROFILE"));
         paths.extend(home.map(|home| Path::new(home).join(".kube").join("config")));
     }
-    // As for kubectl, files of the list that do not exist are passed over.
+    // Like kubectl, skip the files of the list that do not exist.
     let files: Vec<_> = paths.iter().map(|path| session.path(path)).filter(|path| path.exists()).collect();
     if files.is_empty() {
-        if named.is_empty() {
+        if variable.is_empty() {
             return Ok(None);
         }
-        return Err(CommandError::input(format!("$KUBECONFIG names {named}, which does not exist")));
+        return Err(CommandError::input(format!("no file in $KUBECONFIG exists: {variable}")));
     }
     let mut merged = Kubeconfig::default();
     for file in files {
-        merged = merged.merge(read(&file)?).map_err(|error| wrong("merge the files of $KUBECONFIG", &error))?;
+        merged = merged.merge(read(&file)?).map_err(|error| failed("merge the files of $KUBECONFIG", error))?;
     }
     Ok(Some(merged))
 }
 
 fn read(path: &Path) -> Result<Kubeconfig, CommandError> {
     Kubeconfig::read_from(path).map_err(|error| match error {
-        KubeconfigError::ReadConfig(error, _) => wrong(&format!("read the kubeconfig {}", path.display()), &error),
-        // The parser would quote the line, which may hold a token.
-        KubeconfigError::Parse(_) => CommandError::input(format!("{} is not a kubeconfig", path.display())),
-        error => wrong(&format!("read the kubeconfig {}", path.display()), &error),
+        KubeconfigError::ReadConfig(error, _) => failed(&format!("read the kubeconfig {}", path.display()), error),
+        // The parser's message quotes the line, which may contain a token.
+        KubeconfigError::Parse(_) => CommandError::input(format!("{} is not a valid kubeconfig", path.display())),
+        error => failed(&format!("read the kubeconfig {}", path.display()), error),
     })
 }
 
-fn wrong(what: &str, error: &dyn std::error::Error) -> CommandError {
-    let problem = Problem::Said(format!("failed to {what}"), vec![error.to_string()]);
-    CommandError { exit: Exit::Input, problems: vec![problem], hints: Vec::new(), unreachable: false }
+fn failed(what: &str, error: impl Display) -> CommandError {
+    CommandError::input(Problem::caused(format!("failed to {what}"), error))
 }

@@ -1,24 +1,26 @@
-//! The one error type of the command line: what to say, the exit code, and what to do about it.
+//! The one error type of the command line: what is wrong, the exit code, and what to do about it.
+
+use std::fmt::Display;
 
 use billhook_engine::{OperationError, Status};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done, and verified.
+    /// Success.
     Done,
     /// Failed.
     Failed,
-    /// The input is wrong; nothing was touched.
+    /// The input is invalid; nothing was changed.
     Input,
-    /// Timed out or interrupted, with objects left.
+    /// Timed out or interrupted with objects remaining.
     Unfinished,
-    /// Refused by a guard; nothing was touched.
+    /// Stopped by a guard; nothing was changed.
     Refused,
 }
 
 impl Exit {
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -40,7 +42,7 @@ impl From<Status> for Exit {
     }
 }
 
-/// Why a command could not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     /// How the program ends.
@@ -49,38 +51,38 @@ pub(crate) struct CommandError {
     pub(crate) problems: Vec<Problem>,
     /// What to do about it.
     pub(crate) hints: Vec<String>,
-    /// Whether the server could not be reached, so that it is worth saying which one it is.
+    /// Whether the API server could not be reached: the message then names its address.
     pub(crate) unreachable: bool,
 }
 
 /// One thing that is wrong.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// Printed behind `error: `, its causes below it.
-    Said(String, Vec<String>),
-    /// Rendered already, with its place in the source.
+    /// A message, printed after `error: `, and its causes, printed below it.
+    Message(String, Vec<String>),
+    /// A message that is rendered already, with an excerpt of the source.
     Rendered(String),
 }
 
 impl CommandError {
-    /// An error that ends in this way.
-    pub(crate) fn new(exit: Exit, problem: impl Into<String>) -> Self {
-        Self { exit, problems: vec![Problem::Said(problem.into(), Vec::new())], hints: Vec::new(), unreachable: false }
+    /// Returns an error of a single problem.
+    pub(crate) fn new(exit: Exit, problem: impl Into<Problem>) -> Self {
+        Self::all(exit, vec![problem.into()])
     }
 
-    /// Wrong input.
-    pub(crate) fn input(problem: impl Into<String>) -> Self {
+    /// Returns an error of several problems.
+    pub(crate) fn all(exit: Exit, problems: Vec<Problem>) -> Self {
+        Self { exit, problems, hints: Vec::new(), unreachable: false }
+    }
+
+    /// Returns an error for invalid input.
+    pub(crate) fn input(problem: impl Into<Problem>) -> Self {
         Self::new(Exit::Input, problem)
     }
 
-    /// Everything that is wrong with the input.
-    pub(crate) fn inputs(problems: Vec<Problem>) -> Self {
-        Self { exit: Exit::Input, problems, hints: Vec::new(), unreachable: false }
-    }
-
-    /// Something that failed: `failed to …`, and its causes, each said once.
+    /// Returns an error for an operation that failed: `failed to …`, with its causes.
     pub(crate) fn failed(exit: Exit, error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { problems: vec![Problem::failed(error)], ..Self::new(exit, "") }
+        Self::new(exit, Problem::failed(error))
     }
 
     /// Adds what to do about it.
@@ -91,58 +93,55 @@ impl CommandError {
 }
 
 impl Problem {
-    /// Something that failed: `failed to …`, and its causes, each said once.
+    /// Returns a problem with a single cause.
+    pub(crate) fn caused(message: impl Into<String>, cause: impl Display) -> Self {
+        Self::Message(message.into(), vec![cause.to_string()])
+    }
+
+    /// Returns the problem of an operation that failed: `failed to …`, with each of its causes once.
     pub(crate) fn failed(error: &(dyn std::error::Error + 'static)) -> Self {
-        let said = format!("failed to {error}");
+        let message = format!("failed to {error}");
         let mut causes: Vec<String> = Vec::new();
         let innermost = std::iter::successors(error.source(), |cause| cause.source()).last();
-        if innermost.is_some_and(|cause| said.contains(&cause.to_string())) {
-            return Self::Said(said, causes);
+        if innermost.is_some_and(|cause| message.contains(&cause.to_string())) {
+            return Self::Message(message, causes);
         }
         let mut next = error.source();
         while let Some(cause) = next {
             let text = cause.to_string();
-            // Some errors hold their sources in their own text.
-            let known = said.contains(&text) || causes.iter().any(|before| before.contains(&text));
+            // Some errors repeat their sources in their own text.
+            let known = message.contains(&text) || causes.iter().any(|before| before.contains(&text));
             if !known {
                 causes.push(text);
             }
             next = cause.source();
         }
-        Self::Said(said, causes)
+        Self::Message(message, causes)
     }
 }
 
 impl From<&str> for Problem {
-    fn from(problem: &str) -> Self {
-        Self::Said(problem.to_owned(), Vec::new())
+    fn from(message: &str) -> Self {
+        Self::from(message.to_owned())
     }
 }
 
 impl From<String> for Problem {
-    fn from(problem: String) -> Self {
-        Self::Said(problem, Vec::new())
-    }
-}
-
-fn said(exit: Exit, problems: Vec<String>) -> CommandError {
-    CommandError {
-        exit,
-        problems: problems.into_iter().map(Problem::from).collect(),
-        hints: Vec::new(),
-        unreachable: false,
+    fn from(message: String) -> Self {
+        Self::Message(message, Vec::new())
     }
 }
 
 impl From<OperationError> for CommandError {
     fn from(error: OperationError) -> Self {
+        let all = |exit, problems: Vec<String>| Self::all(exit, problems.into_iter().map(Problem::from).collect());
         match error {
-            OperationError::Input(problems) => said(Exit::Input, problems),
-            OperationError::Refused(problems) | OperationError::Busy(problems) => said(Exit::Refused, problems),
-            OperationError::Unreadable(problems) => said(Exit::Failed, problems),
+            OperationError::Input(problems) => all(Exit::Input, problems),
+            OperationError::Refused(problems) | OperationError::Busy(problems) => all(Exit::Refused, problems),
+            OperationError::Unreadable(problems) => all(Exit::Failed, problems),
             OperationError::NoRelease(release) => {
-                let problem = format!("there is no release {} in namespace {}", release.name(), release.namespace());
-                Self::input(problem).hint("billhook list -A shows all releases")
+                let problem = format!("release {} not found in namespace {}", release.name(), release.namespace());
+                Self::input(problem).hint("run billhook list -A to list all releases")
             }
             OperationError::Cluster(error) => error.into(),
         }

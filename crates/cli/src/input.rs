@@ -1,4 +1,4 @@
-//! From the paths of the command line to manifests and a policy: every mistake of every file at once.
+//! Reads manifests and a policy from the paths of the command line, and reports the problems of all files at once.
 
 mod files;
 
@@ -14,40 +14,40 @@ use billhook_policy::{
 use clap::Args;
 use serde_json::Value;
 
-use files::Text;
+use files::SourceText;
 pub(crate) use files::read_texts;
 
 use crate::{
-    error::{CommandError, Problem},
+    error::{CommandError, Exit, Problem},
     session::Session,
 };
 
-/// Where manifests come from.
+/// The sources of manifests.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Sources {
-    /// Files and folders of manifests; - is standard input
+    /// Read manifests from these files and directories; - is standard input
     #[arg(long, short, value_name = "PATH", num_args = 1.., group = "source")]
     pub(crate) filename: Vec<PathBuf>,
-    /// A kustomization folder
+    /// Build manifests from this kustomization directory
     #[arg(long, short, value_name = "DIR", group = "source")]
     pub(crate) kustomize: Option<PathBuf>,
-    /// Go into the subfolders of folders
+    /// Read directories given with -f recursively
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
 }
 
-/// What the input says.
+/// Manifests, and the settings of a document that contains them.
 #[derive(Default)]
 pub(crate) struct Input {
     /// The objects, as written.
     pub(crate) manifests: Vec<Manifest>,
-    /// The policy of a ProviderConfiguration or DeployItem, where it states one, and where that stands.
+    /// The policy of a ProviderConfiguration or DeployItem, with its place in the source.
     pub(crate) policy: Option<(Policy, String)>,
     /// The time limit of a DeployItem.
     pub(crate) timeout: Option<ItemTimeout>,
 }
 
-/// What the manifests are read for.
+/// Why manifests are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Apply,
@@ -57,7 +57,7 @@ pub(crate) enum Purpose {
 /// Reads all sources.
 pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose) -> Result<Input, CommandError> {
     if sources.recursive && sources.filename.is_empty() {
-        return Err(CommandError::input("-R goes into the subfolders of what -f names, and there is no -f"));
+        return Err(CommandError::input("-R requires -f"));
     }
     if let Some(dir) = &sources.kustomize {
         let kubectl = session.tool("BILLHOOK_KUBECTL", "kubectl");
@@ -72,20 +72,20 @@ pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose)
     reader.finish()
 }
 
-/// Reads a policy file; its warnings are printed.
+/// Reads a policy file and prints its warnings.
 pub(crate) fn read_policy(session: &Session, path: &std::path::Path) -> Result<Policy, CommandError> {
     let name: Arc<str> = path.display().to_string().into();
-    let text = files::read_file(session, path).map_err(|problem| CommandError::inputs(vec![problem]))?;
+    let text = files::read_file(session, path).map_err(CommandError::input)?;
     match billhook_policy::read_policy_file(&text, &name) {
         Ok((policy, warnings)) => {
             warn(session, &warnings, &text);
             Ok(policy)
         }
-        Err(diagnostics) => Err(CommandError::inputs(rendered(&diagnostics, &text))),
+        Err(diagnostics) => Err(CommandError::all(Exit::Input, rendered(&diagnostics, &text))),
     }
 }
 
-/// The policy that counts: the file's, or that of a document among the manifests; not both.
+/// Returns the policy of the file, or that of a document among the manifests, and rejects having both.
 pub(crate) fn one_policy(
     session: &Session,
     file: Option<&PathBuf>,
@@ -93,15 +93,15 @@ pub(crate) fn one_policy(
 ) -> Result<Option<Policy>, CommandError> {
     match (file, input) {
         (Some(_), Some((_, place))) => {
-            let problem = format!("two policies: that of --policy, and the one in {place}");
-            Err(CommandError::input(problem).hint("leave out --policy, or take the policy out of the document"))
+            let problem = format!("--policy cannot be combined with the policy in {place}");
+            Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"))
         }
         (Some(file), None) => read_policy(session, file).map(Some),
         (None, input) => Ok(input.map(|(policy, _)| policy)),
     }
 }
 
-/// How long all may take: what the flag says, what the DeployItem says, ten minutes. Zero is no limit.
+/// Returns the time limit of the flag, the DeployItem, or ten minutes, in this order. Zero means no limit.
 pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>) -> Option<std::time::Duration> {
     const DEFAULT: std::time::Duration = std::time::Duration::from_secs(600);
     let limit = match (flag, item) {
@@ -123,12 +123,12 @@ fn rendered(diagnostics: &Diagnostics, source: &str) -> Vec<Problem> {
     diagnostics.iter().map(|diagnostic| Problem::Rendered(diagnostic.render(source))).collect()
 }
 
-/// Takes in texts one after the other.
+/// Reads texts one after the other.
 struct Reader<'a> {
     session: &'a Session,
     purpose: Purpose,
     input: Input,
-    /// The ProviderConfiguration or DeployItem that was found.
+    /// The place of the ProviderConfiguration or DeployItem, once one is found.
     document: Option<String>,
     problems: Vec<Problem>,
     hints: Vec<String>,
@@ -140,22 +140,22 @@ impl<'a> Reader<'a> {
         Self { session, purpose, input, document, problems, hints }
     }
 
-    fn text(&mut self, text: &Text) {
-        // Only these two documents need their places; all else is read faster without.
+    fn text(&mut self, text: &SourceText) {
+        // Only diagnostics of these two kinds need places in the source; parsing without them is faster.
         if text.content.contains("ProviderConfiguration") || text.content.contains("DeployItem") {
             match yaml::parse_nodes(&text.content) {
                 Ok(nodes) => nodes.into_iter().for_each(|node| self.node(node, text)),
-                Err(error) => self.not_yaml(&error, text),
+                Err(error) => self.report_invalid_yaml(&error, text),
             }
         } else {
             let read = yaml::for_each(&text.content, |document| self.object(document, text));
             if let Err(error) = read {
-                self.not_yaml(&error, text);
+                self.report_invalid_yaml(&error, text);
             }
         }
     }
 
-    fn not_yaml(&mut self, error: &yaml::Error, text: &Text) {
+    fn report_invalid_yaml(&mut self, error: &yaml::Error, text: &SourceText) {
         let (line, column) = (error.place.line, error.place.column);
         self.problem(format!("{}:{line}:{column}: not valid YAML: {}", text.name, error.kind));
     }
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn node(&mut self, node: Node, text: &Text) {
+    fn node(&mut self, node: Node, text: &SourceText) {
         match parse_document(&node, &text.name) {
             None => self.object(Document { line: node.line, value: node.into_value() }, text),
             Some(Err(diagnostics)) => self.problems.extend(rendered(&diagnostics, &text.content)),
@@ -178,17 +178,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn policy_document(&mut self, document: PolicyDocument, node: &Node, text: &Text) {
+    fn policy_document(&mut self, document: PolicyDocument, node: &Node, text: &SourceText) {
         let place = format!("{}:{}", text.name, node.line);
         if let Some(first) = &self.document {
-            let problem = format!("{place}: a second ProviderConfiguration or DeployItem; the first is {first}");
+            let problem =
+                format!("{place}: only one ProviderConfiguration or DeployItem is allowed; the first is {first}");
             return self.problem(problem);
         }
         self.document = Some(place.clone());
         let configuration = document.configuration;
         if configuration.helm.is_some() {
-            self.hint("deploy the chart itself with --chart REF".to_owned());
-            return self.problem(format!("{place}: it deploys a chart, and only manifests are deployed from it"));
+            self.hint("deploy the chart with --chart REF".to_owned());
+            return self.problem(format!(
+                "{place}: this document deploys a chart, and only documents with manifests are supported"
+            ));
         }
         warn(self.session, &document.warnings, &text.content);
         warn(self.session, &controller_only(node, &text.name), &text.content);
@@ -199,7 +202,9 @@ impl<'a> Reader<'a> {
                 (ManifestPolicy::Manage, _) | (ManifestPolicy::Immutable, Purpose::Delete) => {}
                 (policy, _) => {
                     let policy = format!("{policy:?}").to_lowercase();
-                    self.problem(format!("{place}: a manifest of policy {policy} cannot be deployed from here"));
+                    self.problem(format!(
+                        "{place}: manifests with policy {policy} are only supported by the controller"
+                    ));
                     continue;
                 }
             }
@@ -211,15 +216,15 @@ impl<'a> Reader<'a> {
         self.input.timeout = document.timeout;
     }
 
-    fn object(&mut self, document: Document, text: &Text) {
+    fn object(&mut self, document: Document, text: &SourceText) {
         let place = format!("{}:{}", text.name, document.line);
         if is_policy(&document.value) {
-            self.hint(format!("give it with --policy {}", text.name));
-            return self.problem(format!("{place}: a policy, and not a manifest"));
+            self.hint(format!("pass it with --policy {}", text.name));
+            return self.problem(format!("{place}: expected a manifest, found a policy"));
         }
         if is_kustomization(&document.value) {
-            self.hint("give the folder of a kustomization with -k DIR".to_owned());
-            return self.problem(format!("{place}: a kustomization, and not a manifest"));
+            self.hint("pass its directory with -k DIR".to_owned());
+            return self.problem(format!("{place}: expected a manifest, found a kustomization"));
         }
         match Manifest::from_document(document, &text.name) {
             Ok(manifests) => self.input.manifests.extend(manifests),
@@ -229,16 +234,16 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> Result<Input, CommandError> {
         if self.problems.is_empty() && self.input.manifests.is_empty() && self.document.is_none() {
-            self.problem("the input holds no objects");
+            self.problem("the input contains no objects");
         }
         if self.problems.is_empty() {
             return Ok(self.input);
         }
-        Err(CommandError { hints: self.hints, ..CommandError::inputs(self.problems) })
+        Err(CommandError { hints: self.hints, ..CommandError::all(Exit::Input, self.problems) })
     }
 }
 
-/// Whether a document without a kind states a policy.
+/// Returns whether a document is a policy: it has no kind, but a field of a policy.
 fn is_policy(value: &Value) -> bool {
     const FIELDS: [&str; 4] =
         ["deletionGroups", "deletionGroupsDuringUpdate", "deletionOrderRules", "deploymentGroups"];

@@ -1,4 +1,4 @@
-//! The `billhook` program: the process as a [`World`], and what only a process has: signals and its exit code.
+//! The `billhook` process: builds a [`World`], handles signals, and returns the exit code.
 
 use std::{
     ffi::OsString,
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(billhook::run(world(args, interrupts)));
-    // A question that nobody answered still waits for its line.
+    // A thread may still be reading the answer to a question.
     runtime.shutdown_background();
     ExitCode::from(code)
 }
@@ -51,7 +51,7 @@ fn world(args: Vec<OsString>, interrupts: mpsc::Receiver<()>) -> World {
 
 /// Turns the first Ctrl-C or SIGTERM into a message, and ends the process at the second.
 ///
-/// A thread of its own does it, so that a program whose output nobody takes can be ended too.
+/// It runs in its own thread, so that it also works while the main thread is blocked on its output.
 fn watch_signals(interrupt: mpsc::Sender<()>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let mut signals = {
@@ -65,7 +65,7 @@ fn watch_signals(interrupt: mpsc::Sender<()>) -> std::io::Result<()> {
             signals.next().await;
         });
         let _ =
-            writeln!(std::io::stderr(), "interrupted twice: stopped at once; the same call goes on where it stopped");
+            writeln!(std::io::stderr(), "interrupted twice: stopped immediately; run the same command again to resume");
         std::process::exit(INTERRUPTED);
     })?;
     Ok(())
@@ -106,7 +106,7 @@ impl Signals {
     }
 }
 
-/// Shows what happens inside, on standard error: `-v` our own doings and requests, `-vv` the client's as well.
+/// Logs to standard error: with `-v` our own actions and requests, with `-vv` also those of the HTTP client.
 fn trace(verbosity: u8) {
     let filter = match verbosity {
         0 => return,

@@ -1,4 +1,4 @@
-//! The one gate for everything that is printed.
+//! The one place through which everything is printed.
 
 use std::{
     io::Write,
@@ -10,7 +10,7 @@ use indicatif::MultiProgress;
 
 use crate::error::{CommandError, Problem};
 
-/// Colours, or none: text is readable without.
+/// Whether to color text; it is readable without colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
@@ -24,28 +24,28 @@ impl Paint {
         self.with(Style::new().bold(), text)
     }
 
-    /// For what matters less.
+    /// For details.
     pub(crate) fn dim(self, text: &str) -> String {
         self.with(Style::new().dimmed(), text)
     }
 
-    /// For what went well.
+    /// For success.
     pub(crate) fn good(self, text: &str) -> String {
         self.with(AnsiColor::Green.on_default(), text)
     }
 
-    /// For what is waited for, or may not go as one would expect.
+    /// For warnings, and for what is being waited for.
     pub(crate) fn warn(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default(), text)
     }
 
-    /// For what went wrong, and for danger.
+    /// For errors and dangers.
     pub(crate) fn bad(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default().bold(), text)
     }
 }
 
-/// The gate: results go to standard output, everything else to standard error. A reader that has gone away is no error.
+/// Prints results to standard output and everything else to standard error. It ignores that a reader has closed its end.
 #[derive(Clone)]
 pub struct Printer(Arc<Inner>);
 
@@ -54,7 +54,7 @@ struct Inner {
     err: Mutex<Stream>,
     out_paint: Paint,
     err_paint: Paint,
-    /// What is drawn on the terminal at the moment, to be moved out of the way of lines.
+    /// The live view on the terminal, which is hidden while a line is printed.
     live: Mutex<Option<MultiProgress>>,
 }
 
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Printer {
-    /// Makes the gate of two streams, each coloured or not.
+    /// Creates a printer from standard output and standard error.
     pub fn new(out: (Box<dyn Write + Send>, Paint), err: (Box<dyn Write + Send>, Paint)) -> Self {
         let stream = |writer| Mutex::new(Stream { writer, closed: false });
         Self(Arc::new(Inner {
@@ -89,38 +89,39 @@ impl Printer {
         }))
     }
 
-    /// The colours of standard output.
+    /// Returns the colors of standard output.
     pub(crate) fn out_paint(&self) -> Paint {
         self.0.out_paint
     }
 
-    /// The colours of standard error.
+    /// Returns the colors of standard error.
     pub(crate) fn err_paint(&self) -> Paint {
         self.0.err_paint
     }
 
-    /// Prints a line of the results.
+    /// Prints a line to standard output.
     pub(crate) fn out(&self, line: &str) {
         self.write(&self.0.out, &format!("{line}\n"));
     }
 
-    /// Prints a line of everything else.
+    /// Prints a line to standard error.
     pub(crate) fn err(&self, line: &str) {
         self.write(&self.0.err, &format!("{line}\n"));
     }
 
-    /// Prints a question, leaving the cursor behind it.
+    /// Prints a question without a line break.
     pub(crate) fn ask(&self, question: &str) {
         self.write(&self.0.err, question);
     }
 
-    /// Prints results as they are, ending in a line break.
+    /// Prints a result of several lines, and adds a missing line break.
     pub(crate) fn text(&self, text: &str) {
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         self.write(&self.0.out, &format!("{text}{end}"));
     }
 
-    /// Prints a piece of the results as it is.
+    /// Prints a part of a result unchanged.
+    #[cfg(feature = "sandbox")]
     pub(crate) fn raw(&self, piece: &str) {
         self.write(&self.0.out, piece);
     }
@@ -132,22 +133,22 @@ impl Printer {
         }
     }
 
-    /// Prints a result as JSON to be read.
+    /// Prints a result as indented JSON.
     pub(crate) fn json<T: serde::Serialize>(&self, value: &T) {
         if let Ok(text) = serde_json::to_string_pretty(value) {
             self.out(&text);
         }
     }
 
-    /// Prints everything that is wrong, and what to do about it.
+    /// Prints the problems and hints of an error.
     pub(crate) fn error(&self, error: &CommandError, program: &str) {
         let paint = self.err_paint();
         for problem in &error.problems {
             match problem {
                 Problem::Rendered(text) => self.err(text.trim_end()),
-                Problem::Said(text, causes) => {
+                Problem::Message(text, causes) => {
                     self.err(&format!("{} {}", paint.bad("error:"), indented(text)));
-                    causes.iter().for_each(|cause| self.err(&format!("  because: {}", indented(cause))));
+                    causes.iter().for_each(|cause| self.err(&format!("  caused by: {}", indented(cause))));
                 }
             }
         }
@@ -157,7 +158,7 @@ impl Printer {
         }
     }
 
-    /// Says what is drawn on the terminal from now on.
+    /// Sets the live view that is drawn from now on.
     pub(crate) fn set_live(&self, live: Option<MultiProgress>) {
         *lock(&self.0.live) = live;
     }
@@ -170,7 +171,7 @@ impl Printer {
     }
 }
 
-/// A text of several lines, all but the first moved to the right.
+/// Indents all lines but the first.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n  ")
 }

@@ -1,4 +1,4 @@
-//! The API server in memory as a cluster: for `--sandbox`, for `billhook sandbox` and for the demo.
+//! The in-memory API server as a cluster: for `--sandbox`, `billhook sandbox` and the demo.
 
 use std::time::Duration;
 
@@ -14,57 +14,56 @@ use serde_json::{Value, json};
 use crate::{
     error::{CommandError, Exit, Problem},
     render,
-    session::{Connection, Session},
+    session::Session,
 };
 
-/// How long a CRD may take until it is Established; it takes milliseconds.
+/// Time limit until a new CRD is Established, which takes milliseconds.
 const ESTABLISHED: Duration = Duration::from_secs(5);
 
-/// Starts a sandbox for one call.
-pub(crate) async fn connection(session: &Session) -> Result<Connection, CommandError> {
-    refuse_kubeconfig(session, "--sandbox")?;
+/// Starts a sandbox for one command, and returns it as a cluster with the namespace to work in.
+pub(crate) async fn start(session: &Session, options: ClusterOptions) -> Result<(Cluster, String), CommandError> {
+    reject_cluster_flags(session, "--sandbox")?;
+    session.check_impersonation()?;
     let sandbox = Sandbox::start(Options::default());
-    let namespace = session.common.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let namespace = session.global.namespace.clone().unwrap_or_else(|| "default".to_owned());
     create_namespace(&sandbox.client(User::admin(), ""), &namespace).await?;
-    let user = match &session.common.as_user {
-        Some(user) => User::new(user, &session.common.as_group),
-        None if session.common.as_group.is_empty() => User::admin(),
-        None => return Err(CommandError::input("--as-group needs --as")),
+    let user = match &session.global.as_user {
+        Some(user) => User::new(user, &session.global.as_group),
+        None => User::admin(),
     };
-    // The client holds the sandbox.
-    let cluster = Cluster::from_client(sandbox.client(user, "billhook"), session.options());
-    Ok(Connection { cluster, namespace })
+    // The client keeps the sandbox running.
+    Ok((Cluster::from_client(sandbox.client(user, "billhook"), options), namespace))
 }
 
-/// Nobody may believe to be at work on a cluster of theirs.
-pub(crate) fn refuse_kubeconfig(session: &Session, what: &str) -> Result<(), CommandError> {
-    let common = &session.common;
+/// Rejects the flags that choose a cluster, so that no user expects a real cluster to be changed.
+pub(crate) fn reject_cluster_flags(session: &Session, what: &str) -> Result<(), CommandError> {
+    let global = &session.global;
     let given = [
-        ("--kubeconfig", &common.kubeconfig),
-        ("--context", &common.context),
-        ("--cluster", &common.cluster),
-        ("--user", &common.user),
+        ("--kubeconfig", &global.kubeconfig),
+        ("--context", &global.context),
+        ("--cluster", &global.cluster),
+        ("--user", &global.user),
     ];
     match given.iter().find(|(_, value)| value.is_some()) {
-        Some((flag, _)) => Err(CommandError::input(format!("{what} reads no kubeconfig: it goes without {flag}"))),
+        Some((flag, _)) => Err(CommandError::input(format!("{what} cannot be combined with {flag}"))),
         None => Ok(()),
     }
 }
 
-/// Creates a namespace unless it is there: nobody else could have made it in a sandbox of one's own.
+/// Creates a namespace unless it exists.
 pub(crate) async fn create_namespace(client: &Client, name: &str) -> Result<(), CommandError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource("", "v1", "Namespace", "namespaces"));
     match create(&api, namespace, "billhook").await {
         Ok(()) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(refused(Exit::Input, format!("failed to create Namespace {name}"), &error)),
+        Err(error) => Err(CommandError::input(rejected(format!("failed to create Namespace {name}"), &error))),
     }
 }
 
-/// Creates objects as somebody else does it: CRDs first, which are waited for, then Namespaces, the rest in order.
-/// Those that name no namespace lie in `namespace`.
-pub(crate) async fn fill(
+/// Creates objects under the field manager `manager`: CRDs first, then Namespaces, then all others in order. Objects
+/// without a namespace are created in `namespace`.
+pub(crate) async fn create_all(
     client: &Client,
     mut manifests: Vec<Manifest>,
     namespace: &str,
@@ -78,14 +77,10 @@ pub(crate) async fn fill(
     for manifest in &manifests {
         if let Err(error) = create_one(client, &mut catalog, manifest, namespace, manager).await {
             let what = format!("{}: failed to create {}", manifest.source, render::object(&manifest.key));
-            problems.extend(refused(Exit::Failed, what, &error).problems);
+            problems.push(rejected(what, &error));
         }
     }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(CommandError { exit: Exit::Failed, ..CommandError::inputs(problems) })
-    }
+    if problems.is_empty() { Ok(()) } else { Err(CommandError::all(Exit::Failed, problems)) }
 }
 
 async fn create_one(
@@ -99,19 +94,19 @@ async fn create_one(
     let version = manifest.api_version.version();
     let served = catalog.get(kind).filter(|served| served.versions.iter().any(|served| served == version));
     let Some(served) = served else {
-        let missing = format!("the sandbox serves no {kind} of version {version}");
+        let missing = format!("the sandbox does not serve {kind} in version {version}");
         return Err(kube::Error::Service(missing.into()));
     };
     let api = api(client, served, version, manifest.key.namespace.as_deref().unwrap_or(namespace));
     create(&api, manifest.value(), manager).await?;
     if *kind == wellknown::crd() {
-        established(&api, &manifest.key.name).await?;
+        wait_until_established(&api, &manifest.key.name).await?;
         ResourceType::from_crd(&manifest.value()).into_iter().for_each(|new| catalog.insert(new));
     }
     Ok(())
 }
 
-/// The way to objects of a kind.
+/// Returns the API of a kind.
 pub(crate) fn api(client: &Client, kind: &ResourceType, version: &str, namespace: &str) -> Api<DynamicObject> {
     let resource = resource(&kind.kind.group, version, &kind.kind.kind, &kind.plural);
     match kind.scope {
@@ -132,28 +127,27 @@ async fn create(api: &Api<DynamicObject>, object: Value, manager: &str) -> kube:
     api.create(&params, &object).await.map(drop)
 }
 
-/// Waits until a CRD is served.
-async fn established(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
-    let is = |crd: DynamicObject| {
+/// Waits until a CRD is Established.
+async fn wait_until_established(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
+    let is_established = |crd: DynamicObject| {
         let conditions = crd.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
         conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
     };
     let wait = async {
-        while !is(api.get(name).await?) {
+        while !is_established(api.get(name).await?) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(())
     };
-    let late = |_| kube::Error::Service("it is not Established".into());
+    let late = |_| kube::Error::Service("the CRD was not established in time".into());
     tokio::time::timeout(ESTABLISHED, wait).await.map_err(late)?
 }
 
-/// What the server says to a request that it refuses.
-pub(crate) fn refused(exit: Exit, what: String, error: &kube::Error) -> CommandError {
-    let why = match error {
-        kube::Error::Api(status) => status.message.clone(),
-        kube::Error::Service(error) => error.to_string(),
-        error => error.to_string(),
-    };
-    CommandError { exit, ..CommandError::inputs(vec![Problem::Said(what, vec![why])]) }
+/// Returns the problem of a request that the API server rejected.
+pub(crate) fn rejected(what: String, error: &kube::Error) -> Problem {
+    match error {
+        kube::Error::Api(status) => Problem::caused(what, &status.message),
+        kube::Error::Service(error) => Problem::caused(what, error),
+        error => Problem::caused(what, error),
+    }
 }

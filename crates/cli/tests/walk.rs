@@ -1,11 +1,11 @@
-//! The walk of `docs/walk-deployitems.md`, block by block, as its reader would run it, against a real control plane.
+//! Runs the commands of `docs/walk-deployitems.md` in their order on a real control plane.
 
 use std::{path::Path, process::Command};
 
 use billhook_testkit::control_plane::{Binaries, ControlPlane, Options};
 
 #[test]
-fn a_newcomer_sees_what_the_walk_says() {
+fn the_commands_of_the_walk_print_what_it_shows() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(top.join("docs/walk-deployitems.md")).unwrap();
     let plane = ControlPlane::start(&Options::default()).unwrap();
@@ -22,7 +22,7 @@ fn a_newcomer_sees_what_the_walk_says() {
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{}\n{out}\n{err}", run.status);
-    // What somebody who reads the screen must find on it, in this order.
+    // What the commands must print, in this order.
     let mut rest = &*out;
     for line in [
         "Succeeded",
@@ -32,12 +32,12 @@ fn a_newcomer_sees_what_the_walk_says() {
         "group 2 of 3",
         "group 3 of 3",
     ] {
-        let (_, after) = rest.split_once(line).unwrap_or_else(|| panic!("{line:?} does not come in {rest}"));
+        let (_, after) = rest.split_once(line).unwrap_or_else(|| panic!("{line:?} is not in {rest}"));
         rest = after;
     }
 }
 
-/// All blocks that are marked `sh`, one after the other.
+/// Returns the code blocks marked `sh`, joined.
 fn blocks(text: &str) -> String {
     let mut script = String::new();
     let mut inside = false;

@@ -8,28 +8,29 @@ use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
-    args::{Cascade, DryRun, Strategy},
-    chart::{self, ChartArgs, FromChart},
+    args::{Cascade, DryRun, UpdateStrategyArg},
+    chart::{self, ChartArgs, RenderedChart},
+    connect::Target,
     error::{CommandError, Exit},
     input::{self, Purpose, Sources},
-    session::{Interrupts, Session, Target},
+    session::{Interrupts, Session},
 };
 
-use super::operate::{self, How};
+use super::operate::{self, RunFlags};
 
-/// Deploy a release: in order, waited for, and without what its last version had and it lacks
+/// Deploy a release in order, wait until it is ready, and prune objects it no longer contains
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Apply {
+pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    pub(crate) what: What,
-    /// How long all may take [default: 10m]; 0 for no limit
+    deployment: DeploymentArgs,
+    /// Time limit for the whole operation; 0 means no limit [default: 10m]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<GoDuration>,
-    /// What to send
-    #[arg(long, value_name = "WHAT", default_value = "none", hide_possible_values = false)]
+    /// Preview the operation instead of running it
+    #[arg(long, value_name = "MODE", default_value = "none")]
     dry_run: DryRun,
-    /// Carry out a plan with dangerous notes
+    /// Carry out the plan even if it has dangerous notes
     #[arg(long, short)]
     yes: bool,
 }
@@ -41,27 +42,29 @@ Examples:
   billhook apply shop --chart ./chart --values production.yaml --set replicas=3
   helm template shop ./chart | billhook apply shop -f -";
 
-/// What is deployed: for `plan apply` too.
+/// What to deploy, for `apply` and `plan apply`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(false))]
-pub(crate) struct What {
-    /// The name of the release
+pub(crate) struct DeploymentArgs {
+    /// Name of the release
     name: String,
     #[command(flatten)]
     sources: Sources,
     #[command(flatten)]
     chart: ChartArgs,
-    /// The policy file, recorded with the release; the recorded one stays where none is given
+    /// Use this policy file, and record it with the release [default: the recorded policy]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Take up objects that exist and belong to nobody
+    /// Adopt existing objects that belong to no release
     #[arg(long)]
     adopt: bool,
-    /// Wait until all is ready [default: true; false with --sandbox, where no pods run]
+    /// Wait until all objects are ready
+    #[cfg_attr(feature = "sandbox", doc = "[default: true; false with --sandbox, which runs no pods]")]
+    #[cfg_attr(not(feature = "sandbox"), doc = "[default: true]")]
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", hide_possible_values = true)]
     wait: Option<bool>,
-    /// Delete what the last version had and this one lacks [default: true]
+    /// Delete objects that the release no longer contains [default: true]
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
     #[arg(
         default_value = "true",
@@ -70,60 +73,60 @@ pub(crate) struct What {
         hide_possible_values = true
     )]
     prune: bool,
-    /// Create namespaces that do not exist
+    /// Create missing namespaces
     #[arg(long)]
     create_namespace: bool,
-    /// How objects that exist are brought to what their manifests say; not recorded with the release
+    /// Choose how to update existing objects; not recorded with the release
     #[arg(long, value_name = "STRATEGY", default_value = "server-side")]
-    update_strategy: Strategy,
-    /// Take over fields that another manager owns (of server-side apply only: the other strategies ask nobody)
+    update_strategy: UpdateStrategyArg,
+    /// Take over conflicting fields from other field managers; affects server-side apply only
     #[arg(long)]
     force_conflicts: bool,
-    /// How dependents of pruned objects are treated
-    #[arg(long, value_name = "HOW", default_value = "background")]
+    /// Choose how the dependents of pruned objects are deleted
+    #[arg(long, value_name = "MODE", default_value = "background")]
     cascade: Cascade,
-    /// The cluster of a targetName in deletionGroupsDuringUpdate: NAME=KUBECONFIG[#CONTEXT]; may be repeated
-    #[arg(long, value_name = "NAME=KUBECONFIG")]
+    /// Use this cluster for a targetName of deletionGroupsDuringUpdate; can be repeated
+    #[arg(long, value_name = "NAME=KUBECONFIG[#CONTEXT]")]
     target: Vec<Target>,
 }
 
-/// A plan, the clusters it is for, and what a DeployItem says of its time.
+/// A plan, its clusters, and the time limit of a DeployItem.
 pub(crate) struct Planned {
     pub(crate) prepared: Prepared,
     pub(crate) clusters: Clusters,
     pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
 }
 
-/// Reads the input and plans; changes nothing.
-pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, CommandError> {
-    what.chart.check()?;
+/// Reads the input and plans, without changing anything.
+pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned, CommandError> {
+    args.chart.check()?;
     let connection = session.connection().await?;
-    let release = connection.release(&what.name)?;
-    let (input, notes, catalog) = match &what.chart.chart {
+    let release = connection.release(&args.name)?;
+    let (input, notes, catalog) = match &args.chart.chart {
         Some(reference) => {
-            let FromChart { manifests, notes, catalog } =
-                chart::render(session, &what.chart, reference, &release, &connection).await?;
+            let RenderedChart { manifests, notes, catalog } =
+                chart::render(session, &args.chart, reference, &release, &connection).await?;
             (input::Input { manifests, ..input::Input::default() }, notes, Some(catalog))
         }
-        None => (input::read(session, &what.sources, Purpose::Apply).await?, Vec::new(), None),
+        None => (input::read(session, &args.sources, Purpose::Apply).await?, Vec::new(), None),
     };
-    let policy = input::one_policy(session, what.policy.as_ref(), input.policy)?;
-    let clusters = connection.with(session.targets(&what.target).await?);
-    let waits = what.wait.unwrap_or(!session.common.sandbox);
+    let policy = input::one_policy(session, args.policy.as_ref(), input.policy)?;
+    let clusters = connection.with(session.targets(&args.target).await?);
+    let waits = args.wait.unwrap_or(!session.global.sandbox);
     let apply = ApplyInput {
         namespace: Some(release.namespace().to_owned()),
         release,
         manifests: input.manifests,
         directives: BTreeMap::new(),
-        strategy: UpdateStrategy::from(what.update_strategy),
+        strategy: UpdateStrategy::from(args.update_strategy),
         inherited: Vec::new(),
         policy,
-        adopt: what.adopt,
-        prune: what.prune,
+        adopt: args.adopt,
+        prune: args.prune,
         wait: if waits { Wait::All } else { Wait::Nothing },
         is_new: false,
-        missing_namespaces: if what.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
-        propagation: Propagation::from(what.cascade),
+        missing_namespaces: if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
+        propagation: Propagation::from(args.cascade),
         notes,
         catalog: catalog.map(Into::into),
     };
@@ -132,12 +135,12 @@ pub(crate) async fn plan(session: &Session, what: What) -> Result<Planned, Comma
 }
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Apply) -> Result<Exit, CommandError> {
-    let force_conflicts = args.what.force_conflicts;
-    if session.common.sandbox && args.what.wait.is_none() {
-        session.printer.err("no pods run in a sandbox: readiness is not waited for (--wait waits all the same)");
+pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: ApplyArgs) -> Result<Exit, CommandError> {
+    let force_conflicts = args.deployment.force_conflicts;
+    if session.global.sandbox && args.deployment.wait.is_none() {
+        session.printer.err("not waiting for readiness: a sandbox runs no pods (use --wait to wait anyway)");
     }
-    let planned = interrupts.unless(plan(session, args.what)).await?;
+    let planned = interrupts.unless(plan(session, args.deployment)).await?;
     let Planned { prepared, clusters, item_timeout } = planned;
     match args.dry_run {
         DryRun::Client => {
@@ -152,7 +155,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         DryRun::None => {}
     }
     operate::guard(session, &prepared.plan, args.yes)?;
-    let how = How { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts };
+    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
-    operate::carry_out(session, interrupts, how, work).await
+    operate::carry_out(session, interrupts, flags, work).await
 }

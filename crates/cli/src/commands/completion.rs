@@ -1,15 +1,15 @@
-//! `billhook completion`: a script that completes the program's arguments.
+//! `billhook completion`: prints a shell completion script.
 
 use clap::Args;
 use clap_complete::Shell;
 
 use crate::{error::Exit, session::Session};
 
-/// Print a script that completes the arguments in a shell
+/// Print a shell completion script
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Completion {
-    /// The shell
+pub(crate) struct CompletionArgs {
+    /// Generate the script for this shell
     shell: Shell,
 }
 
@@ -18,10 +18,10 @@ Examples:
   source <(billhook completion bash)
   billhook completion zsh > \"${fpath[1]}/_billhook\"";
 
-/// Runs the command.
-pub(crate) fn run(session: &Session, args: &Completion) -> Exit {
+/// Runs the command for the command line that `definition` describes.
+pub(crate) fn run(session: &Session, args: &CompletionArgs, definition: &mut clap::Command) -> Exit {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::command(), "billhook", &mut script);
+    clap_complete::generate(args.shell, definition, "billhook", &mut script);
     session.printer.text(&String::from_utf8_lossy(&script));
     Exit::Done
 }

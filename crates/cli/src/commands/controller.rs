@@ -1,11 +1,9 @@
-//! `billhook controller`: reconciles DeployItems until it is interrupted.
+//! `billhook controller`: reconciles DeployItems until interrupted.
 
 use std::{net::SocketAddr, sync::Arc};
 
 use billhook_cluster::LeaseOptions;
-use billhook_deployer::{
-    Controller as Deployer, ControllerError, ControllerOptions, Metrics, Mode, Shard, router, serve,
-};
+use billhook_deployer::{Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, router, serve};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
@@ -14,45 +12,45 @@ use crate::{
     session::{Interrupts, Session, timestamp},
 };
 
-/// Reconcile DeployItems: deploy and delete what they say, group by group, until interrupted
+/// Reconcile DeployItems until interrupted: deploy and delete their objects group by group
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Controller {
-    /// What starts the work on an item
+pub(crate) struct ControllerArgs {
+    /// Choose what triggers work on an item
     #[arg(long, value_name = "MODE", default_value = "auto")]
-    mode: WorkMode,
-    /// A namespace whose items are reconciled [default: all]; may be repeated
+    mode: ModeArg,
+    /// Reconcile only the items of this namespace; can be repeated [default: all namespaces]
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
-    /// The part of the items that this controller reconciles, such as 0/3
+    /// Reconcile only this share of the items, such as 0/3 [default: 0/1, which is all items]
     #[arg(long, value_name = "INDEX/COUNT", default_value = "0/1", hide_default_value = true)]
     shard: Shard,
-    /// Work only as the one of several replicas that holds a Lease in this namespace [default: always work]
+    /// Elect a leader among replicas by a Lease in this namespace [default: no leader election]
     #[arg(long, value_name = "NAMESPACE")]
     leader_election_namespace: Option<String>,
-    /// What this replica is called in Leases and in the status of items [default: the host's name]
+    /// Name this replica in Leases and in the status of items [default: host name and process ID]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
-    /// Where /metrics, /healthz and /readyz are served, such as 127.0.0.1:8080 [default: nowhere]
+    /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  billhook controller                      on its own, from a terminal
+  billhook controller                      run a single controller from a terminal
   billhook controller --mode landscaper --leader-election-namespace operators
-                                           in place of Landscaper's two deployers, one of several
-  billhook controller --shard 1/3          one of three that share the items";
+                                           replace Landscaper's deployers, with several replicas
+  billhook controller --shard 1/3          run one of three controllers that share the items";
 
-/// What starts the work on an item.
+/// The values of `--mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WorkMode {
-    /// Landscaper's jobs for items that belong to an Execution, else the items themselves
+enum ModeArg {
+    /// Use mode landscaper for items of an Execution, and mode standalone for all others
     Auto,
-    /// The jobs that Landscaper sets in the status of items
+    /// Act on the jobs that Landscaper sets in the status of items
     Landscaper,
-    /// The items themselves: their generation, operations, schedules and deletion
+    /// Act on the items themselves: their generation, operations, schedules and deletion
     Standalone,
 }
 
@@ -60,18 +58,18 @@ enum WorkMode {
 pub(crate) async fn run(
     session: &Session,
     interrupts: &mut Interrupts,
-    args: Controller,
+    args: ControllerArgs,
 ) -> Result<Exit, CommandError> {
     let connection = session.connection().await?;
-    let identity = args.identity.unwrap_or_else(|| host(session));
+    let identity = args.identity.unwrap_or_else(|| default_identity(session));
     let metrics = Metrics::new();
     let name = format!("billhook-controller{}", args.shard.suffix());
     let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
     let options = ControllerOptions {
         mode: match args.mode {
-            WorkMode::Auto => Mode::Auto,
-            WorkMode::Landscaper => Mode::Landscaper,
-            WorkMode::Standalone => Mode::Standalone,
+            ModeArg::Auto => Mode::Auto,
+            ModeArg::Landscaper => Mode::Landscaper,
+            ModeArg::Standalone => Mode::Standalone,
         },
         namespaces: args.watch_namespace,
         identity,
@@ -83,7 +81,7 @@ pub(crate) async fn run(
         leader_election: lease,
     };
     let stop = CancellationToken::new();
-    let controller = Deployer::new(connection.cluster, options);
+    let controller = Controller::new(connection.cluster, options);
     let server = match args.listen {
         Some(address) => {
             let listener = tokio::net::TcpListener::bind(address).await;
@@ -93,7 +91,7 @@ pub(crate) async fn run(
         }
         None => None,
     };
-    session.printer.err("reconciling DeployItems; Ctrl-C ends it");
+    session.printer.err("reconciling DeployItems; press Ctrl-C to stop");
     let mut controller = std::pin::pin!(controller.run(stop.clone()));
     let ended = tokio::select! {
         ended = &mut controller => ended,
@@ -113,10 +111,10 @@ pub(crate) async fn run(
     }
 }
 
-/// The name of the host, which in a pod is the pod's.
-fn host(session: &Session) -> String {
+/// Returns the host name, which in a pod is the pod's name, with the process ID.
+fn default_identity(session: &Session) -> String {
     let name = session.env.get("HOSTNAME").cloned().filter(|name| !name.is_empty());
-    // Shells do not hand their HOSTNAME on, and two machines must not call themselves the same.
+    // Shells do not export HOSTNAME, and replicas on different machines need different names.
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     format!("{name}_{}", std::process::id())
 }

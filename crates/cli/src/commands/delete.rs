@@ -1,4 +1,4 @@
-//! `billhook delete`: deletes a release, or what manifests name.
+//! `billhook delete`: deletes a release, or the objects of manifests.
 
 use std::path::PathBuf;
 
@@ -8,33 +8,34 @@ use clap::{ArgGroup, Args};
 
 use crate::{
     args::{Cascade, DryRun},
+    connect::Target,
     error::{CommandError, Exit},
     input::{self, Purpose, Sources},
     render::plan::{collections, question},
-    session::{Interrupts, Session, Target},
+    session::{Interrupts, Session},
 };
 
 use super::{
     apply::Planned,
-    operate::{self, How},
+    operate::{self, RunFlags},
 };
 
-/// Delete a release, or what manifests name, group by group, until all of it is gone
+/// Delete a release, or the objects of manifests, group by group, and wait until all are gone
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Delete {
+pub(crate) struct DeleteArgs {
     #[command(flatten)]
-    pub(crate) what: What,
-    /// How long all may take [default: 10m]; 0 for no limit
+    deletion: DeletionArgs,
+    /// Time limit for the whole operation; 0 means no limit [default: 10m]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<GoDuration>,
-    /// What to send
-    #[arg(long, value_name = "WHAT", default_value = "none")]
+    /// Preview the operation instead of running it
+    #[arg(long, value_name = "MODE", default_value = "none")]
     dry_run: DryRun,
-    /// Do not ask, and carry out a plan with dangerous notes
+    /// Do not ask for confirmation, and carry out the plan even if it has dangerous notes
     #[arg(long, short)]
     yes: bool,
-    /// It is no error when there is no such release
+    /// Succeed if the release does not exist
     #[arg(long)]
     ignore_not_found: bool,
 }
@@ -46,52 +47,53 @@ Examples:
   billhook delete -f manifests/ -R --yes
   billhook delete shop --target workload=workload.kubeconfig";
 
-/// What is deleted: for `plan delete` too.
+/// What to delete, for `delete` and `plan delete`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(false))]
-pub(crate) struct What {
-    /// The name of the release
+pub(crate) struct DeletionArgs {
+    /// Name of the release
     #[arg(group = "source")]
     name: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// A policy file, in place of the policy recorded with the release
+    /// Use this policy file [default: the policy recorded with the release]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// How dependents are treated where the policy says nothing
-    #[arg(long, value_name = "HOW", default_value = "background")]
+    /// Choose how dependents are deleted, unless the policy specifies it
+    #[arg(long, value_name = "MODE", default_value = "background")]
     cascade: Cascade,
-    /// More deletions than these are dangerous
+    /// Mark the plan as dangerous if it deletes more than N objects
     #[arg(long, value_name = "N")]
     max_deletions: Option<usize>,
-    /// The cluster of a targetName: NAME=KUBECONFIG[#CONTEXT]; may be repeated
-    #[arg(long, value_name = "NAME=KUBECONFIG")]
+    /// Use this cluster for a targetName of the policy; can be repeated
+    #[arg(long, value_name = "NAME=KUBECONFIG[#CONTEXT]")]
     target: Vec<Target>,
 }
 
-/// Reads the input and plans; changes nothing. None where there is no such release and that is no error.
+/// Reads the input and plans, without changing anything. Returns `None` if the release does not exist and
+/// `ignore_not_found` is set.
 pub(crate) async fn plan(
     session: &Session,
-    what: What,
+    args: DeletionArgs,
     look_for_foreign: bool,
     ignore_not_found: bool,
 ) -> Result<Option<Planned>, CommandError> {
     let connection = session.connection().await?;
     let namespace = connection.namespace.clone();
-    let (subject, policy, item_timeout) = match &what.name {
+    let (subject, policy, item_timeout) = match &args.name {
         Some(name) => (Subject::Release(connection.release(name)?), None, None),
         None => {
-            let input = input::read(session, &what.sources, Purpose::Delete).await?;
+            let input = input::read(session, &args.sources, Purpose::Delete).await?;
             (Subject::Manifests(input.manifests), input.policy, input.timeout)
         }
     };
-    let policy = input::one_policy(session, what.policy.as_ref(), policy)?;
-    let clusters = connection.with(session.targets(&what.target).await?);
+    let policy = input::one_policy(session, args.policy.as_ref(), policy)?;
+    let clusters = connection.with(session.targets(&args.target).await?);
     let delete = DeleteInput {
         subject,
         policy,
-        propagation: Propagation::from(what.cascade),
-        max_deletions: what.max_deletions,
+        propagation: Propagation::from(args.cascade),
+        max_deletions: args.max_deletions,
         look_for_foreign,
         namespace,
         inherited: Vec::new(),
@@ -101,7 +103,7 @@ pub(crate) async fn plan(
     match billhook_engine::prepare_delete(&clusters, delete).await {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),
         Err(OperationError::NoRelease(release)) if ignore_not_found => {
-            session.printer.err(&format!("there is no release {release}: nothing to delete"));
+            session.printer.err(&format!("release {release} not found; nothing to delete"));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -109,10 +111,14 @@ pub(crate) async fn plan(
 }
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Delete) -> Result<Exit, CommandError> {
-    // Who has said yes need not be told what goes along, unless the plan is all that is wanted.
+pub(crate) async fn run(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    args: DeleteArgs,
+) -> Result<Exit, CommandError> {
+    // With --yes, the plan is shown only in a dry run: otherwise its notes on foreign objects are not needed.
     let look_for_foreign = !args.yes || args.dry_run != DryRun::None;
-    let planned = interrupts.unless(plan(session, args.what, look_for_foreign, args.ignore_not_found)).await?;
+    let planned = interrupts.unless(plan(session, args.deletion, look_for_foreign, args.ignore_not_found)).await?;
     let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     match args.dry_run {
         DryRun::Client => {
@@ -125,14 +131,14 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: De
         DryRun::None => {}
     }
     operate::guard(session, &prepared.plan, args.yes)?;
-    let something = prepared.plan.deletions() + collections(&prepared.plan) > 0;
-    if something && session.stdin_terminal && !args.yes {
+    let deletes = prepared.plan.deletions() + collections(&prepared.plan) > 0;
+    if deletes && session.stdin_terminal && !args.yes {
         let confirmed = session.confirm(interrupts, &question(&prepared.plan)).await?;
         if !confirmed {
-            return Err(CommandError::new(Exit::Refused, "not confirmed; nothing was touched"));
+            return Err(CommandError::new(Exit::Refused, "not confirmed; nothing was changed"));
         }
     }
-    let how = How { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false };
+    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
-    operate::carry_out(session, interrupts, how, work).await
+    operate::carry_out(session, interrupts, flags, work).await
 }

@@ -1,6 +1,6 @@
-//! `billhook demo`: the main job, told on a sandbox: nothing is needed, and nothing else is touched.
+//! `billhook demo`: shows ordered deletion on a sandbox.
 
-use std::{collections::BTreeMap, fs, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fs, io, pin::Pin, sync::Arc, time::Duration};
 
 use billhook_cluster::Cluster;
 use billhook_objects::{Manifest, ObjectKey, yaml};
@@ -21,18 +21,22 @@ use tokio::{
 };
 
 use crate::{
-    World,
     error::{CommandError, Exit},
     output::Printer,
     render, sandbox,
     session::Session,
+    world::World,
 };
 
-/// Show the main job on a Kubernetes API server in memory; needs nothing and touches nothing
+/// Show ordered deletion on an in-memory Kubernetes API server, without a cluster
 #[derive(Debug, Args)]
-pub(crate) struct Demo {}
+pub(crate) struct DemoArgs {}
 
-/// The files, as they lie in the repository.
+/// Runs the program: the demo calls it as a user would.
+pub(crate) type RunProgram = fn(World) -> ProgramFuture;
+pub(crate) type ProgramFuture = Pin<Box<dyn Future<Output = Exit> + Send>>;
+
+/// The files of the repository that the demo uses.
 const FILES: [(&str, &str); 5] = [
     ("demo/policy.yaml", include_str!("../../../../demo/policy.yaml")),
     ("demo/reports.yaml", include_str!("../../../../demo/reports.yaml")),
@@ -41,37 +45,38 @@ const FILES: [(&str, &str); 5] = [
     ("demo/shop/3-databases.yaml", include_str!("../../../../demo/shop/3-databases.yaml")),
 ];
 
-/// What the calls read before they are connected to the sandbox.
+/// The kubeconfig of the demo's commands, which are connected to the sandbox whatever it contains.
 const KUBECONFIG: &str = "\
 {apiVersion: v1, kind: Config, current-context: demo, contexts: [{name: demo, context: {cluster: demo, user: demo}}],
  clusters: [{name: demo, cluster: {server: 'http://sandbox'}}], users: [{name: demo, user: {}}]}";
 
-/// How long the operator takes to back a database up.
+/// How long the operator takes to back up a database.
 const BACKUP: Duration = Duration::from_millis(300);
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, Demo {}: Demo) -> Result<Exit, CommandError> {
+pub(crate) async fn run(session: &Session, _: DemoArgs, run_program: RunProgram) -> Result<Exit, CommandError> {
     if session.json() {
-        return Err(CommandError::input("the demo is a story for people: it has no JSON"));
+        return Err(CommandError::input("the demo cannot be combined with -o json"));
     }
-    sandbox::refuse_kubeconfig(session, "demo")?;
-    // On a real cluster every namespace takes 5 s.
+    sandbox::reject_cluster_flags(session, "the demo")?;
+    // On a real cluster, the deletion of a namespace takes at least 5 s.
     let sandbox = Sandbox::start(Options::default().namespace_delay(Duration::from_millis(200)));
-    // Nothing runs in a sandbox, so a stand-in does the operator's work, and only while its Deployment is there.
+    // A sandbox runs no containers: this script does the operator's work while its Deployment exists.
     let operator = Script::RemoveFinalizer {
         kind: "Database.shop.example".to_owned(),
         finalizer: "shop.example/last-backup".to_owned(),
         after: BACKUP,
         while_exists: Some("Deployment.apps/shop/database-operator".to_owned()),
     };
-    let mut acting = JoinSet::new();
-    acting.spawn(actors::run(sandbox.client(User::admin(), ""), operator, |_| true));
-    let folder = unpack().map_err(|error| CommandError::new(Exit::Failed, format!("failed to unpack: {error}")))?;
-    Story { printer: session.printer.clone(), sandbox, folder }.tell().await?;
+    let mut operators = JoinSet::new();
+    operators.spawn(actors::run(sandbox.client(User::admin(), ""), operator, |_| true));
+    let folder =
+        unpack().map_err(|error| CommandError::new(Exit::Failed, format!("failed to unpack the demo: {error}")))?;
+    Story { printer: session.printer.clone(), sandbox, folder, run_program }.tell().await?;
     Ok(Exit::Done)
 }
 
-/// Writes the files where the calls read them.
+/// Writes the files to a temporary folder.
 fn unpack() -> io::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     fs::create_dir_all(folder.path().join("demo/shop"))?;
@@ -85,45 +90,48 @@ struct Story {
     printer: Printer,
     sandbox: Sandbox,
     folder: tempfile::TempDir,
+    run_program: RunProgram,
 }
 
 impl Story {
     async fn tell(&self) -> Result<(), CommandError> {
-        self.say("This is a Kubernetes API server in the memory of this program: no cluster of yours is touched.");
-        self.say("\nAn operator, its CRD and two databases. Each has a finalizer that only the operator removes.");
+        self.print("This demo runs on an in-memory Kubernetes API server; it does not access any cluster.");
+        self.print(
+            "\nDeploy an operator, its CRD and two databases. Only the operator removes the databases' finalizers.",
+        );
         self.billhook("apply shop -f demo/shop --policy demo/policy.yaml --wait=false", Exit::Done).await?;
-        self.say("\nSomebody else makes a third database. What would a deletion do?");
+        self.print("\nAnother user creates a third database. What would deleting the release do?");
         self.create("demo/reports.yaml").await?;
         self.billhook("plan delete shop", Exit::Done).await?;
-        self.say("\nThe databases go first, while the operator can still take its last backups.");
+        self.print("\nThe databases are deleted first, while the operator can still back them up.");
         self.billhook("delete shop", Exit::Done).await?;
 
-        self.say(
-            "\nThe same objects once more, and the requests that kubectl delete -f demo/shop sends: file by file.\n",
+        self.print(
+            "\nNow the same objects again, deleted file by file with the requests of kubectl delete -f demo/shop:\n",
         );
         self.create("demo/shop/").await?;
         self.delete_file_by_file().await?;
-        self.say("\nWhat does billhook say of it?");
+        self.print("\nbillhook names what blocks the deletion:");
         let line = "delete -f demo/shop --policy demo/policy.yaml --yes --timeout 2s";
         self.billhook(line, Exit::Unfinished).await?;
 
-        self.say("\nTo go on by yourself in a checkout, with kubectl and billhook on a sandbox that stays:");
-        self.say("  cargo run --release -- sandbox -f demo/shop");
-        self.say("or with one command on a sandbox of its own:");
-        self.say("  cargo run --release -- --sandbox plan apply shop -f demo/shop --policy demo/policy.yaml");
+        self.print("\nTo continue in a checkout, serve a sandbox to kubectl and billhook:");
+        self.print("  cargo run --release -- sandbox -f demo/shop");
+        self.print("or run a single command on a sandbox of its own:");
+        self.print("  cargo run --release -- --sandbox plan apply shop -f demo/shop --policy demo/policy.yaml");
         Ok(())
     }
 
-    fn say(&self, text: &str) {
+    fn print(&self, text: &str) {
         self.printer.out(text);
     }
 
-    /// Calls the very program.
+    /// Runs billhook, and checks its exit code.
     async fn billhook(&self, line: &str, expected: Exit) -> Result<(), CommandError> {
         let paint = self.printer.out_paint();
-        self.say(&format!("\n{}", paint.bold(&format!("$ billhook {line}"))));
-        let colour = if paint.0 { "CLICOLOR_FORCE" } else { "NO_COLOR" };
-        let env = [("KUBECONFIG", "kubeconfig"), (colour, "1")];
+        self.print(&format!("\n{}", paint.bold(&format!("$ billhook {line}"))));
+        let color = if paint.0 { "CLICOLOR_FORCE" } else { "NO_COLOR" };
+        let env = [("KUBECONFIG", "kubeconfig"), (color, "1")];
         let sandbox = self.sandbox.clone();
         let (_interrupt, interrupts) = mpsc::channel(1);
         let world = World {
@@ -132,34 +140,33 @@ impl Story {
             directory: self.folder.path().to_owned(),
             stdin: Box::new(io::empty()),
             stdin_terminal: false,
-            stdout: Box::new(Through(self.printer.clone())),
+            stdout: Box::new(CommandOutput(self.printer.clone())),
             stdout_terminal: false,
-            stderr: Box::new(Through(self.printer.clone())),
+            stderr: Box::new(CommandOutput(self.printer.clone())),
             stderr_terminal: false,
             interrupts,
             connect: Arc::new(move |_, options| {
                 Ok(Cluster::from_client(sandbox.client(User::admin(), "billhook"), options))
             }),
         };
-        // The program calls itself, so its future has to lie elsewhere.
-        let exit = Box::pin(crate::run(world)).await;
-        if exit == expected.code() {
+        let exit = (self.run_program)(world).await;
+        if exit == expected {
             return Ok(());
         }
-        let problem = format!("billhook {line} ended with {exit}, not with {}", expected.code());
+        let problem = format!("billhook {line} exited with {}, not with {}", exit.code(), expected.code());
         Err(CommandError::new(Exit::Failed, problem))
     }
 
-    /// Creates the objects of the files whose names begin so, as somebody else.
+    /// Creates the objects of the files with this prefix as kubectl would.
     async fn create(&self, files: &str) -> Result<(), CommandError> {
-        sandbox::fill(&self.client(), manifests(files)?, "default", "kubectl").await
+        sandbox::create_all(&self.client(), manifests(files)?, "default", "kubectl").await
     }
 
     fn client(&self) -> Client {
         self.sandbox.client(User::admin(), "")
     }
 
-    /// Sends what `kubectl delete` sends, and says what the server answers.
+    /// Sends the requests of `kubectl delete -f` and prints the answers, then the objects that remain.
     async fn delete_file_by_file(&self) -> Result<(), CommandError> {
         let manifests = manifests("demo/shop/")?;
         let began = Instant::now();
@@ -175,23 +182,23 @@ impl Story {
                 answer.unwrap_or_else(|| "not found".to_owned()),
             ]);
         }
-        render::columns(&rows).iter().for_each(|line| self.say(line));
-        // Time enough for backups, if anybody were there to take them.
+        render::columns(&rows).iter().for_each(|line| self.print(line));
+        // Long enough for backups, if the operator still existed.
         sleep((BACKUP * 4).saturating_sub(began.elapsed())).await;
         let waited = render::duration(BACKUP * 4);
-        self.say(&format!("\nFor each 200 kubectl prints \"deleted\". After {waited} these are still there:\n"));
+        self.print(&format!("\nkubectl prints \"deleted\" for each 200. After {waited}, these objects still exist:\n"));
         let mut left = Vec::new();
         for manifest in &manifests {
             if let Some(state) = self.send(manifest, Request::Get).await? {
                 left.push(vec![manifest.key.kind.to_string(), render::place(&manifest.key), state]);
             }
         }
-        render::columns(&left).iter().for_each(|line| self.say(&format!("  {line}")));
-        self.say("\nThe operator is gone, and nobody else removes its finalizers.");
+        render::columns(&left).iter().for_each(|line| self.print(&format!("  {line}")));
+        self.print("\nThe operator is gone, and nothing else removes its finalizers.");
         Ok(())
     }
 
-    /// Sends a request about an object; none where it is not there.
+    /// Sends a request for an object and returns its state, or `None` if it does not exist.
     async fn send(&self, manifest: &Manifest, request: Request) -> Result<Option<String>, CommandError> {
         let ObjectKey { kind, namespace, name } = &manifest.key;
         let version = manifest.api_version.version();
@@ -211,52 +218,52 @@ impl Story {
             Ok(state) => Ok(Some(state)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => {
-                let what = format!("failed to ask for {}", render::object(&manifest.key));
-                Err(sandbox::refused(Exit::Failed, what, &error))
+                let what = format!("failed to access {}", render::object(&manifest.key));
+                Err(CommandError::new(Exit::Failed, sandbox::rejected(what, &error)))
             }
         }
     }
 }
 
-/// What is asked for.
+/// The requests that the demo sends itself.
 #[derive(Clone, Copy)]
 enum Request {
     Get,
     Delete,
 }
 
-/// What an answer says of an object: whether it goes, and what holds it.
+/// Returns whether an object is being deleted, and its finalizers.
 fn state(object: &DynamicObject) -> String {
-    // A Namespace has its finalizers elsewhere.
+    // A Namespace also has finalizers in its spec.
     let inner = object.data.pointer("/spec/finalizers").and_then(Value::as_array);
     let inner = inner.into_iter().flatten().filter_map(Value::as_str);
     let held: Vec<&str> = object.finalizers().iter().map(String::as_str).chain(inner).collect();
     match (object.metadata.deletion_timestamp.is_some(), held.as_slice()) {
         (true, []) => "being deleted".to_owned(),
         (true, held) => format!("being deleted, held by {}", held.join(", ")),
-        // Some kinds are answered with what was there.
+        // For some kinds, the answer to DELETE is the deleted object.
         (false, []) => "removed".to_owned(),
         (false, held) => format!("not being deleted, held by {}", held.join(", ")),
     }
 }
 
-/// The objects of the files whose names begin so.
+/// Returns the objects of the files with this prefix.
 fn manifests(files: &str) -> Result<Vec<Manifest>, CommandError> {
-    let wrong = |error: String| CommandError::new(Exit::Failed, format!("{files}: {error}"));
+    let invalid = |error: String| CommandError::new(Exit::Failed, format!("{files}: {error}"));
     let mut manifests = Vec::new();
     for (name, text) in FILES.iter().filter(|(name, _)| name.starts_with(files)) {
-        for document in yaml::parse(text).map_err(|error| wrong(error.to_string()))? {
+        for document in yaml::parse(text).map_err(|error| invalid(error.to_string()))? {
             let read = Manifest::from_document(document, &Arc::from(*name));
-            manifests.extend(read.map_err(|errors| wrong(format!("{errors:?}")))?);
+            manifests.extend(read.map_err(|errors| invalid(format!("{errors:?}")))?);
         }
     }
     Ok(manifests)
 }
 
-/// Where the calls print: to the one gate, in the order of the story.
-struct Through(Printer);
+/// Writes the output of the demo's commands to its own standard output.
+struct CommandOutput(Printer);
 
-impl io::Write for Through {
+impl io::Write for CommandOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.raw(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())

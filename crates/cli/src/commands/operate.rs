@@ -1,4 +1,4 @@
-//! Carrying out a plan: events are shown, Ctrl-C is heeded, guards refuse.
+//! Carries out plans for `apply` and `delete`: checks guards, shows events, handles Ctrl-C.
 
 use std::{future::Future, time::Duration};
 
@@ -15,20 +15,20 @@ use crate::{
     session::{Interrupts, Session},
 };
 
-/// How often the live view is drawn where nothing happens.
+/// How often the live view is redrawn between events.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How a plan is carried out, as far as flags say.
-pub(crate) struct How {
+/// The flags that affect how a plan is carried out.
+pub(crate) struct RunFlags {
     pub(crate) timeout: Option<Duration>,
     pub(crate) force_conflicts: bool,
 }
 
-/// Carries out a plan by `work`, which gets the options of the run.
+/// Carries out a plan: `work` runs it with the given options.
 pub(crate) async fn carry_out<F>(
     session: &Session,
     interrupts: &mut Interrupts,
-    how: How,
+    flags: RunFlags,
     work: impl FnOnce(RunOptions) -> F,
 ) -> Result<Exit, CommandError>
 where
@@ -37,10 +37,10 @@ where
     let reporter = Reporter::new(session.printer.clone(), report_options(session));
     let stop = CancellationToken::new();
     let mut work = std::pin::pin!(work(RunOptions {
-        timeout: how.timeout,
+        timeout: flags.timeout,
         stop: stop.clone(),
         sink: reporter.sink(),
-        force_conflicts: how.force_conflicts,
+        force_conflicts: flags.force_conflicts,
     }));
     let mut tick = tokio::time::interval(TICK);
     let result = loop {
@@ -49,39 +49,39 @@ where
             () = interrupts.next() => {
                 if stop.is_cancelled() {
                     reporter.close();
-                    session.printer.err("interrupted twice: stopped at once; the same call goes on where it stopped");
+                    session.printer.err("interrupted twice: stopped immediately; run the same command again to resume");
                     return Ok(Exit::Unfinished);
                 }
                 stop.cancel();
-                session.printer.err("interrupted: nothing more is sent; once more stops at once");
+                session.printer.err("interrupted: sending no new requests; press Ctrl-C again to stop immediately");
             }
             _ = tick.tick() => reporter.tick(),
         }
     };
     reporter.close();
-    Ok(result.map_err(changed_meanwhile)?.status.into())
+    Ok(result.map_err(explain_conflict)?.status.into())
 }
 
-/// Another call at the same release is told apart from what a cluster may answer otherwise.
-fn changed_meanwhile(error: OperationError) -> CommandError {
+/// Adds a hint if another process has changed the record of the release.
+fn explain_conflict(error: OperationError) -> CommandError {
     let by_another = matches!(&error, OperationError::Cluster(error)
         if matches!(error.kind(), billhook_cluster::ErrorKind::Conflict(fields) if fields.is_empty()));
     let error = CommandError::from(error);
     if by_another {
-        error.hint("another billhook is at work on this release: wait for it, then call again")
+        error.hint("another process is working on this release; wait for it to finish, then run the same command again")
     } else {
         error
     }
 }
 
 fn report_options(session: &Session) -> ReportOptions {
-    let (json, verbose) = (session.json(), session.common.verbose > 0);
-    // Events as JSON on the same terminal would tear a live view apart, and so would the requests that -v shows.
+    let (json, verbose) = (session.json(), session.global.verbose > 0);
+    // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
     ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal }
 }
 
-/// Refuses a plan that holds dangerous notes: it needs `--yes`.
+/// Rejects a plan with dangerous notes unless `--yes` is given.
 pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), CommandError> {
     let dangerous = plan.notes.iter().filter(|note| note.severity == Severity::Dangerous);
     let dangerous: Vec<&Note> = dangerous.collect();
@@ -96,8 +96,8 @@ pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), Com
         Operation::Delete => "delete",
     };
     let notes = render::count(dangerous.len(), "dangerous note");
-    let problem = format!("refused: the plan has {notes}; nothing was touched");
-    let hint = format!("billhook plan {verb} … shows all of the plan; --yes carries it out all the same");
+    let problem = format!("the plan has {notes}; nothing was changed");
+    let hint = format!("review the plan with billhook plan {verb} …, then pass --yes to carry it out anyway");
     Err(CommandError::new(Exit::Refused, problem).hint(hint))
 }
 
@@ -112,14 +112,14 @@ pub(crate) fn print_plan(session: &Session, plan: &Plan) {
 
 /// What `--dry-run=server -o json` prints.
 #[derive(Serialize)]
-struct DryRun<'a> {
+struct DryRunReport<'a> {
     plan: &'a Plan,
-    answers: Vec<Answer>,
+    answers: Vec<DryRunAnswer>,
 }
 
-/// What the server says to one request.
+/// The server's answer to one request.
 #[derive(Serialize)]
-struct Answer {
+struct DryRunAnswer {
     object: ObjectKey,
     accepted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,25 +134,27 @@ pub(crate) async fn dry_run(
     force_conflicts: bool,
 ) -> Exit {
     let answers = billhook_engine::dry_run(&prepared.plan, clusters, &prepared.manifests, force_conflicts).await;
-    let answers: Vec<_> =
-        answers.into_iter().map(|(object, message)| Answer { object, accepted: message.is_none(), message }).collect();
-    let refused = answers.iter().filter(|answer| !answer.accepted).count();
+    let answers: Vec<_> = answers
+        .into_iter()
+        .map(|(object, message)| DryRunAnswer { object, accepted: message.is_none(), message })
+        .collect();
+    let rejected = answers.iter().filter(|answer| !answer.accepted).count();
     if session.json() {
-        session.printer.json(&DryRun { plan: &prepared.plan, answers });
+        session.printer.json(&DryRunReport { plan: &prepared.plan, answers });
     } else {
         print_plan(session, &prepared.plan);
-        print_answers(session, &answers, refused);
+        print_answers(session, &answers, rejected);
     }
-    if refused == 0 { Exit::Done } else { Exit::Failed }
+    if rejected == 0 { Exit::Done } else { Exit::Failed }
 }
 
-fn print_answers(session: &Session, answers: &[Answer], refused: usize) {
+fn print_answers(session: &Session, answers: &[DryRunAnswer], rejected: usize) {
     let (printer, paint) = (&session.printer, session.printer.out_paint());
-    printer.out(&format!("\n{}", paint.bold("what the server says")));
+    printer.out(&format!("\n{}", paint.bold("server answers")));
     for answer in answers.iter().filter(|answer| !answer.accepted) {
         let message = answer.message.as_deref().unwrap_or_default();
-        printer.out(&format!("   {} {}: {message}", paint.bad("refuses"), render::object(&answer.object)));
+        printer.out(&format!("   {} {}: {message}", paint.bad("rejected"), render::object(&answer.object)));
     }
-    let accepted = render::count(answers.len() - refused, "request");
-    printer.out(&format!("   {} {accepted}", paint.good("accepts")));
+    let accepted = render::count(answers.len() - rejected, "request");
+    printer.out(&format!("   {} {accepted}", paint.good("accepted")));
 }

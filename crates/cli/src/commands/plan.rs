@@ -1,4 +1,4 @@
-//! `billhook plan`: shows what a call would do, and changes nothing.
+//! `billhook plan`: shows what apply or delete would do.
 
 use clap::{Args, Subcommand};
 
@@ -9,10 +9,10 @@ use crate::{
 
 use super::{apply, delete, operate};
 
-/// Show what apply or delete would do, in order, with what is dangerous about it; changes nothing
+/// Show what apply or delete would do and what is dangerous, without changing anything
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
-pub(crate) struct Plan {
+pub(crate) struct PlanArgs {
     #[command(subcommand)]
     command: PlanCommand,
 }
@@ -24,17 +24,17 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
-    /// Show what apply would do
-    Apply(apply::What),
-    /// Show what delete would do
-    Delete(delete::What),
+    /// Show what apply would do, without changing anything
+    Apply(apply::DeploymentArgs),
+    /// Show what delete would do, without changing anything
+    Delete(delete::DeletionArgs),
 }
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Plan) -> Result<Exit, CommandError> {
+pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: PlanArgs) -> Result<Exit, CommandError> {
     let planned = match args.command {
-        PlanCommand::Apply(what) => interrupts.unless(apply::plan(session, what)).await.map(Some)?,
-        PlanCommand::Delete(what) => interrupts.unless(delete::plan(session, what, true, false)).await?,
+        PlanCommand::Apply(args) => interrupts.unless(apply::plan(session, args)).await.map(Some)?,
+        PlanCommand::Delete(args) => interrupts.unless(delete::plan(session, args, true, false)).await?,
     };
     if let Some(planned) = planned {
         operate::print_plan(session, &planned.prepared.plan);

@@ -1,4 +1,4 @@
-//! `billhook sandbox`: an API server in memory for other programs, until it is interrupted.
+//! `billhook sandbox`: serves an in-memory Kubernetes API to other programs.
 
 use std::{
     fs,
@@ -18,29 +18,29 @@ use crate::{
     session::{Interrupts, Session},
 };
 
-/// Start a Kubernetes API server in memory, for kubectl and other clients, until interrupted
+/// Serve an in-memory Kubernetes API for kubectl and other clients, until interrupted
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("source").multiple(false))]
-pub(crate) struct Sandbox {
+pub(crate) struct SandboxArgs {
     #[command(flatten)]
     sources: Sources,
-    /// Evaluate Roles and bindings; without it everybody may do everything
+    /// Enforce RBAC [default: allow all requests]
     #[arg(long)]
     rbac: bool,
-    /// The port on 127.0.0.1 [default: a free one]
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    /// Listen on this port of 127.0.0.1 [default: a free port]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// The file that the kubeconfig is written to, and that is removed at the end [default: one in a folder of its own]
+    /// Write the kubeconfig to this new file, and delete it at exit [default: a file in a temporary directory]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  billhook sandbox -f manifests/ -R        with these objects
-  billhook sandbox --kubeconfig-out kc     and, in another shell: kubectl --kubeconfig kc get namespaces
+  billhook sandbox -f manifests/ -R        start with these objects
+  billhook sandbox --kubeconfig-out kc     then: kubectl --kubeconfig kc get namespaces
   billhook --sandbox plan apply shop -f manifests/
-                                           one command on a sandbox of its own";
+                                           run a single command on a sandbox of its own";
 
 /// What `-o json` prints.
 #[derive(Serialize)]
@@ -50,33 +50,37 @@ struct Started<'a> {
 }
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Sandbox) -> Result<Exit, CommandError> {
-    sandbox::refuse_kubeconfig(session, "sandbox")?;
+pub(crate) async fn run(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    args: SandboxArgs,
+) -> Result<Exit, CommandError> {
+    sandbox::reject_cluster_flags(session, "the sandbox command")?;
     let manifests = match args.sources.filename.is_empty() && args.sources.kustomize.is_none() {
-        true if args.sources.recursive => return Err(CommandError::input("-R needs -f")),
+        true if args.sources.recursive => return Err(CommandError::input("-R requires -f")),
         true => Vec::new(),
         false => interrupts.unless(input::read(session, &args.sources, Purpose::Apply)).await?.manifests,
     };
     let created = manifests.len();
     let sandbox = billhook_sandbox::Sandbox::start(Options::default().rbac(args.rbac));
     let client = sandbox.client(User::admin(), "");
-    let namespace = session.common.namespace.as_deref().unwrap_or("default");
+    let namespace = session.global.namespace.as_deref().unwrap_or("default");
     interrupts
         .unless(async {
             sandbox::create_namespace(&client, namespace).await?;
-            sandbox::fill(&client, manifests, namespace, "billhook-sandbox").await
+            sandbox::create_all(&client, manifests, namespace, "billhook-sandbox").await
         })
         .await?;
     let served = sandbox.serve_at(args.port).await;
-    let served = served.map_err(|error| failed(format!("failed to serve on 127.0.0.1:{}", args.port), &error))?;
+    let served = served.map_err(|error| failed(format!("serve on 127.0.0.1:{}", args.port), &error))?;
     let out = args.kubeconfig_out.map(|path| session.path(&path));
-    let kubeconfig = Kubeconfig::write(out, &served.kubeconfig())?;
+    let kubeconfig = KubeconfigFile::write(out, &served.kubeconfig())?;
     if session.json() {
         session.printer.json_line(&Started { url: served.url(), kubeconfig: &kubeconfig.path });
     } else {
         let with = if created == 0 { String::new() } else { format!(" with {}", count(created, "object")) };
         let url = served.url();
-        session.printer.err(&format!("A Kubernetes API server in memory is at {url}{with}. Ctrl-C ends it."));
+        session.printer.err(&format!("Serving an in-memory Kubernetes API{with} at {url}; press Ctrl-C to stop."));
         session.printer.err("To use it from another shell:");
         session.printer.out(&format!("export KUBECONFIG={}", quoted(&kubeconfig.path)));
     }
@@ -84,20 +88,20 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Sa
     Ok(Exit::Done)
 }
 
-/// The file of a kubeconfig, which ends with its server.
-struct Kubeconfig {
+/// A kubeconfig file that is deleted when the server stops.
+struct KubeconfigFile {
     path: PathBuf,
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Kubeconfig {
-    /// Writes it to a new file; a file that is there may be somebody's way to a real cluster.
+impl KubeconfigFile {
+    /// Writes a new file: an existing one may be the user's kubeconfig of a real cluster.
     fn write(path: Option<PathBuf>, text: &str) -> Result<Self, CommandError> {
         let (path, folder) = match path {
             Some(path) => (path, None),
             None => {
                 let folder = tempfile::Builder::new().prefix("billhook-sandbox-").tempdir();
-                let folder = folder.map_err(|error| failed("failed to make a folder".to_owned(), &error))?;
+                let folder = folder.map_err(|error| failed("create a temporary directory".to_owned(), &error))?;
                 (folder.path().join("kubeconfig"), Some(folder))
             }
         };
@@ -105,26 +109,25 @@ impl Kubeconfig {
         match file.and_then(|mut file| file.write_all(text.as_bytes())) {
             Ok(()) => Ok(Self { path, _folder: folder }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let problem = format!("{} is there already", path.display());
-                Err(CommandError::input(problem).hint("remove it, or name another file with --kubeconfig-out"))
+                let problem = format!("{} already exists", path.display());
+                Err(CommandError::input(problem).hint("delete it, or choose another file with --kubeconfig-out"))
             }
-            Err(error) => Err(failed(format!("failed to write {}", path.display()), &error)),
+            Err(error) => Err(failed(format!("write {}", path.display()), &error)),
         }
     }
 }
 
-impl Drop for Kubeconfig {
+impl Drop for KubeconfigFile {
     fn drop(&mut self) {
-        let _gone = fs::remove_file(&self.path);
+        let _result = fs::remove_file(&self.path);
     }
 }
 
 fn failed(what: String, error: &io::Error) -> CommandError {
-    let problem = Problem::Said(what, vec![error.to_string()]);
-    CommandError { exit: Exit::Failed, ..CommandError::inputs(vec![problem]) }
+    CommandError::new(Exit::Failed, Problem::caused(format!("failed to {what}"), error))
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);

@@ -13,14 +13,14 @@ use crate::{
     session::Session,
 };
 
-/// Check policies, provider configurations and DeployItems; needs no cluster
+/// Check policies, provider configurations and DeployItems without a cluster
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Validate {
-    /// Files and folders; - is standard input
+pub(crate) struct ValidateArgs {
+    /// Check these files and directories; - is standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Go into the subfolders of folders
+    /// Read directories recursively
     #[arg(long, short = 'R')]
     recursive: bool,
 }
@@ -30,7 +30,7 @@ Examples:
   billhook validate policy.yaml
   billhook validate -R deployitems/ -o json";
 
-/// What `-o json` prints of a diagnostic.
+/// What `-o json` prints for a diagnostic.
 #[derive(Serialize)]
 struct Row {
     severity: String,
@@ -57,7 +57,7 @@ impl From<&Diagnostic> for Row {
 }
 
 /// Runs the command.
-pub(crate) fn run(session: &Session, args: &Validate) -> Result<Exit, CommandError> {
+pub(crate) fn run(session: &Session, args: &ValidateArgs) -> Result<Exit, CommandError> {
     let texts = read_texts(session, &args.paths, args.recursive).check()?;
     let (mut found, mut rendered) = (Vec::new(), Vec::new());
     for text in &texts {

@@ -1,4 +1,4 @@
-//! Files, folders and standard input.
+//! Reads files, folders and standard input.
 
 use std::{
     io::Read as _,
@@ -7,43 +7,42 @@ use std::{
 };
 
 use crate::{
-    error::{CommandError, Problem},
+    error::{CommandError, Exit, Problem},
     session::Session,
 };
 
-/// A text and the name the user knows it by.
-pub(crate) struct Text {
+/// The content of a file or of standard input.
+pub(crate) struct SourceText {
     /// The file as the user named it, or `-`.
     pub(crate) name: Arc<str>,
-    /// What it says.
     pub(crate) content: String,
 }
 
-/// What the paths of a call hold, and what is wrong with them.
+/// The contents of all paths, and the problems of those that cannot be read.
 #[derive(Default)]
-pub(crate) struct Texts {
-    pub(crate) texts: Vec<Text>,
+pub(crate) struct SourceTexts {
+    pub(crate) texts: Vec<SourceText>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) hints: Vec<String>,
 }
 
-/// Reads what the paths name, in their order; folders sorted by name.
-pub(crate) fn read_texts(session: &Session, paths: &[PathBuf], recursive: bool) -> Texts {
-    let mut all = Texts::default();
+/// Reads the paths in their order, and the files of a folder in the order of their names.
+pub(crate) fn read_texts(session: &Session, paths: &[PathBuf], recursive: bool) -> SourceTexts {
+    let mut all = SourceTexts::default();
     for path in paths {
         let name = path.display();
         if ["http://", "https://"].iter().any(|scheme| path.to_string_lossy().starts_with(scheme)) {
-            all.problems.push(format!("{name} is an address, and only files are read").into());
-            all.hints.push(format!("curl -fsSL {name} | billhook … -f -"));
+            all.problems.push(format!("{name} is a URL; only files and directories are supported").into());
+            all.hints.push(format!("run curl -fsSL {name} | billhook … -f -"));
         } else if !session.path(path).is_dir() {
             all.read(session, path);
         } else {
             let mut folder = Folder::default();
-            folder.enter(session, path, recursive, &mut all.problems);
+            folder.collect(session, path, recursive, &mut all.problems);
             if folder.files.is_empty() {
-                all.problems.push(format!("{name} holds no file that ends in .yaml, .yml or .json").into());
+                all.problems.push(format!("{name} contains no .yaml, .yml or .json files").into());
                 if folder.subfolders && !recursive {
-                    all.hints.push("-R goes into subfolders".to_owned());
+                    all.hints.push("use -R to read subdirectories".to_owned());
                 }
             }
             folder.files.iter().for_each(|file| all.read(session, file));
@@ -52,27 +51,31 @@ pub(crate) fn read_texts(session: &Session, paths: &[PathBuf], recursive: bool) 
     all
 }
 
-impl Texts {
+impl SourceTexts {
     fn read(&mut self, session: &Session, path: &Path) {
         match read_file(session, path) {
-            Ok(content) => self.texts.push(Text { name: path.display().to_string().into(), content }),
+            Ok(content) => self.texts.push(SourceText { name: path.display().to_string().into(), content }),
             Err(problem) => self.problems.push(problem),
         }
     }
 
-    /// The texts, if nothing is wrong.
-    pub(crate) fn check(self) -> Result<Vec<Text>, CommandError> {
+    /// Returns the texts, or all problems if there are any.
+    pub(crate) fn check(self) -> Result<Vec<SourceText>, CommandError> {
         let Self { texts, problems, hints } = self;
-        if problems.is_empty() { Ok(texts) } else { Err(CommandError { hints, ..CommandError::inputs(problems) }) }
+        if problems.is_empty() {
+            Ok(texts)
+        } else {
+            Err(CommandError { hints, ..CommandError::all(Exit::Input, problems) })
+        }
     }
 }
 
-/// Reads one file, or standard input where it is named `-`.
+/// Reads a file, or standard input if the path is `-`.
 pub(crate) fn read_file(session: &Session, path: &Path) -> Result<String, Problem> {
     let failed = |error: std::io::Error| {
         Problem::from(match error.kind() {
             std::io::ErrorKind::NotFound => format!("{} does not exist", path.display()),
-            std::io::ErrorKind::InvalidData => format!("{} is not text in UTF-8", path.display()),
+            std::io::ErrorKind::InvalidData => format!("{} is not valid UTF-8", path.display()),
             _ => format!("failed to read {}: {error}", path.display()),
         })
     };
@@ -85,7 +88,7 @@ pub(crate) fn read_file(session: &Session, path: &Path) -> Result<String, Proble
     Ok(content)
 }
 
-/// The manifests of a folder, in the order of their paths.
+/// The manifest files of a folder, in the order of their paths.
 #[derive(Default)]
 struct Folder {
     files: Vec<PathBuf>,
@@ -93,7 +96,7 @@ struct Folder {
 }
 
 impl Folder {
-    fn enter(&mut self, session: &Session, folder: &Path, recursive: bool, problems: &mut Vec<Problem>) {
+    fn collect(&mut self, session: &Session, folder: &Path, recursive: bool, problems: &mut Vec<Problem>) {
         let entries = std::fs::read_dir(session.path(folder)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = match entries {
             Ok(entries) => entries,
@@ -102,11 +105,11 @@ impl Folder {
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let path = folder.join(entry.file_name());
-            // A link to a folder is not followed: it may lead in circles.
+            // Links to folders are not followed: they may form a cycle.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.subfolders = true;
                 if recursive {
-                    self.enter(session, &path, recursive, problems);
+                    self.collect(session, &path, recursive, problems);
                 }
             } else if is_manifest(&path) && session.path(&path).is_file() {
                 self.files.push(path);

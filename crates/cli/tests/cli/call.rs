@@ -1,4 +1,4 @@
-//! Calls the program in-process, in a folder of its own.
+//! Runs the program in-process, in a temporary folder.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 use billhook::{Cluster, World};
 use tokio::{runtime::Runtime, sync::mpsc};
 
-/// A cluster that nobody ever asks: input is looked at before the first request.
+/// The kubeconfig of a cluster that does not exist: input is checked before the first request.
 const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
@@ -19,14 +19,14 @@ contexts: [{name: x, context: {cluster: c, namespace: shop}}]
 current-context: x
 ";
 
-/// How a call ended.
+/// The result of a run.
 pub struct Called {
     pub exit: u8,
     pub out: String,
     pub err: String,
 }
 
-/// A folder with files, and a kubeconfig of a cluster that is not there.
+/// A temporary folder with files, and a kubeconfig whose cluster does not exist.
 pub struct Place(tempfile::TempDir);
 
 impl Place {
@@ -47,7 +47,7 @@ impl Place {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Calls the program as `billhook ARGS`, split at blanks.
+    /// Runs `billhook ARGS`; the arguments are split at spaces.
     pub fn call(&self, args: &str) -> Called {
         self.call_as("billhook", args, "")
     }
@@ -61,10 +61,17 @@ impl Place {
         self.call_on(&runtime, program, args, stdin)
     }
 
-    /// Calls the program on a clock that is not paused: sockets do not wait for a paused one.
+    /// Runs `billhook ARGS` on a clock that is not paused, for commands that use sockets.
     pub fn call_in_real_time(&self, args: &str) -> Called {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         self.call_on(&runtime, "billhook", args, "")
+    }
+
+    /// Asserts that the program rejects the arguments with an error that contains these words.
+    pub fn rejects(&self, args: &str, words: &str) {
+        let called = self.call(args);
+        assert_eq!((called.exit, called.out.as_str()), (2, ""), "{args}: {}", called.err);
+        assert!(called.err.contains(words), "{args}: {}", called.err);
     }
 
     fn call_on(&self, runtime: &Runtime, program: &str, args: &str, stdin: &str) -> Called {
@@ -75,7 +82,7 @@ impl Place {
         Called { exit, out: out.text(), err: err.text() }
     }
 
-    /// What a call gets.
+    /// Builds the world of a run.
     pub fn world(
         &self,
         program: &str,
@@ -101,13 +108,13 @@ impl Place {
 }
 
 impl Called {
-    /// The input was refused with exactly these words.
+    /// Asserts that the input was rejected with exactly this error.
     pub fn is_input_error(&self, words: &str) {
         assert_eq!((self.err.as_str(), self.out.as_str(), self.exit), (words, "", 2));
     }
 }
 
-/// What is printed, to be read afterwards.
+/// An output stream whose content can be read.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<u8>>>);
 

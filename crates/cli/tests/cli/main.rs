@@ -1,11 +1,18 @@
-//! The wiring of the command line: arguments, input, output. No test here talks to a cluster: scenarios do.
+//! The wiring of the command line: arguments, input and output. Scenarios test its behavior on clusters.
 
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod call;
-mod test_arguments;
+mod test_apply;
+mod test_completion;
+mod test_controller;
+mod test_delete;
+mod test_demo;
 mod test_input;
+mod test_list;
 mod test_plan;
+mod test_program;
 mod test_report;
 mod test_sandbox;
+mod test_status;
 mod test_validate;

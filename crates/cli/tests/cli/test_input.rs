@@ -1,4 +1,4 @@
-//! Input: files, folders, standard input, documents with a policy; every mistake at once.
+//! The input of `apply`, `delete` and `plan`: files, folders, standard input, documents with a policy.
 
 use crate::call::Place;
 
@@ -21,7 +21,7 @@ spec:
 ";
 
 #[test]
-fn folders_are_read_in_order_and_all_mistakes_are_told() {
+fn folders_are_read_in_order_and_all_errors_are_reported() {
     let place = Place::new(&[
         ("dir/b.yml", NAMELESS),
         ("dir/a.yaml", &format!("{OK}\n---\n{NAMELESS}\n---\n{NAMELESS}\n")),
@@ -38,19 +38,19 @@ fn folders_are_read_in_order_and_all_mistakes_are_told() {
     );
     let deep = place.call("delete -R -f dir");
     assert!(deep.err.ends_with("error: dir/deep/d.yaml:1: a ConfigMap without metadata.name\n"), "{}", deep.err);
-    // Several paths may follow one flag, as a shell expands them.
+    // Several paths may follow one flag, as when a shell expands a pattern.
     let two = place.call("plan apply web -f dir/b.yml dir/c.json");
     assert_eq!(two.err.lines().count(), 2, "{}", two.err);
 }
 
 #[test]
-fn what_holds_no_objects_is_an_error() {
+fn input_without_objects_is_an_error() {
     let place = Place::new(&[("dir/deep/a.yaml", OK), ("empty.yaml", "# nothing\n")]);
     place
         .call("apply web -f dir")
-        .is_input_error("error: dir holds no file that ends in .yaml, .yml or .json\nhint: -R goes into subfolders\n");
-    place.call("apply web -f empty.yaml").is_input_error("error: the input holds no objects\n");
-    place.call("apply web -f -").is_input_error("error: the input holds no objects\n");
+        .is_input_error("error: dir contains no .yaml, .yml or .json files\nhint: use -R to read subdirectories\n");
+    place.call("apply web -f empty.yaml").is_input_error("error: the input contains no objects\n");
+    place.call("apply web -f -").is_input_error("error: the input contains no objects\n");
 }
 
 #[test]
@@ -61,22 +61,22 @@ fn standard_input_is_read_once() {
 }
 
 #[test]
-fn what_is_no_manifest_says_what_it_is() {
+fn documents_of_other_kinds_are_rejected() {
     let place = Place::new(&[
         ("policy.yaml", "deletionGroups: []\n"),
         ("kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n"),
         ("broken.yaml", "a: [\n"),
     ]);
     place.call("apply web -f policy.yaml").is_input_error(
-        "error: policy.yaml:1: a policy, and not a manifest\nhint: give it with --policy policy.yaml\n",
+        "error: policy.yaml:1: expected a manifest, found a policy\nhint: pass it with --policy policy.yaml\n",
     );
     place.call("apply web -f kustomization.yaml").is_input_error(
-        "error: kustomization.yaml:1: a kustomization, and not a manifest\n\
-         hint: give the folder of a kustomization with -k DIR\n",
+        "error: kustomization.yaml:1: expected a manifest, found a kustomization\n\
+         hint: pass its directory with -k DIR\n",
     );
     place.call("apply web -f https://a.example/b.yaml").is_input_error(
-        "error: https://a.example/b.yaml is an address, and only files are read\n\
-         hint: curl -fsSL https://a.example/b.yaml | billhook … -f -\n",
+        "error: https://a.example/b.yaml is a URL; only files and directories are supported\n\
+         hint: run curl -fsSL https://a.example/b.yaml | billhook … -f -\n",
     );
     let broken = place.call("apply web -f broken.yaml");
     assert!(broken.exit == 2 && broken.err.starts_with("error: broken.yaml:"), "{}", broken.err);
@@ -84,7 +84,7 @@ fn what_is_no_manifest_says_what_it_is() {
 }
 
 #[test]
-fn there_is_one_policy() {
+fn only_one_policy_is_allowed() {
     let place = Place::new(&[
         ("item.yaml", &format!("{OK}\n---{ITEM}")),
         ("two.yaml", &format!("{ITEM}\n---{ITEM}")),
@@ -92,18 +92,18 @@ fn there_is_one_policy() {
         ("wrong.yaml", "deletionGroups: [{predefinedResourceGroup: {type: crd}}]\n"),
     ]);
     place.call("apply web -f item.yaml --policy policy.yaml").is_input_error(
-        "error: two policies: that of --policy, and the one in item.yaml:3\n\
-         hint: leave out --policy, or take the policy out of the document\n",
+        "error: --policy cannot be combined with the policy in item.yaml:3\n\
+         hint: omit --policy, or remove the policy from the document\n",
     );
     let two = place.call("apply web -f two.yaml");
-    let words = "a second ProviderConfiguration or DeployItem; the first is two.yaml:2";
+    let words = "only one ProviderConfiguration or DeployItem is allowed; the first is two.yaml:2";
     assert!(two.exit == 2 && two.err.contains(words), "{}", two.err);
     let wrong = place.call("delete web --policy wrong.yaml");
     assert!(wrong.exit == 2 && wrong.err.contains("--> wrong.yaml:1:"), "{}", wrong.err);
 }
 
 #[test]
-fn what_a_document_asks_for_and_cannot_be_done_is_said() {
+fn features_of_the_controller_are_rejected() {
     let keep = ITEM.replace("manage", "keep");
     let chart = "
 apiVersion: helm.deployer.landscaper.gardener.cloud/v1alpha1
@@ -115,20 +115,20 @@ chart: {ref: example.com/charts/web:1.0}
     let place = Place::new(&[("keep.yaml", &keep), ("chart.yaml", chart)]);
     place
         .call("apply web -f keep.yaml")
-        .is_input_error("error: keep.yaml:12: a manifest of policy keep cannot be deployed from here\n");
+        .is_input_error("error: keep.yaml:12: manifests with policy keep are only supported by the controller\n");
     place.call("apply web -f chart.yaml").is_input_error(
-        "error: chart.yaml:2: it deploys a chart, and only manifests are deployed from it\n\
-         hint: deploy the chart itself with --chart REF\n",
+        "error: chart.yaml:2: this document deploys a chart, and only documents with manifests are supported\n\
+         hint: deploy the chart with --chart REF\n",
     );
 }
 
 #[test]
-fn what_only_the_controller_acts_on_is_said() {
+fn fields_that_only_the_controller_uses_are_warnings() {
     let item = ITEM
         .replace("  config:", "  target: {name: t}\n  config:")
         .replace("    manifests:", "    continuousReconcile: {every: 1h}\n    manifests:")
         .replace("      - policy: manage", "      - annotateBeforeCreate: {a: b}\n        policy: manage");
-    // A second item is an error, so that no cluster is asked for.
+    // The second item is an error, so that no cluster is needed.
     let place = Place::new(&[("item.yaml", &item), ("two.yaml", ITEM)]);
     let found = place.call("apply web -f item.yaml -f two.yaml");
     let warnings: Vec<_> = found.err.lines().filter(|line| line.starts_with("warning: ")).collect();

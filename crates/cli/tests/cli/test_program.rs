@@ -1,8 +1,8 @@
-//! Arguments: what is wrong with them is said, and help is no error.
+//! Global flags, help, and errors that all commands share.
 
 use crate::call::Place;
 
-/// Every command, as words.
+/// Collects the words of all commands.
 fn commands(command: &clap::Command, words: &str, found: &mut Vec<String>) {
     found.push(words.to_owned());
     for sub in command.get_subcommands() {
@@ -34,73 +34,32 @@ fn every_command_has_help_that_names_the_program() {
 }
 
 #[test]
-fn wrong_arguments_are_exit_2_and_say_what_is_meant() {
-    let place = Place::new(&[("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")]);
+fn invalid_arguments_are_rejected() {
+    let place = Place::new(&[]);
     for (args, words) in [
         ("", "Usage: billhook"),
         ("aply", "'apply'"),
-        ("apply", "<NAME>"),
-        ("apply web", "--filename"),
-        ("apply -f a.yaml web", "hint: NAME stands before -f"),
-        ("apply web -f a.yaml -k dir", "cannot be used with"),
-        ("apply web -f a.yaml --set a=b", "--chart <REF>"),
-        ("apply web -f a.yaml --timeout 5", "expected a duration such as 90s"),
-        ("apply web -f a.yaml --dry-run maybe", "none, client, server"),
-        ("apply web -f a.yaml --wait=perhaps", "--wait"),
-        ("delete -k dir -R", "there is no -f"),
-        ("apply UPPER -f a.yaml", "as the name or namespace of a release"),
-        ("delete", "NAME"),
-        ("delete web -f a.yaml", "cannot be used with"),
-        ("delete web --target other", "NAME=KUBECONFIG"),
-        ("delete web --target a=kubeconfig --target a=kubeconfig", "--target a is given twice"),
-        ("delete web --target a=nothing", "failed to read the kubeconfig"),
-        ("plan", "Usage: billhook plan"),
         ("list -o yaml", "text, json"),
-        ("list --as-group g", "--as-group needs --as"),
+        ("list --as-group g", "--as-group requires --as"),
         ("list --context y", "choose one with --context: x"),
         ("list --kubeconfig nothing", "failed to read the kubeconfig"),
-        ("completion tcl", "bash"),
     ] {
-        let called = place.call(args);
-        assert_eq!(called.exit, 2, "{args}: {}", called.err);
-        assert!(called.err.contains(words), "{args}: {}", called.err);
-        assert_eq!(called.out, "", "{args}");
+        place.rejects(args, words);
     }
 }
 
 #[test]
-fn without_a_kubeconfig_it_says_what_to_do() {
+fn a_missing_kubeconfig_is_an_error() {
     let place = Place::new(&[]);
     std::fs::remove_file(place.folder().join("kubeconfig")).unwrap();
-    let called = place.call("list");
-    called.is_input_error("error: $KUBECONFIG names kubeconfig, which does not exist\n");
+    place.call("list").is_input_error("error: no file in $KUBECONFIG exists: kubeconfig\n");
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_named() {
-    let called = Place::new(&[]).call("list");
-    assert_eq!(
-        (called.exit, called.err.as_str()),
-        (
-            1,
-            "error: failed to list releases: the server cannot be reached (Connection refused (os error 111))\n\
-             hint: the server is http://127.0.0.1:1/; is it the right one, and does it run?\n"
-        )
-    );
-}
-
-#[test]
-fn colour_is_only_where_it_is_asked_for() {
+fn output_is_colored_on_request() {
     let place = Place::new(&[]);
     assert!(!place.call("list --context y").err.contains('\u{1b}'));
     assert!(place.call("list --context y --color always").err.contains('\u{1b}'));
-}
-
-#[test]
-fn completions_are_printed() {
-    let called = Place::new(&[]).call("completion bash");
-    assert_eq!(called.exit, 0);
-    assert!(called.out.contains("_billhook()"));
 }
 
 #[test]

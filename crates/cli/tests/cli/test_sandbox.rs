@@ -1,4 +1,4 @@
-//! The sandbox: commands on one of their own, one for other programs, and the demo.
+//! `sandbox`, and the flag `--sandbox`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -28,7 +28,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// A place without any way to a cluster.
+/// A folder without a kubeconfig.
 fn place() -> Place {
     let place = Place::new(&[("m.yaml", MANIFESTS)]);
     std::fs::remove_file(place.folder().join("kubeconfig")).unwrap();
@@ -36,7 +36,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_command_has_a_sandbox_of_its_own() {
+fn each_command_has_its_own_sandbox() {
     let place = place();
     let planned = place.call("--sandbox plan apply web -f m.yaml");
     assert_eq!((planned.exit, planned.err.as_str()), (0, ""));
@@ -44,32 +44,30 @@ fn a_command_has_a_sandbox_of_its_own() {
     let applied = place.call("apply web -f m.yaml --sandbox -n other --as joe --as-group g");
     assert_eq!(applied.exit, 0, "{}", applied.err);
     assert!(applied.out.contains("created Widget.example.org other/a"), "{}", applied.out);
-    assert!(applied.err.starts_with("no pods run in a sandbox"), "{}", applied.err);
+    assert!(applied.err.starts_with("not waiting for readiness"), "{}", applied.err);
     assert_eq!(place.call("list --sandbox").err, "no releases in namespace default\n");
 }
 
 #[test]
-fn a_sandbox_is_never_taken_for_a_cluster() {
+fn flags_that_choose_a_cluster_are_rejected() {
     let place = place();
     for (args, words) in [
-        ("list --sandbox --kubeconfig k", "--sandbox reads no kubeconfig: it goes without --kubeconfig"),
-        ("--sandbox list --context c", "--sandbox reads no kubeconfig: it goes without --context"),
-        ("--sandbox delete web --target a=b", "--sandbox is the only cluster of a call: it goes without --target"),
-        ("--sandbox list --as-group g", "--as-group needs --as"),
-        ("sandbox --context c", "sandbox reads no kubeconfig: it goes without --context"),
-        ("sandbox -R", "-R needs -f"),
-        ("demo --user u", "demo reads no kubeconfig: it goes without --user"),
-        ("demo -o json", "the demo is a story for people: it has no JSON"),
+        ("list --sandbox --kubeconfig k", "--sandbox cannot be combined with --kubeconfig"),
+        ("--sandbox list --context c", "--sandbox cannot be combined with --context"),
+        ("--sandbox delete web --target a=b", "--sandbox cannot be combined with --target"),
+        ("--sandbox list --as-group g", "--as-group requires --as"),
+        ("sandbox --context c", "the sandbox command cannot be combined with --context"),
+        ("sandbox -R", "-R requires -f"),
     ] {
         place.call(args).is_input_error(&format!("error: {words}\n"));
     }
     let refused = place.call("--sandbox list -n UPPER");
     assert_eq!((refused.exit, refused.out.as_str()), (2, ""));
-    assert!(refused.err.starts_with("error: failed to create Namespace UPPER\n  because: "), "{}", refused.err);
+    assert!(refused.err.starts_with("error: failed to create Namespace UPPER\n  caused by: "), "{}", refused.err);
 }
 
 #[test]
-fn what_cannot_be_created_is_said() {
+fn objects_that_cannot_be_created_are_errors() {
     let place = place();
     place.write(
         "bad.yaml",
@@ -78,13 +76,13 @@ fn what_cannot_be_created_is_said() {
     );
     let called = place.call("sandbox -f bad.yaml");
     let expected = "error: bad.yaml:1: failed to create ConfigMap nowhere/a\n  \
-                    because: namespaces \"nowhere\" not found\n\
+                    caused by: namespaces \"nowhere\" not found\n\
                     error: bad.yaml:3: failed to create Nothing a\n  \
-                    because: the sandbox serves no Nothing of version v1\n";
+                    caused by: the sandbox does not serve Nothing in version v1\n";
     assert_eq!((called.exit, called.err.as_str(), called.out.as_str()), (1, expected, ""));
 }
 
-/// Runs `billhook sandbox ARGS`, gives what it printed to `look` once it has printed a line, and interrupts it.
+/// Runs `billhook sandbox ARGS`, passes its first line to `look`, and interrupts it.
 fn while_served<F: Future<Output = ()>>(place: &Place, args: &str, look: impl FnOnce(String) -> F) {
     let out = Shared::default();
     let (interrupt, interrupts) = mpsc::channel(1);
@@ -110,7 +108,7 @@ async fn client(kubeconfig: &std::path::Path) -> Client {
 }
 
 #[test]
-fn a_sandbox_serves_others_until_it_is_interrupted() {
+fn a_sandbox_serves_clients_until_interrupted() {
     let mut path = PathBuf::new();
     while_served(&place(), "-f m.yaml", async |out| {
         path = PathBuf::from(out.trim().strip_prefix("export KUBECONFIG=").unwrap());
@@ -122,7 +120,7 @@ fn a_sandbox_serves_others_until_it_is_interrupted() {
 }
 
 #[test]
-fn the_kubeconfig_can_lie_elsewhere_but_never_on_another_one() {
+fn a_kubeconfig_is_never_overwritten() {
     let place = place();
     while_served(&place, "-o json --kubeconfig-out kc", async |out| {
         let started: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -135,26 +133,6 @@ fn the_kubeconfig_can_lie_elsewhere_but_never_on_another_one() {
     place.write("kc", "mine");
     let called = place.call_in_real_time("sandbox --kubeconfig-out kc");
     assert_eq!(called.exit, 2);
-    assert!(called.err.contains("kc is there already\nhint: remove it, or name another file"), "{}", called.err);
+    assert!(called.err.contains("kc already exists\nhint: delete it, or choose another file"), "{}", called.err);
     assert_eq!(std::fs::read_to_string(place.folder().join("kc")).unwrap(), "mine");
-}
-
-#[test]
-fn the_demo_shows_both_orders() {
-    let called = place().call("demo");
-    assert_eq!((called.exit, called.err.as_str()), (0, ""), "{}", called.out);
-    for words in [
-        "release default/shop applied: 8 created",
-        "deleted Database.shop.example shop/reports",
-        "release default/shop deleted: 9 objects gone",
-        "  CustomResourceDefinition.apiextensions.k8s.io  databases.shop.example  being deleted, held by customresourcecleanup.apiextensions.k8s.io",
-        "  Database.shop.example                          shop/orders             being deleted, held by shop.example/last-backup",
-        "  Namespace                                      shop                    being deleted, held by kubernetes",
-        "error: timed out: 4 objects are left",
-        "  Database.shop.example  shop/customers  finalizer shop.example/last-backup (set by kubectl)",
-    ] {
-        assert!(called.out.contains(words), "{words:?} is not in {}", called.out);
-    }
-    assert!(!called.out.contains('\u{1b}'));
-    assert!(place().call("demo --color always").out.contains('\u{1b}'));
 }

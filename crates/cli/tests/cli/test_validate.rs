@@ -1,9 +1,9 @@
-//! `validate`: every diagnostic with its place, exit 2 when any is an error.
+//! `validate`: diagnostics with their places, and exit code 2 if any is an error.
 
 use crate::call::Place;
 
 #[test]
-fn mistakes_are_shown_in_the_source() {
+fn errors_are_shown_in_the_source() {
     let place = Place::new(&[("p.yaml", "deletionGroups:\n  - predefinedResourcegroup: {type: crds}\n")]);
     let called = place.call("validate p.yaml");
     assert_eq!(called.exit, 2);
@@ -14,14 +14,14 @@ fn mistakes_are_shown_in_the_source() {
 }
 
 #[test]
-fn what_is_right_says_so() {
+fn valid_files_are_counted() {
     let place = Place::new(&[("d/p.yaml", "deletionGroups: []\n"), ("d/deep/q.yaml", "deletionOrderRules: []\n")]);
     let called = place.call("validate -R d");
     assert_eq!((called.exit, called.out.as_str()), (0, "2 files checked: 0 errors, 0 warnings\n"));
 }
 
 #[test]
-fn standard_input_and_json() {
+fn standard_input_is_checked_and_json_printed() {
     let called = Place::new(&[]).call_with("validate - -o json", "deletionGroups: 3\n");
     assert_eq!(called.exit, 2);
     let found: serde_json::Value = serde_json::from_str(&called.out).unwrap();
@@ -32,6 +32,6 @@ fn standard_input_and_json() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_an_error() {
+fn a_missing_file_is_an_error() {
     Place::new(&[]).call("validate p.yaml").is_input_error("error: p.yaml does not exist\n");
 }

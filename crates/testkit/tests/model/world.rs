@@ -270,7 +270,7 @@ impl System {
         self.oracle().end();
         if exit == Some(0) {
             // Without a record there is no policy either: objects that another client has created since have no owner.
-            if self.oracle().printed().contains("there is no release") {
+            if self.oracle().printed().contains("not found in namespace") {
                 self.policy.retain(|group| !matches!(group, Group::All { .. }));
             }
             self.oracle().check_gone(&self.ours, &self.policy);

@@ -1,0 +1,103 @@
+//! Connects to clusters: the one that holds the release, and those of `--target`.
+
+use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
+
+use billhook_cluster::{Cluster, Options};
+use billhook_engine::Clusters;
+use billhook_objects::ReleaseName;
+use kube::config::KubeConfigOptions;
+
+#[cfg(feature = "sandbox")]
+use crate::sandbox;
+use crate::{
+    config,
+    error::{CommandError, Exit},
+    session::{Session, timestamp},
+};
+
+/// A cluster, and the namespace that the command works in.
+pub(crate) struct Connection {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+}
+
+impl Connection {
+    /// Returns the name of a release in this namespace.
+    pub(crate) fn release(&self, name: &str) -> Result<ReleaseName, CommandError> {
+        ReleaseName::new(&self.namespace, name).map_err(|error| CommandError::failed(Exit::Input, &error))
+    }
+
+    /// Adds the clusters of targets, by the names that policies use for them.
+    pub(crate) fn with(self, targets: BTreeMap<String, Cluster>) -> Clusters {
+        let now = timestamp();
+        let now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
+        Clusters { own: self.cluster, records: None, targets, now }
+    }
+}
+
+impl Session {
+    /// Connects to the cluster of the flags, the kubeconfig and the environment, or to a sandbox.
+    ///
+    /// For a cluster, this sends no request yet.
+    pub(crate) async fn connection(&self) -> Result<Connection, CommandError> {
+        #[cfg(feature = "sandbox")]
+        if self.global.sandbox {
+            let (cluster, namespace) = sandbox::start(self, self.cluster_options()).await?;
+            return Ok(Connection { cluster, namespace });
+        }
+        let config = config::load(self).await?;
+        self.server.get_or_init(|| config.cluster_url.to_string());
+        let namespace = self.global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        Ok(Connection { cluster: (self.connect)(config, self.cluster_options())?, namespace })
+    }
+
+    /// Connects to the clusters of `--target NAME=KUBECONFIG[#CONTEXT]`.
+    pub(crate) async fn targets(&self, targets: &[Target]) -> Result<BTreeMap<String, Cluster>, CommandError> {
+        if self.global.sandbox && !targets.is_empty() {
+            return Err(CommandError::input("--sandbox cannot be combined with --target"));
+        }
+        let mut clusters = BTreeMap::new();
+        for Target { name, kubeconfig, context } in targets {
+            let options = KubeConfigOptions { context: context.clone(), cluster: None, user: None };
+            let config = config::load_file(&self.path(Path::new(kubeconfig)), &options).await?;
+            if clusters.insert(name.clone(), (self.connect)(config, self.cluster_options())?).is_some() {
+                return Err(CommandError::input(format!("--target {name} is given twice")));
+            }
+        }
+        Ok(clusters)
+    }
+
+    fn cluster_options(&self) -> Options {
+        const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+        let mut options = Options::default();
+        if let Some(timeout) = self.global.request_timeout {
+            options.request_timeout = if timeout.0.is_zero() { NO_LIMIT } else { timeout.0 };
+        }
+        options
+    }
+}
+
+/// The value of `--target`: the cluster of a policy's `targetName`.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    name: String,
+    kubeconfig: String,
+    context: Option<String>,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || "expected NAME=KUBECONFIG or NAME=KUBECONFIG#CONTEXT".to_owned();
+        let (name, place) = text.split_once('=').ok_or_else(invalid)?;
+        let (kubeconfig, context) = match place.split_once('#') {
+            Some((kubeconfig, context)) => (kubeconfig, Some(context.to_owned())),
+            None => (place, None),
+        };
+        if name.is_empty() || kubeconfig.is_empty() || context.as_ref().is_some_and(String::is_empty) {
+            return Err(invalid());
+        }
+        Ok(Self { name: name.to_owned(), kubeconfig: kubeconfig.to_owned(), context })
+    }
+}

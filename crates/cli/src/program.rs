@@ -1,0 +1,208 @@
+//! The top level of the command line: parses the arguments, runs one command, reports its error.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::Path,
+    sync::{Mutex, OnceLock},
+};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+#[cfg(feature = "sandbox")]
+use crate::commands::{demo, sandbox};
+use crate::{
+    args::{ColorChoice, GlobalArgs},
+    commands::{apply, completion, controller, delete, list, plan, status, validate},
+    error::{CommandError, Exit},
+    output::{Paint, Printer},
+    session::{Interrupts, Session},
+    world::World,
+};
+
+/// Ordered, explainable deployment and deletion for Kubernetes
+#[derive(Debug, Parser)]
+#[command(name = "billhook", version, max_term_width = 100, after_help = after_help())]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: GlobalArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Apply(apply::ApplyArgs),
+    Delete(delete::DeleteArgs),
+    Plan(plan::PlanArgs),
+    Status(status::Status),
+    List(list::List),
+    Validate(validate::ValidateArgs),
+    Controller(controller::ControllerArgs),
+    #[cfg(feature = "sandbox")]
+    Sandbox(sandbox::SandboxArgs),
+    #[cfg(feature = "sandbox")]
+    Demo(demo::DemoArgs),
+    Completion(completion::CompletionArgs),
+}
+
+const APPLY_USAGE: &str = "NAME <-f PATH... | -k DIR | --chart REF> [OPTIONS]";
+const DELETE_USAGE: &str = "<NAME | -f PATH... | -k DIR> [OPTIONS]";
+
+fn after_help() -> String {
+    let demo = if cfg!(feature = "sandbox") {
+        "  billhook demo                            show all of this without a cluster\n"
+    } else {
+        ""
+    };
+    format!(
+        "\
+Examples:
+  billhook apply shop -f manifests/        deploy a release
+  billhook plan delete shop                show what deleting it would do, in order
+  billhook delete shop                     delete it group by group until all objects are gone
+  billhook status shop                     show its objects and what blocks them
+{demo}
+Exit codes:
+  0  success
+  1  failed
+  2  invalid input; nothing was changed
+  3  timed out or interrupted with objects remaining; run the same command again to resume
+  4  stopped by a guard; nothing was changed"
+    )
+}
+
+/// Parses the arguments and runs the command.
+pub(crate) async fn run(world: World) -> Exit {
+    let program = program_name(&world.args);
+    let cli = match parse(&world.args, program) {
+        Ok(cli) => cli,
+        Err(error) => return print_usage(world, &error),
+    };
+    let printer = Printer::new(
+        (world.stdout, paint(cli.global.color, &world.env, world.stdout_terminal)),
+        (world.stderr, paint(cli.global.color, &world.env, world.stderr_terminal)),
+    );
+    let session = Session {
+        printer: printer.clone(),
+        env: world.env,
+        directory: world.directory,
+        global: cli.global,
+        stdin_terminal: world.stdin_terminal,
+        stdout_terminal: world.stdout_terminal,
+        stderr_terminal: world.stderr_terminal,
+        stdin: Mutex::new(Some(world.stdin)),
+        connect: world.connect,
+        server: OnceLock::new(),
+    };
+    let mut interrupts = Interrupts(world.interrupts);
+    let result = dispatch(&session, &mut interrupts, cli.command).await;
+    result.unwrap_or_else(|mut error| {
+        if error.unreachable
+            && let Some(server) = session.server.get()
+        {
+            error.hints.push(format!("check that {server} is the right API server and that it is running"));
+        }
+        printer.error(&error, program);
+        error.exit
+    })
+}
+
+async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::Apply(args) => apply::run(session, interrupts, args).await,
+        Command::Delete(args) => delete::run(session, interrupts, args).await,
+        Command::Plan(args) => plan::run(session, interrupts, args).await,
+        Command::Status(args) => interrupts.unless(status::run(session, args)).await,
+        Command::List(args) => interrupts.unless(list::run(session, args)).await,
+        Command::Validate(args) => validate::run(session, &args),
+        Command::Controller(args) => controller::run(session, interrupts, args).await,
+        #[cfg(feature = "sandbox")]
+        Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,
+        #[cfg(feature = "sandbox")]
+        Command::Demo(args) => interrupts.unless(demo::run(session, args, run_boxed)).await,
+        Command::Completion(args) => Ok(completion::run(session, &args, &mut self::command("billhook"))),
+    }
+}
+
+/// Runs the program for the demo: a future that contains itself must be boxed.
+#[cfg(feature = "sandbox")]
+fn run_boxed(world: World) -> demo::ProgramFuture {
+    Box::pin(run(world))
+}
+
+/// Returns the definition of the command line for a program of this name.
+pub(crate) fn command(name: &str) -> clap::Command {
+    let usage =
+        |command: clap::Command, words: &str, rest: &str| command.override_usage(format!("{name} {words} {rest}"));
+    let command = Cli::command()
+        .bin_name(name.to_owned())
+        .mut_subcommand("apply", |apply| usage(apply, "apply", APPLY_USAGE))
+        .mut_subcommand("delete", |delete| usage(delete, "delete", DELETE_USAGE))
+        .mut_subcommand("plan", |plan| {
+            plan.mut_subcommand("apply", |apply| usage(apply, "plan apply", APPLY_USAGE))
+                .mut_subcommand("delete", |delete| usage(delete, "plan delete", DELETE_USAGE))
+        });
+    if name == "billhook" { command } else { rename_examples(command, name) }
+}
+
+/// Returns how often `-v` is given; 0 if the arguments cannot be parsed.
+pub(crate) fn verbosity(args: &[OsString]) -> u8 {
+    let may_be_verbose = |arg: &OsString| arg.to_str().is_some_and(|arg| arg.starts_with("-") && arg.contains('v'));
+    if !args.iter().any(may_be_verbose) {
+        return 0;
+    }
+    parse(args, "billhook").map_or(0, |cli| cli.global.verbose)
+}
+
+fn parse(args: &[OsString], name: &str) -> Result<Cli, clap::Error> {
+    let mut command = command(name);
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns what the user types to run the program: kubectl runs a plugin under its own name.
+fn program_name(args: &[OsString]) -> &'static str {
+    let stem = args.first().map(Path::new).and_then(Path::file_stem);
+    if stem.is_some_and(|stem| stem == "kubectl-billhook") { "kubectl billhook" } else { "billhook" }
+}
+
+/// Puts the program's name into the examples of a command and its subcommands.
+fn rename_examples(mut command: clap::Command, name: &str) -> clap::Command {
+    if let Some(examples) = command.get_after_help().map(|text| text.to_string()) {
+        command = command.after_help(examples.replace("  billhook ", &format!("  {name} ")));
+    }
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, sub| command.mut_subcommand(sub, |sub| rename_examples(sub, name)))
+}
+
+/// Prints help and version to standard output, and usage errors to standard error.
+fn print_usage(world: World, error: &clap::Error) -> Exit {
+    let terminal = if error.use_stderr() { world.stderr_terminal } else { world.stdout_terminal };
+    let paint = paint(ColorChoice::Auto, &world.env, terminal);
+    let text = if paint.0 { error.render().ansi().to_string() } else { error.render().to_string() };
+    let printer = Printer::new((world.stdout, paint), (world.stderr, paint));
+    if error.use_stderr() {
+        printer.err(text.trim_end());
+        if text.contains("  <NAME>\n") && world.args.iter().any(|arg| arg == "-f" || arg == "--filename") {
+            printer.err("hint: put NAME before -f, which takes all arguments after it as paths");
+        }
+        Exit::Input
+    } else {
+        printer.text(&text);
+        Exit::Done
+    }
+}
+
+/// Decides whether to color: by the flag, then by the usual environment variables, then by whether it is a terminal.
+fn paint(color: ColorChoice, env: &BTreeMap<String, String>, terminal: bool) -> Paint {
+    let set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
+    Paint(match color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto if set("NO_COLOR") => false,
+        ColorChoice::Auto if env.get("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0") => true,
+        ColorChoice::Auto => terminal && env.get("TERM").is_none_or(|term| term != "dumb"),
+    })
+}
