@@ -11,7 +11,8 @@ use billhook_objects::{
 };
 use billhook_plan::{
     ApplyAction, ApplyRequest, ApplyTask, Catalogs, DeleteRequest, Directives, Entry, Inventory, Listed, Note,
-    NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Select, Severity, Snapshot, Wait, Wanted, Work,
+    NoteCode, Operation, Plan, PlanError, PlanErrorKind, Query, Resource, Select, Severity, Snapshot, Wait, Wanted,
+    Work,
 };
 use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
 use serde_json::Value;
@@ -454,7 +455,7 @@ async fn missing_namespaces(
     }
     let query = Query {
         cluster: None,
-        resource: record::namespaces(),
+        resource: Resource::namespaces(),
         namespace: None,
         select: Select::Names(names.clone()),
         namespaces: Vec::new(),
@@ -506,7 +507,7 @@ async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), Operati
     let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let key = ObjectKey::new(wellknown::namespace(), None, name);
     let options = ApplyOptions { force_conflicts: false, dry_run: false };
-    clusters.own.apply(&record::namespaces(), &key, &manifest.to_string(), &options).await?;
+    clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &options).await?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{ApiVersion, GroupKind, ObjectKey, ResourceType, Scope, Uid};
+use billhook_objects::{ApiVersion, GroupKind, ObjectKey, ResourceType, Scope, Uid, wellknown};
 use serde::{Deserialize, Serialize};
 
 /// How to talk to objects of one kind.
@@ -29,6 +29,17 @@ impl Resource {
             plural: resource.plural.clone(),
             namespaced: resource.scope == Scope::Namespaced,
         }
+    }
+
+    /// Returns the resource of Namespaces.
+    pub fn namespaces() -> Self {
+        Self { kind: wellknown::namespace(), version: "v1".into(), plural: "namespaces".into(), namespaced: false }
+    }
+
+    /// Returns the resource of Secrets.
+    pub fn secrets() -> Self {
+        let kind = GroupKind::new("", "Secret");
+        Self { kind, version: "v1".into(), plural: "secrets".into(), namespaced: true }
     }
 
     /// The `apiVersion`.

@@ -65,7 +65,7 @@ impl Record {
             return Ok(record);
         }
         let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
-        let found = match clusters.own.get_meta(&namespaces(), &key).await {
+        let found = match clusters.own.get_meta(&Resource::namespaces(), &key).await {
             Ok(found) => found,
             Err(error) if *error.kind() == ErrorKind::Forbidden => None,
             Err(error) => return Err(error),
@@ -73,7 +73,7 @@ impl Record {
         let ours = found.filter(|n| n.labels.get(wellknown::RELEASE_LABEL) == Some(&release.label_value()));
         Ok(ours.map(|namespace| {
             let mut inventory = Inventory::new(release.clone());
-            let entry = Entry::new(namespaces().api_version(), Digest::of(&Value::Null));
+            let entry = Entry::new(Resource::namespaces().api_version(), Digest::of(&Value::Null));
             inventory.entries.insert(key, Entry { uid: Some(namespace.uid), ..entry });
             Self { inventory, token: None, origin: Origin::Namespace, dirty: true }
         }))
@@ -281,8 +281,4 @@ async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error
 fn patches(plan: &Plan) -> BTreeSet<&ObjectKey> {
     let work = plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
     work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
-}
-
-pub(super) fn namespaces() -> Resource {
-    Resource { kind: wellknown::namespace(), version: "v1".into(), plural: "namespaces".into(), namespaced: false }
 }
