@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves: one aggregated discovery pass, or the old form where the server is older than 1.26.
+//! Discovery: aggregated, or by one document per group version on servers before 1.26.
 
 use std::collections::HashMap;
 
@@ -7,24 +7,38 @@ use futures::future::join_all;
 use serde::Deserialize;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, ServedVersions},
     error::Error,
-    gone::Served,
-    transport::{Call, Reply},
+    request::{Call, Reply},
 };
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 impl Cluster {
-    /// Asks which kinds are served: two requests, `/api` and `/apis`.
-    ///
-    /// Group versions that do not answer (an aggregated API without a backend) are named in [`Catalog::stale`]; the
-    /// others do not suffer from them. A server that does not know aggregated discovery costs a request a group version.
+    /// Reads the server's version, such as `v1.36.3`.
     ///
     /// # Errors
     ///
-    /// When the server does not answer `/api` or `/apis`.
+    /// When the request fails.
+    pub async fn version(&self) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let version: Version = self.send(&Call::get("read the server's version", "/version".into())).await?.json()?;
+        Ok(version.git_version)
+    }
+
+    /// Reads which kinds are served, by two requests: `/api` and `/apis`.
+    ///
+    /// Group versions that are unavailable (an aggregated API without a backend) are named in [`Catalog::stale`] and do
+    /// not affect the others. A server without aggregated discovery costs one more request per group version.
+    ///
+    /// # Errors
+    ///
+    /// When the request for `/api` or `/apis` fails.
     pub async fn catalog(&self) -> Result<Catalog, Error> {
         let (core, groups) = futures::future::try_join(self.groups("/api", None), self.groups("/apis", None)).await?;
         let mut types = Types::default();
@@ -50,8 +64,8 @@ impl Cluster {
         Ok(catalog)
     }
 
-    /// Asks in which versions a kind is served now: one request.
-    pub(crate) async fn discover(&self, kind: &GroupKind) -> Result<Served, Error> {
+    /// Reads in which versions a kind is served now, by one request.
+    pub(crate) async fn discover(&self, kind: &GroupKind) -> Result<ServedVersions, Error> {
         let groups =
             if kind.group.is_empty() { self.groups("/api", Some("")) } else { self.groups("/apis", Some(&kind.group)) };
         let mut served = Vec::new();
@@ -61,45 +75,46 @@ impl Cluster {
                     served.push(version.name)
                 }
                 Some(_) if !version.stale => {}
-                _ => return Ok(Served::Perhaps),
+                _ => return Ok(None),
             }
         }
-        Ok(Served::In(served))
+        Ok(Some(served))
     }
 
-    /// The groups of `/api` or `/apis`, or one of them.
+    /// Reads the groups of `/api` or `/apis`, or one of them.
     async fn groups(&self, url: &str, only: Option<&str>) -> Result<Vec<Group>, Error> {
         let call = Call::get("read the list of kinds", url.into()).accept(AGGREGATED);
         let reply = self.send(&call).await?;
-        let is_meant = |name: &str| only.is_none_or(|only| only == name);
+        let is_wanted = |name: &str| only.is_none_or(|only| only == name);
         let aggregated = matches!(kind(&reply)?.as_deref(), Some("APIGroupDiscoveryList"));
         if aggregated {
             let list: aggregated::List = reply.json()?;
-            return Ok(list.items.into_iter().map(Group::from).filter(|group| is_meant(&group.name)).collect());
+            return Ok(list.items.into_iter().map(Group::from).filter(|group| is_wanted(&group.name)).collect());
         }
         let groups = if url == "/api" {
-            let versions: old::Versions = reply.json()?;
+            let versions: unaggregated::Versions = reply.json()?;
             vec![(String::new(), versions.versions)]
         } else {
-            let list: old::Groups = reply.json()?;
-            list.groups.into_iter().map(old::Group::ordered).collect()
+            let list: unaggregated::Groups = reply.json()?;
+            list.groups.into_iter().map(unaggregated::Group::ordered).collect()
         };
-        let groups = groups.into_iter().filter(|(name, _)| is_meant(name));
-        Ok(join_all(groups.map(|(name, versions)| self.old_group(name, versions))).await)
+        let groups = groups.into_iter().filter(|(name, _)| is_wanted(name));
+        Ok(join_all(groups.map(|(name, versions)| self.unaggregated_group(name, versions))).await)
     }
 
-    /// The old form: one document a group version.
-    async fn old_group(&self, name: String, versions: Vec<String>) -> Group {
+    /// Reads a group without aggregated discovery: one document per group version.
+    async fn unaggregated_group(&self, name: String, versions: Vec<String>) -> Group {
         let one = async |version: String| {
             let url = if name.is_empty() { format!("/api/{version}") } else { format!("/apis/{name}/{version}") };
-            let read = async { self.send(&Call::get("read the list of kinds", url)).await?.json::<old::Resources>() };
+            let read =
+                async { self.send(&Call::get("read the list of kinds", url)).await?.json::<unaggregated::Resources>() };
             match read.await {
                 Ok(list) => {
                     let resources = list.resources.into_iter().filter(|r| !r.name.contains('/')).map(Resource::from);
                     Version { name: version, resources: Some(resources.collect()), stale: false }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a group version is left out");
+                    tracing::debug!(%error, "a group version is unavailable");
                     Version { name: version, resources: None, stale: true }
                 }
             }
@@ -128,7 +143,7 @@ struct Group {
 
 struct Version {
     name: String,
-    /// None where the document could not be read at all.
+    /// None if the document cannot be read at all.
     resources: Option<Vec<Resource>>,
     stale: bool,
 }
@@ -142,7 +157,7 @@ struct Resource {
     verbs: Vec<String>,
 }
 
-/// The kinds so far, in the server's order; the first plural of a kind counts.
+/// The kinds in the server's order. Only the first plural of a kind is used.
 #[derive(Default)]
 struct Types {
     types: Vec<ResourceType>,
@@ -171,7 +186,7 @@ impl Types {
     }
 }
 
-/// apidiscovery.k8s.io/v2 and v2beta1, which differ in nothing that is read here.
+/// apidiscovery.k8s.io/v2 and v2beta1, which are the same for the fields that are read here.
 mod aggregated {
     use serde::Deserialize;
 
@@ -243,8 +258,8 @@ mod aggregated {
     }
 }
 
-/// The form that every server knows.
-mod old {
+/// Discovery as every server supports it.
+mod unaggregated {
     use serde::Deserialize;
 
     #[derive(Deserialize)]
@@ -273,7 +288,7 @@ mod old {
     }
 
     impl Group {
-        /// The group's name and its versions, the preferred one first.
+        /// Returns the group's name and its versions, the preferred one first.
         pub(super) fn ordered(self) -> (String, Vec<String>) {
             let mut versions: Vec<String> = self.versions.into_iter().map(|v| v.version).collect();
             if let Some(preferred) = self.preferred_version {

@@ -1,54 +1,50 @@
-//! What can go wrong with a request, told apart by what the API server says.
+//! Failures of requests, classified by the API server's answer.
 
 use std::{sync::Arc, time::Duration};
 
 use billhook_plan::Resource;
 use serde::Deserialize;
 
-/// Shared, so that all who waited for one request can be told of its failure.
+/// Shared, so that all callers that waited for one request get its failure.
 type Source = Arc<dyn std::error::Error + Send + Sync>;
 
-/// A request that failed: what was being done, and of which kind the failure is.
+/// A request that failed: what was being done, and the kind of the failure.
 ///
-/// Its text fits behind "failed to"; the source is not in it.
+/// Its text completes "failed to …" and does not repeat the source.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Error {
     /// What was being done, such as `delete ConfigMap/a/b`.
-    pub what: String,
-    /// Of which kind the failure is.
-    pub kind: ErrorKind,
-    /// What the server said, if it did.
-    pub status: Option<Box<Status>>,
+    what: String,
+    kind: ErrorKind,
+    status: Option<Box<Status>>,
     message: Option<Box<str>>,
     #[source]
     source: Option<Source>,
-    /// Whether the answer to an earlier try may have been lost, so that the request may have been carried out.
-    pub(crate) answer_lost: bool,
-    /// When the server wants to be asked again.
-    pub(crate) retry_after: Option<Duration>,
+    answer_lost: bool,
+    retry_after: Option<Duration>,
 }
 
-/// Of which kind a failure is.
+/// The kind of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The rights are missing (403 by RBAC).
+    /// The caller lacks the rights (403 by RBAC).
     Forbidden,
-    /// Admission refused it: a webhook, an admission policy, a quota, a namespace that is being deleted.
+    /// Admission rejected the request: a webhook, an admission policy, a quota, or a namespace that is being deleted.
     Refused,
-    /// Another writer was there: the fields that other managers own, or none where the object itself has changed.
+    /// Another client changed the object, or other managers own these fields of it.
     Conflict(Vec<FieldConflict>),
-    /// The server serves no such kind.
+    /// The server does not serve the kind.
     NotServed,
-    /// The object is not valid, or not what its schema says.
+    /// The object is invalid.
     Invalid,
-    /// A backend that the API server needs for this does not answer: a webhook, a conversion, an aggregated API.
+    /// A backend that the API server needs is unavailable: a webhook, a conversion, or an aggregated API.
     Webhook,
-    /// No answer in time.
+    /// The server did not answer in time.
     Timeout,
     /// The server cannot be reached.
     Unreachable,
-    /// Anything else; the status says what.
+    /// Any other failure; the status has details.
     Other,
 }
 
@@ -61,22 +57,22 @@ pub struct FieldConflict {
     pub field: String,
 }
 
-/// What the server said: the parts of a `Status` that matter.
+/// The server's answer: the parts of a `Status` that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The HTTP status.
     pub code: u16,
-    /// The reason, such as `NotFound`; empty where the body was not a `Status`.
+    /// The reason, such as `NotFound`; empty if the body was not a `Status`.
     pub reason: String,
     /// The message.
     pub message: String,
-    /// The object the status is about, by `details.name`; empty where it is not about one.
+    /// The object that the status is about (`details.name`); empty if it is about none.
     pub name: String,
-    /// The plural or kind it is about, by `details.kind`.
+    /// The plural or kind that it is about (`details.kind`).
     pub kind: String,
-    /// Causes as reason, message and field.
+    /// The causes as reason, message and field.
     pub causes: Vec<(String, String, String)>,
-    /// When to come back, by `details.retryAfterSeconds`.
+    /// After how many seconds to retry (`details.retryAfterSeconds`).
     pub retry_after: Option<u64>,
 }
 
@@ -103,68 +99,83 @@ impl Error {
         self
     }
 
-    /// A failure that the server answered with.
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    pub(crate) fn with_retry_after(mut self, after: Option<Duration>) -> Self {
+        self.retry_after = after;
+        self
+    }
+
+    pub(crate) fn with_answer_lost(mut self, lost: bool) -> Self {
+        self.answer_lost = lost;
+        self
+    }
+
+    /// Makes an error of a failure that the server answered with.
     pub(crate) fn answered(what: &str, status: Status) -> Self {
         let mut error = Self::new(what, kind_of(&status));
         error.status = Some(Box::new(status));
         error
     }
 
-    /// Discovery says that the kind is not served in any version.
+    /// Makes an error for a kind that discovery does not list in any version.
     pub(crate) fn not_served(resource: &Resource) -> Self {
         Self::new(format!("list {}", resource.kind), ErrorKind::NotServed).because("the kind is not served")
     }
 
-    /// Of which kind the failure is.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// What was being done.
-    pub fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// What the server said, if it did.
+    /// Returns the server's answer, if there is one.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_deref()
     }
 
-    /// The HTTP status, if the server answered.
+    /// Returns the HTTP status, if the server answered.
     pub fn code(&self) -> Option<u16> {
         self.status.as_ref().map(|status| status.code)
     }
 
-    /// When the server wants to be asked again, if it said so: where that is later than
-    /// [`Options::patience`](crate::Options::patience) the caller may wait for it.
+    /// Returns after which pause the server wants a retry, if it named one. It may be longer than
+    /// [`Options::patience`](crate::Options::patience), so that the caller has to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether the server says that this one object is not there (and not that nobody knows its kind).
+    /// Returns whether the answer to an earlier try was lost, so that the request may have been carried out.
+    pub(crate) fn answer_lost(&self) -> bool {
+        self.answer_lost
+    }
+
+    /// Returns whether this object does not exist, as opposed to its kind.
     pub(crate) fn object_not_found(&self) -> bool {
         self.status().is_some_and(Status::object_not_found)
     }
 
-    /// Whether the server says that an object of this name is there already.
+    /// Returns whether an object of this name exists already.
     pub(crate) fn already_exists(&self) -> bool {
         self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
     }
 
-    /// The failure alone, without what was being done.
+    /// Returns the failure without what was being done.
     pub fn message(&self) -> String {
         match (&self.message, &self.status, &self.source) {
             (Some(message), _, _) => message.to_string(),
             (None, Some(status), _) if !status.message.is_empty() => status.message.clone(),
             (None, Some(status), _) => format!("the server answered {}", status.code),
             (None, None, Some(source)) => innermost(source.as_ref()).to_string(),
-            (None, None, None) => "it is not possible".into(),
+            (None, None, None) => "the cause is unknown".into(),
         }
     }
 
-    /// Whether the same call may succeed later although nobody changes anything: the server is away or busy.
+    /// Returns whether the same call may succeed later without any change: the server is unreachable or busy.
     ///
-    /// Such a call was repeated already until [`Options::patience`](crate::Options::patience) had passed.
+    /// Such a call was already retried for [`Options::patience`](crate::Options::patience).
     pub fn is_transient(&self) -> bool {
         match self.kind {
             ErrorKind::Timeout | ErrorKind::Unreachable => true,
@@ -178,7 +189,7 @@ impl Error {
         if with_message { format!("{}: {}", self.what, self.message()) } else { self.what.clone() }
     }
 
-    /// Hides the values that server-side apply quotes from an object of the wrong shape.
+    /// Removes the values that server-side apply quotes from an object with a wrong type.
     pub(crate) fn without_values(mut self) -> Self {
         const MARK: &str = "got &value";
         if let Some(status) = &mut self.status {
@@ -202,8 +213,16 @@ fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::
     error
 }
 
+/// Returns how errors name an object.
+pub(crate) fn object_name(resource: &Resource, namespace: Option<&str>, name: &str) -> String {
+    match namespace.filter(|_| resource.namespaced) {
+        Some(namespace) => format!("{}/{namespace}/{name}", resource.kind),
+        None => format!("{}/{name}", resource.kind),
+    }
+}
+
 impl Status {
-    /// Reads the body of a failure; one that is not a `Status` (a proxy's page) becomes its message, shortened.
+    /// Reads the body of a failure. A body that is not a `Status`, such as a proxy's page, becomes the message, shortened.
     pub(crate) fn read(code: u16, body: &[u8]) -> Self {
         let mut status = serde_json::from_slice::<Wire>(body).map(Self::from).unwrap_or_else(|_| Self {
             message: String::from_utf8_lossy(body).trim().chars().take(300).collect(),
@@ -213,18 +232,18 @@ impl Status {
         status
     }
 
-    /// Reads a `Status` that came as an event of a watch.
+    /// Reads a `Status` from an ERROR event of a watch.
     pub(crate) fn event(body: &str) -> Self {
         serde_json::from_str::<Wire>(body).map(Self::from).unwrap_or_default()
     }
 
-    /// Whether it says that this one object is not there (and not that nobody knows its kind).
+    /// Returns whether this object does not exist, as opposed to its kind.
     pub(crate) fn object_not_found(&self) -> bool {
         self.code == 404 && !self.name.is_empty()
     }
 }
 
-/// The API server's own trouble: it, or its etcd, will answer again.
+/// Returns whether the API server or its etcd has a failure from which it recovers by itself.
 pub(crate) fn is_transient(status: &Status) -> bool {
     const ETCD: [&str; 5] =
         ["etcdserver", "leader changed", "request timed out", "context deadline exceeded", "connection refused"];
@@ -236,31 +255,37 @@ pub(crate) fn is_transient(status: &Status) -> bool {
 }
 
 fn kind_of(status: &Status) -> ErrorKind {
-    let says = |text: &str| status.message.contains(text);
-    let denied = says("denied the request") || says("denied request");
+    let contains = |text: &str| status.message.contains(text);
+    let denied = contains("denied the request") || contains("denied request");
     match status.code {
-        // The authorizer's own words (k8s.io/apiserver endpoints/handlers/responsewriters); all else is admission.
-        403 if status.reason.is_empty() || (says("User \"") && says("cannot ")) => ErrorKind::Forbidden,
+        // The authorizer's wording (k8s.io/apiserver endpoints/handlers/responsewriters); any other 403 is admission.
+        403 if status.reason.is_empty() || (contains("User \"") && contains("cannot ")) => ErrorKind::Forbidden,
         403 => ErrorKind::Refused,
         400 | 406 | 413 | 415 | 422 if !denied => ErrorKind::Invalid,
         400 | 422 => ErrorKind::Refused,
         404 if !status.object_not_found() => ErrorKind::NotServed,
         409 => ErrorKind::Conflict(conflicts(status)),
         500 if denied => ErrorKind::Refused,
-        // Server-side apply of an object that its schema does not allow: a 500 as of 1.36.
-        500 if says("failed to create typed patch object") => ErrorKind::Invalid,
-        500 | 503 if says("failed calling webhook") || says("failed to call webhook") || says("conversion webhook") => {
+        // Server-side apply answers 500 for an object that violates its schema, as of 1.36.
+        500 if contains("failed to create typed patch object") => ErrorKind::Invalid,
+        500 | 503
+            if contains("failed calling webhook")
+                || contains("failed to call webhook")
+                || contains("conversion webhook") =>
+        {
             ErrorKind::Webhook
         }
-        // The aggregator's words for an APIService without a backend.
-        503 if says("error trying to reach service") || status.message == "service unavailable" => ErrorKind::Webhook,
+        // The aggregator's wording for an APIService without a backend.
+        503 if contains("error trying to reach service") || status.message == "service unavailable" => {
+            ErrorKind::Webhook
+        }
         504 => ErrorKind::Timeout,
         502 | 503 => ErrorKind::Unreachable,
         _ => ErrorKind::Other,
     }
 }
 
-/// The causes of a conflict of server-side apply: `conflict with "MANAGER" using apps/v1`, and the field.
+/// Reads the causes of a server-side apply conflict: `conflict with "MANAGER" using apps/v1`, and the field.
 fn conflicts(status: &Status) -> Vec<FieldConflict> {
     let manager = |message: &str| message.split('"').nth(1).unwrap_or(message).to_owned();
     let causes = status.causes.iter().filter(|(reason, _, _)| reason == "FieldManagerConflict");
@@ -334,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart_by_what_the_server_says() {
+    fn failures_are_classified_by_the_servers_answer() {
         use ErrorKind::{Forbidden, Invalid, NotServed, Other, Refused, Timeout, Unreachable, Webhook};
         for (code, reason, message, kind, transient) in [
             (
@@ -426,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_secret_are_not_quoted() {
+    fn values_of_a_secret_are_removed() {
         let body = status("", ".stringData.a: expected string, got &value.valueUnstructured{Value:\"hunter2\"}");
         let error = Error::answered("apply Secret/a/b", Status::read(500, body.as_bytes())).without_values();
         assert_eq!(error.to_string(), "apply Secret/a/b: .stringData.a: expected string, got another type");

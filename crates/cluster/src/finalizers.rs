@@ -1,7 +1,7 @@
-//! The removal of finalizers: only from what carries a `deletionTimestamp`, and only what is still where it was seen.
+//! Removal of finalizers, only from objects with a `deletionTimestamp` and only at the positions that were seen.
 
 use billhook_objects::{
-    GroupKind, Uid,
+    Uid,
     wellknown::{FIELD_MANAGER, is_never_removed},
 };
 use billhook_plan::{Observed, Resource};
@@ -9,34 +9,34 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    error::{Error, ErrorKind},
-    fetch::named,
-    path,
-    transport::{Call, Verb},
-    wire::META,
+    counts::Verb,
+    decode::META,
+    error::{Error, ErrorKind, object_name},
+    request::Call,
+    url,
 };
 
-/// What came of the removal of finalizers.
+/// The outcome of a removal of finalizers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoveAnswer {
-    /// These were removed.
+    /// These finalizers were removed.
     Removed(Vec<String>),
     /// The object is gone.
     Gone,
-    /// The object is not as it was seen: look again and decide anew.
+    /// The object has changed since it was seen: read it again.
     Changed,
-    /// It has none of them.
+    /// The object has none of the finalizers.
     NothingToDo,
 }
 
 impl Cluster {
-    /// Removes finalizers by a JSON patch that tests the UID and each finalizer's place.
+    /// Removes finalizers by a JSON patch that tests the UID and the position of each finalizer.
     ///
-    /// The finalizer with which the API server cleans up behind a CRD is never removed.
+    /// The finalizer by which the API server deletes the instances of a CRD is never removed.
     ///
     /// # Errors
     ///
-    /// When the object was not seen with a `deletionTimestamp`, and when the server refuses it or does not answer.
+    /// When the object has no `deletionTimestamp`, the server rejects the patch, or does not answer.
     pub async fn remove_finalizers(
         &self,
         resource: &Resource,
@@ -44,22 +44,23 @@ impl Cluster {
         remove: &[String],
     ) -> Result<RemoveAnswer, Error> {
         let namespace = object.namespace.as_deref();
-        let what = format!("remove finalizers of {}", named(resource, namespace, &object.name));
+        let what = format!("remove finalizers of {}", object_name(resource, namespace, &object.name));
         if !object.deleting {
             return Err(Error::new(what, ErrorKind::Refused).because("it is not being deleted"));
         }
         let Some((patch, removed)) = patch(object, remove) else { return Ok(RemoveAnswer::NothingToDo) };
         let body = patch.to_string().into_bytes();
         let call = |resource: &Resource| {
-            let url = path::with(&path::object(resource, namespace, &object.name), &[("fieldManager", FIELD_MANAGER)]);
+            let url =
+                url::with_query(&url::object(resource, namespace, &object.name), &[("fieldManager", FIELD_MANAGER)]);
             Call::new(Verb::Patch, &what, url).accept(META).body("application/json-patch+json", body.clone())
         };
         match self.send_about(resource, call).await {
             Ok(Some(_)) => Ok(RemoveAnswer::Removed(removed)),
             Ok(None) => Ok(RemoveAnswer::Gone),
             Err(error) if is_changed(&error) => {
-                if error.answer_lost {
-                    // The try whose answer was lost may have done it.
+                if error.answer_lost() {
+                    // The try whose answer was lost may have removed them.
                     let now = self.get_meta(resource, &object.key(&resource.kind)).await?;
                     match now {
                         None => return Ok(RemoveAnswer::Gone),
@@ -75,21 +76,15 @@ impl Cluster {
         }
     }
 
-    /// Removes entries of a Namespace's `spec.finalizers` through its `finalize` subresource, the only way the API
-    /// server has for them. The others stay; the `resourceVersion` that was just read guards the write.
+    /// Removes entries of a Namespace's `spec.finalizers` through its `finalize` subresource, the only way that the API
+    /// server offers. The write carries the `resourceVersion` that was just read.
     ///
     /// # Errors
     ///
-    /// When the Namespace is not being deleted, and when the server refuses it or does not answer.
+    /// When the Namespace is not being deleted, the server rejects the write, or does not answer.
     pub async fn finalize_namespace(&self, name: &str, uid: &Uid, remove: &[String]) -> Result<RemoveAnswer, Error> {
         let what = format!("finalize Namespace/{name}");
-        let resource = Resource {
-            kind: GroupKind::new("", "Namespace"),
-            version: "v1".into(),
-            plural: "namespaces".into(),
-            namespaced: false,
-        };
-        let url = path::object(&resource, None, name);
+        let url = url::object(&Resource::namespaces(), None, name);
         let read = Call::get(&what, url.clone());
         let mut namespace: Value = match self.send(&read).await {
             Ok(reply) => reply.json()?,
@@ -124,8 +119,8 @@ impl Cluster {
     }
 }
 
-/// The patch and what it removes; none where there is nothing to remove. From the highest place to the lowest, so that
-/// a removal does not move what comes after it.
+/// Returns the patch and the finalizers that it removes; none if there are none. It goes from the last position to the
+/// first, so that no removal shifts the next one.
 fn patch(object: &Observed, remove: &[String]) -> Option<(Value, Vec<String>)> {
     let mut operations = vec![json!({ "op": "test", "path": "/metadata/uid", "value": object.uid })];
     let mut removed = Vec::new();
@@ -140,13 +135,13 @@ fn patch(object: &Observed, remove: &[String]) -> Option<(Value, Vec<String>)> {
     (!removed.is_empty()).then_some((Value::Array(operations), removed))
 }
 
-/// A test of the patch failed. The API server answers 422 with its own words as an unexpected response, where a
-/// validation that failed names the object's fields (k8s.io/apiserver endpoints/handlers/patch.go).
+/// Returns whether a test of the patch failed. The API server then answers 422 with the cause `UnexpectedServerResponse`,
+/// whereas a failed validation names the object's fields (k8s.io/apiserver endpoints/handlers/patch.go).
 fn is_changed(error: &Error) -> bool {
     let Some(status) = error.status() else { return false };
     match status.code {
         409 => true,
-        422 if error.kind == ErrorKind::Invalid => {
+        422 if *error.kind() == ErrorKind::Invalid => {
             status.causes.iter().all(|(reason, _, _)| reason == "UnexpectedServerResponse")
         }
         _ => false,
@@ -160,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_tests_the_uid_and_every_place_from_the_highest_down() {
+    fn a_patch_tests_the_uid_and_every_position_from_the_last_to_the_first() {
         let object: Observed = serde_json::from_value(json!({
             "name": "a", "uid": "u", "resourceVersion": "1", "deleting": true,
             "finalizers": ["a/x", "b/y", CRD_CLEANUP_FINALIZER, "c/z"],

@@ -1,14 +1,14 @@
 //! Leader election by a Lease, with the semantics of client-go's `tools/leaderelection`.
 //!
-//! Nobody trusts another one's clock: a candidate takes the Lease over once it has not seen it change for the holder's
-//! lease duration by its own clock, and the holder stops earlier, once it has not been able to renew it for the renew
-//! deadline. The times in the Lease are for people and for [`Cluster::lease_is_fresh`].
+//! No process trusts the clock of another one. A candidate takes the Lease over when it has not seen it change for the
+//! holder's lease duration by its own clock. The holder stops earlier, when it could not renew the Lease for the renew
+//! deadline. The times in the Lease are only informative.
 
 use std::time::Duration;
 
 use billhook_objects::{GroupKind, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -21,36 +21,37 @@ use tokio::{
 
 use crate::{
     cluster::{Cluster, Fence},
+    counts::Verb,
     error::{Error, ErrorKind},
-    path,
-    transport::{Call, Verb},
+    request::Call,
+    url,
 };
 
-/// By how much a candidate's pauses vary: 1 to 2.2 retry periods, as in client-go.
+/// The jitter of a candidate's pauses: they take 1 to 2.2 retry periods, as in client-go.
 const JITTER: f64 = 1.2;
 
-/// Which Lease is to be held, and by whom.
+/// The Lease to acquire, the identity of its holder, and the timing.
 ///
-/// Where the renew deadline is not shorter than the lease duration, the lease duration takes its place.
+/// A renew deadline beyond the lease duration is cut to the lease duration.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
     /// The namespace of the Lease.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who asks. A Lease that this identity holds already is taken at once, so no two processes that run at the same
-    /// time may share it.
+    /// The identity of this process. A Lease that it already holds is acquired at once, so that no two processes may use
+    /// the same identity at one time.
     pub identity: String,
-    /// How long the others wait, without having seen the Lease change, before they take it over. 15 s.
+    /// How long another candidate must not see the Lease change before it takes it over. Default: 15 s.
     pub lease_duration: Duration,
-    /// How long the holder leads without having been able to renew it; less than the lease duration. 10 s.
+    /// How long the holder leads without a renewal; less than the lease duration. Default: 10 s.
     pub renew_deadline: Duration,
-    /// How long to pause between tries. 2 s.
+    /// The pause between tries. Default: 2 s.
     pub retry_period: Duration,
 }
 
 impl LeaseOptions {
-    /// Options with the durations that client-go's documentation recommends.
+    /// Makes options with the durations that client-go's documentation recommends.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -67,30 +68,25 @@ impl LeaseOptions {
     }
 }
 
-/// A Lease that is held, and renewed in the background until this is dropped. A dropped one runs out; one that is
-/// [released](Self::release) is free at once.
+/// A Lease that this process holds. A background task renews it until this value is dropped; then it expires, whereas
+/// [`release`](Self::release) frees it at once.
 #[derive(Debug)]
 pub struct Leadership {
     elector: Elector,
-    /// Until when it is held for certain; in the past where it is lost.
+    /// Until when it is certainly held; in the past if it is lost.
     until: watch::Receiver<Instant>,
     task: JoinHandle<()>,
 }
 
 impl Leadership {
-    /// Whether the Lease is held: it was renewed less than the renew deadline ago, counted from when the renewal was
-    /// sent. That is judged by the clock alone, here and now. Once it says no it never says yes again.
-    pub fn is_held(&self) -> bool {
-        Instant::now() < *self.until.borrow()
-    }
-
-    /// Lets requests pass as long as the Lease is held.
+    /// Returns a fence that lets requests pass while the Lease is held: until the renew deadline after the last successful
+    /// renewal was sent, by the local clock alone.
     pub fn fence(&self) -> Fence {
         let until = self.until.clone();
         Fence::new(move || Instant::now() < *until.borrow())
     }
 
-    /// Waits until the Lease is not held any more.
+    /// Waits until the Lease is no longer held.
     pub async fn lost(&mut self) {
         loop {
             let until = *self.until.borrow_and_update();
@@ -98,23 +94,23 @@ impl Leadership {
                 return;
             }
             if let Ok(Err(_)) = timeout_at(until, self.until.changed()).await {
-                // Nobody renews it any more.
+                // The task that renews it has ended.
                 sleep_until(until).await;
             }
         }
     }
 
-    /// Gives the Lease back, so that another candidate need not wait for it to run out. What it guards must have ended
-    /// before. Where the server does not take it back within the renew deadline, it runs out.
+    /// Releases the Lease, so that another candidate need not wait until it expires. The work that it guards must have
+    /// ended. If the server does not answer within the renew deadline, the Lease expires.
     pub async fn release(mut self) {
         self.task.abort();
-        // A renewal that is still under way loses to the version that is read after it.
+        // A renewal in flight either precedes the read below, or conflicts with the write.
         (&mut self.task).await.ok();
         let limit = self.elector.options.deadline();
         match timeout(limit, self.elector.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease is not released and will run out"),
-            Err(_) => tracing::warn!("the Lease is not released in time and will run out"),
+            Ok(Err(error)) => tracing::warn!(%error, "the Lease was not released and will expire"),
+            Err(_) => tracing::warn!("the Lease was not released in time and will expire"),
         }
     }
 }
@@ -126,7 +122,7 @@ impl Drop for Leadership {
 }
 
 impl Cluster {
-    /// Waits until it holds the Lease, which is created where there is none. What goes wrong is logged and tried again.
+    /// Waits until the Lease is acquired, and creates it if there is none. Failures are logged and retried.
     pub async fn acquire(&self, options: &LeaseOptions) -> Leadership {
         let mut elector = Elector { cluster: self.clone(), options: options.clone(), lease: None, seen: None };
         loop {
@@ -136,40 +132,21 @@ impl Cluster {
                     break lead(elector, started + options.deadline());
                 }
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "the Lease is not acquired; trying again"),
+                Err(error) => tracing::warn!(%error, "the Lease was not acquired; retrying"),
             }
             sleep(options.retry_period.mul_f64(1.0 + JITTER * self.jitter())).await;
         }
     }
-
-    /// Whether a Lease has a holder that renewed it less than its duration ago, by the clock of this machine: a guess,
-    /// where clocks differ. A Lease that is not there is not fresh.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
-    pub async fn lease_is_fresh(&self, namespace: &str, name: &str) -> Result<bool, Error> {
-        let url = path::object(&leases(), Some(namespace), name);
-        let lease: Lease = match self.send(&Call::get(format!("read Lease {namespace}/{name}"), url)).await {
-            Ok(reply) => reply.json()?,
-            Err(error) if error.object_not_found() => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let spec = lease.spec.unwrap_or_default();
-        let (Some(MicroTime(renewed)), false) = (&spec.renew_time, holder(&spec).is_empty()) else { return Ok(false) };
-        let age = now().duration_since(*renewed);
-        Ok(age < SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into()))
-    }
 }
 
-/// Renews a Lease that was just acquired.
+/// Starts to renew a Lease that was just acquired.
 fn lead(elector: Elector, until: Instant) -> Leadership {
     let (sender, until) = watch::channel(until);
     let task = tokio::spawn(keep(elector.clone(), sender));
     Leadership { elector, until, task }
 }
 
-/// Renews until it is lost. What answers too late does not count: the Lease may be another one's by then.
+/// Renews the Lease until it is lost. An answer after the deadline is ignored: another candidate may hold the Lease by then.
 async fn keep(mut elector: Elector, until: watch::Sender<Instant>) {
     loop {
         sleep(elector.options.retry_period).await;
@@ -183,12 +160,12 @@ async fn keep(mut elector: Elector, until: watch::Sender<Instant>) {
         match renewed {
             Ok(Ok(true)) => until.send_replace(started + elector.options.deadline()),
             Ok(Ok(false)) => {
-                tracing::warn!("another holder has the Lease");
+                tracing::warn!("another process holds the Lease");
                 until.send_replace(started);
                 return;
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the Lease is not renewed; trying again");
+                tracing::debug!(%error, "the Lease was not renewed; retrying");
                 deadline
             }
             Err(_) => deadline,
@@ -196,7 +173,7 @@ async fn keep(mut elector: Elector, until: watch::Sender<Instant>) {
     }
 }
 
-/// What a Lease said, and when it was first seen to say so.
+/// The content of a Lease, and when it was first seen.
 #[derive(Clone, Debug)]
 struct Seen {
     spec: LeaseSpec,
@@ -207,13 +184,13 @@ struct Seen {
 struct Elector {
     cluster: Cluster,
     options: LeaseOptions,
-    /// The Lease as it was last written from here.
+    /// The Lease as this process last wrote it.
     lease: Option<Lease>,
     seen: Option<Seen>,
 }
 
 impl Elector {
-    /// Tries to get the Lease: whether it is held now.
+    /// Tries to acquire the Lease, and returns whether it is held now.
     async fn acquire(&mut self) -> Result<bool, Error> {
         let asked = Instant::now();
         let lease = self.read().await?;
@@ -223,7 +200,7 @@ impl Elector {
                 self.seen = Some(Seen { spec, at: Instant::now() });
             }
         }
-        // A Lease that somebody deletes is still its holder's, who will create it anew.
+        // A Lease that another client deletes still belongs to its holder, who will recreate it.
         if self.seen.as_ref().is_some_and(|seen| self.is_held_by_another(seen, asked)) {
             return Ok(false);
         }
@@ -240,9 +217,9 @@ impl Elector {
         !holder.is_empty() && holder != self.options.identity && now < seen.at + duration
     }
 
-    /// Renews the Lease that is held: whether it still is.
+    /// Renews the Lease, and returns whether it is still held.
     async fn renew(&mut self) -> Result<bool, Error> {
-        // Mostly nobody else has written it.
+        // Usually no other client has written it, so that the read is not needed.
         if let Some(lease) = self.lease.take() {
             match self.write(Some(lease)).await {
                 Err(error) if matches!(error.code(), Some(404 | 409)) => {}
@@ -260,7 +237,7 @@ impl Elector {
         lease.spec.as_ref().is_some_and(|spec| holder(spec) == self.options.identity)
     }
 
-    /// Gives it back, if it is still ours.
+    /// Releases the Lease if it is still held.
     async fn release(&mut self) -> Result<(), Error> {
         loop {
             let Some(mut lease) = self.read().await?.filter(|lease| self.is_ours(lease)) else { return Ok(()) };
@@ -277,7 +254,7 @@ impl Elector {
         }
     }
 
-    /// Writes that it is ours: by a PUT of what was read, or a POST where there is none.
+    /// Writes this process as the holder: by a PUT of the Lease that was read, or a POST if there is none.
     async fn write(&mut self, lease: Option<Lease>) -> Result<(), Error> {
         let (verb, mut lease) = match lease {
             Some(lease) => (Verb::Update, lease),
@@ -288,11 +265,11 @@ impl Elector {
                 (Verb::Create, Lease { metadata, spec: None })
             }
         };
-        let goes_on = self.is_ours(&lease);
+        let renewal = self.is_ours(&lease);
         let now = MicroTime(now());
         let seconds = self.options.lease_duration.as_millis().div_ceil(1000);
         let spec = lease.spec.get_or_insert_default();
-        if !goes_on {
+        if !renewal {
             spec.acquire_time = Some(now.clone());
             let before = spec.lease_transitions.unwrap_or_default();
             spec.lease_transitions = Some(if verb == Verb::Create { 0 } else { before.saturating_add(1) });
@@ -311,23 +288,24 @@ impl Elector {
         }
     }
 
-    /// Sends one request, once and past the limit of requests in flight: time is short.
+    /// Sends one request without retries, and outside the limit of requests in flight.
     async fn send(&self, verb: Verb, body: Option<&Lease>) -> Result<Option<Lease>, Error> {
         let LeaseOptions { namespace, name, .. } = &self.options;
         let (doing, url) = match verb {
-            Verb::Create => ("create", path::collection(&leases(), Some(namespace))),
-            Verb::Update => ("update", path::object(&leases(), Some(namespace), name)),
-            _ => ("read", path::object(&leases(), Some(namespace), name)),
+            Verb::Create => ("create", url::collection(&leases(), Some(namespace))),
+            Verb::Update => ("update", url::object(&leases(), Some(namespace), name)),
+            _ => ("read", url::object(&leases(), Some(namespace), name)),
         };
         let what = format!("{doing} Lease {namespace}/{name}");
         let mut call = Call::new(verb, &what, url).retry(false).urgent();
         if let Some(lease) = body {
-            let json = serde_json::to_vec(lease)
-                .map_err(|source| Error::new(&what, ErrorKind::Other).because("packing failed").with_source(source))?;
-            call.url = path::with(&call.url, &[("fieldManager", FIELD_MANAGER)]);
+            let json = serde_json::to_vec(lease).map_err(|source| {
+                Error::new(&what, ErrorKind::Other).because("the Lease cannot be encoded").with_source(source)
+            })?;
+            call.url = url::with_query(&call.url, &[("fieldManager", FIELD_MANAGER)]);
             call = call.body("application/json", json);
         }
-        // Half of the deadline, so that an answer that never comes leaves time for another try.
+        // Half of the deadline, so that a request without an answer leaves time for another try.
         match timeout(self.options.deadline() / 2, self.cluster.send(&call)).await {
             Ok(answer) => answer?.json().map(Some),
             Err(_) => Err(Error::new(what, ErrorKind::Timeout).because("no answer in time")),
@@ -344,8 +322,8 @@ fn leases() -> Resource {
     Resource { kind, version: "v1".into(), plural: "leases".into(), namespaced: true }
 }
 
-/// The time that is written into a Lease.
-#[expect(clippy::disallowed_methods, reason = "a stamp for people; what is decided here is decided by tokio's clock")]
+/// Returns the time that is written into a Lease.
+#[expect(clippy::disallowed_methods, reason = "informative only; all decisions use tokio's clock")]
 fn now() -> Timestamp {
     Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default()
 }

@@ -1,40 +1,48 @@
-//! The only door to a cluster: discovery, lists and watches, writes, and the inventory store.
+//! The only crate that sends requests to a cluster: discovery, lists and watches, writes, and the inventory store.
 //!
-//! Every request that billhook sends leaves through a [`Cluster`]. It prints nothing and reads neither the environment
-//! nor the home directory; time is tokio's clock only, so that under a paused clock and over an in-memory service an
-//! hour runs in a millisecond.
+//! Every request of billhook goes through a [`Cluster`]. This crate prints nothing and reads neither the environment nor
+//! the home directory. It uses tokio's clock only, so that under a paused clock and over an in-memory service an hour
+//! passes in a millisecond.
 //!
-//! Two things hold for every call:
+//! Two guarantees hold for every call:
 //!
-//! - a request that fails for the moment (the server is away, busy, or its answer was lost) is sent again until
-//!   [`Options::patience`] has passed, and repeating it is safe: writes carry a UID, a test or a `resourceVersion`;
-//! - an [`Error`] says what was being done and of which [`ErrorKind`] the failure is, and never holds an object's content.
+//! - A request with a transient failure (the server is unreachable or busy, or its answer was lost) is retried for
+//!   [`Options::patience`]. Retries are safe, because writes carry a UID, a test or a `resourceVersion`.
+//! - An [`Error`] has the action that failed and the [`ErrorKind`], and never contains the content of an object.
 
+mod apply;
+mod client;
 mod cluster;
-mod connect;
+mod counts;
+mod decode;
+mod delete;
 mod discovery;
 mod error;
-mod fetch;
 mod finalizers;
-mod gone;
 mod inventory;
 mod lease;
 mod limiter;
-mod modify;
-mod path;
+mod list;
+mod not_found;
 mod read;
+mod recent_deletes;
+mod request;
+pub mod resource_version;
+mod shared_answer;
 mod snapshot;
 mod strategy;
-mod transport;
+mod url;
 mod watch;
-mod wire;
 mod write;
 
-pub use cluster::{Cluster, Fence, Options, RequestCounts};
+pub use apply::{Applied, ApplyOptions};
+pub use cluster::{Cluster, Fence, Options};
+pub use counts::RequestCounts;
+pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;
 pub use inventory::{InventoryStore, ReleaseInfo, Stored, Token};
 pub use lease::{Leadership, LeaseOptions};
-pub use modify::{Patch, PatchKind, WriteOptions};
+pub use shared_answer::SharedAnswer;
 pub use watch::{Change, Known, ObjectChange};
-pub use write::{Applied, ApplyOptions, DeleteAnswer, DeleteOptions};
+pub use write::{Patch, PatchKind, WriteOptions};

@@ -1,7 +1,7 @@
-//! How many unary requests are in flight: additive increase, multiplicative decrease.
+//! The limit of requests in flight: additive increase, multiplicative decrease.
 //!
-//! There is no throttle by time. The API server says when it is busy (429 of its priority and fairness) and a request
-//! that times out says it too: then half as many go out at once. A full window of answers adds one.
+//! There is no throttle by time. A 429 of the API server's priority and fairness, or a request that times out, means that
+//! the server is busy and halves the limit. A full window of answers raises it by one.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,11 +13,11 @@ use tokio::{
     time::Instant,
 };
 
-/// Where it starts: 32 requests over HTTP/1.1 reach what the server can do on a small machine.
+/// The initial limit: 32 requests over HTTP/1.1 saturate the server on a small machine.
 const START: usize = 32;
-/// It never goes below this.
+/// The lowest limit.
 const FLOOR: usize = 2;
-/// Several refusals of one burst count once.
+/// Rejections within this time count once.
 const BURST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Limiter {
 struct State {
     limit: usize,
     max: usize,
-    /// Slots that are to vanish when they come back.
+    /// How many slots are to be dropped when their requests end.
     debt: usize,
     successes: usize,
     last_cut: Option<Instant>,
@@ -46,12 +46,12 @@ impl Limiter {
 
     /// Waits for a slot.
     pub(crate) async fn acquire(self: &Arc<Self>) -> Slot {
-        // The semaphore is never closed; without a permit the request would merely not be counted.
+        // The semaphore is never closed. Without a permit the request would merely not be counted.
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok();
         Slot { permit, limiter: Arc::clone(self) }
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub(crate) fn answered(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.successes += 1;
@@ -66,7 +66,7 @@ impl Limiter {
         }
     }
 
-    /// The server is busy.
+    /// Records that the server is busy.
     pub(crate) fn congested(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -87,7 +87,7 @@ impl Limiter {
     }
 }
 
-/// One request's slot; it comes back on drop.
+/// The slot of one request, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
     permit: Option<OwnedSemaphorePermit>,
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_halves_and_a_window_of_answers_adds_one() {
+    async fn a_rejection_halves_the_limit_and_a_window_of_answers_raises_it_by_one() {
         let limiter = Limiter::new(64);
         let held = futures::future::join_all((0..32).map(|_| limiter.acquire())).await;
         limiter.congested();
         limiter.congested();
-        assert_eq!(limiter.limit(), 16, "one burst counts once");
+        assert_eq!(limiter.limit(), 16, "a burst counts once");
         drop(held);
-        assert_eq!(limiter.slots.available_permits(), 16, "what was in flight beyond the limit vanished");
+        assert_eq!(limiter.slots.available_permits(), 16, "slots in flight beyond the limit are dropped");
         for _ in 0..16 {
             limiter.answered();
         }

@@ -6,29 +6,44 @@ use serde_json::Value;
 
 use crate::{
     cluster::Cluster,
-    error::Error,
-    transport::unreadable,
-    wire::{Full, Meta},
+    decode::{Full, Meta, Shape},
+    error::{Error, object_name},
+    request::{Call, unreadable},
+    url,
 };
 
 impl Cluster {
-    /// Reads a whole object; none where it, or its kind, is not there.
+    /// Reads a whole object; none if it or its kind does not exist.
     ///
     /// # Errors
     ///
-    /// When the server does not say.
+    /// When the request fails.
     pub async fn get(&self, resource: &Resource, key: &ObjectKey) -> Result<Option<Value>, Error> {
         let full = self.fetch_one::<Full<Value>>(resource, key.namespace.as_deref(), &key.name, true).await?;
         full.map(|full| full.value.map_err(|error| unreadable(format!("read {key}"), &error))).transpose()
     }
 
-    /// Reads an object's metadata; none where it, or its kind, is not there.
+    /// Reads the metadata of an object; none if it or its kind does not exist.
     ///
     /// # Errors
     ///
-    /// When the server does not say.
+    /// When the request fails.
     pub async fn get_meta(&self, resource: &Resource, key: &ObjectKey) -> Result<Option<Observed>, Error> {
         let meta = self.fetch_one::<Meta>(resource, key.namespace.as_deref(), &key.name, true).await?;
         Ok(meta.map(|Meta(observed)| observed))
+    }
+
+    /// Reads one object; none if it or its kind does not exist. Without `retry` the request is sent once.
+    pub(crate) async fn fetch_one<S: Shape>(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        retry: bool,
+    ) -> Result<Option<S>, Error> {
+        let what = format!("read {}", object_name(resource, namespace, name));
+        let call =
+            |resource: &Resource| Call::get(&what, url::object(resource, namespace, name)).accept(S::ITEM).retry(retry);
+        self.send_about(resource, call).await?.map(|reply| reply.json()).transpose()
     }
 }

@@ -1,21 +1,21 @@
-//! What exists: all queries of a plan at once.
+//! Snapshots: the answers to all queries of a plan.
 
 use billhook_plan::{Listed, Listing, Observed, Query};
 use futures::future::join_all;
 
 use crate::{
     cluster::Cluster,
+    decode::Meta,
     error::{Error, ErrorKind},
-    fetch::Found,
-    gone::Missing,
-    wire::Meta,
+    list::Found,
+    not_found::NotServed,
 };
 
 impl Cluster {
-    /// Asks all queries concurrently and answers in their order.
+    /// Sends all queries concurrently and returns the answers in their order.
     ///
-    /// Where a kind must not be listed across all namespaces, one listing for each of [`Query::namespaces`] takes the
-    /// place of the one that was asked for; its query says which namespace it is about.
+    /// If a kind must not be listed across all namespaces, one listing for each of [`Query::namespaces`] replaces the
+    /// requested one, with the namespace in its query.
     pub async fn snapshot(&self, queries: &[Query]) -> Vec<Listing> {
         join_all(queries.iter().map(|query| self.listings(query))).await.into_iter().flatten().collect()
     }
@@ -23,7 +23,7 @@ impl Cluster {
     async fn listings(&self, query: &Query) -> Vec<Listing> {
         let found = self.fetch_known(query).await;
         let everywhere = query.resource.namespaced && query.namespace.is_none() && !query.namespaces.is_empty();
-        if everywhere && found.as_ref().is_err_and(|error| error.kind == ErrorKind::Forbidden) {
+        if everywhere && found.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Forbidden) {
             let one = async |namespace: &String| {
                 let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
                 let found = listed(self.fetch_known(&query).await);
@@ -36,14 +36,16 @@ impl Cluster {
 
     async fn fetch_known(&self, query: &Query) -> Result<Found<Meta>, Error> {
         match self.fetch(query, true).await {
-            Err(error) if error.kind == ErrorKind::NotServed => match self.missing(&query.resource, error).await {
-                Missing::Kind => Err(Error::not_served(&query.resource)),
-                Missing::Elsewhere(version) => {
-                    let message = format!("it is served in version {version} by now");
-                    Err(Error::new(format!("list {}", query.resource.kind), ErrorKind::Other).because(message))
+            Err(error) if *error.kind() == ErrorKind::NotServed => {
+                match self.why_not_served(&query.resource, error).await {
+                    NotServed::Anywhere => Err(Error::not_served(&query.resource)),
+                    NotServed::InThisVersion { other: version } => {
+                        let message = format!("the kind is now served in version {version}");
+                        Err(Error::new(format!("list {}", query.resource.kind), ErrorKind::Other).because(message))
+                    }
+                    NotServed::Unclear(error) => Err(error),
                 }
-                Missing::Unclear(error) => Err(error),
-            },
+            }
             found => found,
         }
     }
@@ -57,7 +59,7 @@ fn listed(found: Result<Found<Meta>, Error>) -> Listed {
             items.dedup_by(|a, b| a.uid == b.uid);
             Listed::Items { resource_version: found.resource_version, items }
         }
-        Err(error) if error.kind == ErrorKind::NotServed => Listed::NotServed,
+        Err(error) if *error.kind() == ErrorKind::NotServed => Listed::NotServed,
         Err(error) => Listed::Failed(error.to_string()),
     }
 }

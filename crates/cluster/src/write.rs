@@ -1,272 +1,277 @@
-//! Writes: server-side apply and DELETE. POST, PUT and the other patches are in `modify`.
+//! Writes by the update strategies: POST, PUT, and patches other than server-side apply.
 
-use std::time::Duration;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use billhook_objects::{ObjectKey, Uid, wellknown::FIELD_MANAGER};
+use billhook_objects::{ObjectKey, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
-use billhook_policy::Propagation;
-use http::StatusCode;
-use serde::Deserialize;
-use serde_json::json;
+use billhook_policy::UpdateStrategy;
+use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::{
-    cluster::{Asked, Cluster},
-    error::{Error, ErrorKind},
-    fetch::named,
-    path,
-    transport::{Call, Reply, Verb},
-    wire::META,
+    apply::{Applied, ApplyOptions, NEW_KIND, applied, require_name, without_secret_values},
+    cluster::Cluster,
+    counts::Verb,
+    decode::META,
+    error::{Error, ErrorKind, object_name},
+    request::Call,
+    strategy::{self, Change},
+    url,
 };
 
-/// How long the endpoint of a kind may take to appear after its CRD became Established.
-pub(crate) const NEW_KIND: Duration = Duration::from_secs(10);
-/// How long a DELETE is repeated that met another write.
-const RACE: Duration = Duration::from_secs(10);
+/// How often a write is tried while other clients change, create or delete the object.
+const TRIES: u32 = 8;
 
-/// How an object is deleted.
-#[derive(Clone, Debug, Default)]
-pub struct DeleteOptions {
-    /// Only if the object of this name has this UID.
-    pub uid: Option<Uid>,
-    /// How dependents are treated.
-    pub propagation: Propagation,
-    /// Ask admission, but change nothing.
-    pub dry_run: bool,
+/// A patch of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Patch<'a> {
+    /// The subresource to patch, such as `status`; none for the object itself.
+    pub subresource: Option<&'a str>,
+    /// The format of the body.
+    pub kind: PatchKind,
+    /// The patch.
+    pub body: &'a Value,
 }
 
-/// What the server said to a DELETE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeleteAnswer {
-    /// The server answered with the object.
-    Accepted {
-        /// Its finalizers.
-        finalizers: Vec<String>,
-        /// Whether it carries a `deletionTimestamp`. Without one it is gone, or about to be: the watch says so.
-        deletion: bool,
-    },
-    /// The server answered with success alone: it was removed at once.
-    Done,
-    /// It is not there, nor perhaps its kind.
-    NotFound,
-    /// The object of this name is another one.
-    OtherUid,
+/// The format of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// A JSON merge patch (RFC 7386): sets the fields that it names, removes those that are null, replaces lists.
+    Merge,
+    /// A JSON patch (RFC 6902): a list of operations.
+    Json,
 }
 
-/// How an object is applied.
-#[derive(Clone, Debug, Default)]
-pub struct ApplyOptions {
-    /// Take over fields that another manager owns.
+/// How an object is written.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOptions<'a> {
+    /// How an existing object is changed to match its manifest.
+    pub strategy: UpdateStrategy,
+    /// Whether the object existed when it was last seen. A wrong value costs one more request.
+    pub exists: bool,
+    /// Annotations that override those of the manifest if the object is created.
+    pub annotate_before_create: &'a BTreeMap<String, String>,
+    /// Takes over fields that other managers own. Server-side apply only: the other strategies always overwrite them.
     pub force_conflicts: bool,
-    /// Ask validation and admission, but change nothing.
+    /// Runs validation and admission without changing anything.
     pub dry_run: bool,
-}
-
-/// What the server made of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// Which object it is.
-    pub uid: Uid,
-    /// Its version after the write.
-    pub resource_version: String,
-    /// Whether it was not there before (HTTP 201). After a lost answer the repeated request says no.
-    pub created: bool,
-    /// Whether it carries a `deletionTimestamp`: what was applied will go away.
-    pub deleting: bool,
-    /// Its finalizers after the write.
-    pub finalizers: Vec<String>,
-}
-
-/// What is decoded of the answer to a write. A `Status` has an empty metadata.
-#[derive(Deserialize)]
-struct Written {
-    kind: Option<String>,
-    #[serde(default)]
-    metadata: WrittenMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WrittenMeta {
-    uid: Option<Uid>,
-    resource_version: Option<String>,
-    finalizers: Option<Vec<String>>,
-    deletion_timestamp: Option<serde::de::IgnoredAny>,
 }
 
 impl Cluster {
-    /// Deletes an object; a UID that was seen makes it safe to repeat.
+    /// Creates an object by a POST. The object is JSON text and is sent unchanged.
     ///
     /// # Errors
     ///
-    /// When the server refuses it, or does not answer.
-    pub async fn delete(
+    /// [`ErrorKind::Conflict`] without fields, code 409, if an object of this name exists: perhaps an earlier try whose
+    /// answer was lost has created it. Otherwise as [`apply`](Self::apply).
+    pub async fn create(&self, resource: &Resource, namespace: Option<&str>, object: &str) -> Result<Applied, Error> {
+        let what = match namespace.filter(|_| resource.namespaced) {
+            Some(namespace) => format!("create a {} in namespace {namespace}", resource.kind),
+            None => format!("create a {}", resource.kind),
+        };
+        self.post(what, resource, namespace, object, false).await
+    }
+
+    async fn post(
+        &self,
+        what: String,
+        resource: &Resource,
+        namespace: Option<&str>,
+        object: &str,
+        dry_run: bool,
+    ) -> Result<Applied, Error> {
+        let url = strict_url(&url::collection(resource, namespace), dry_run);
+        let call = Call::new(Verb::Create, what, url)
+            .accept(META)
+            .body("application/json", object.as_bytes().to_vec())
+            .also_retry(|error| *error.kind() == ErrorKind::NotServed, NEW_KIND);
+        self.send_write(resource, &call).await
+    }
+
+    /// Replaces an object by a PUT. With a `metadata.resourceVersion` it must still be the version that was read.
+    async fn put(&self, resource: &Resource, key: &ObjectKey, object: &Value, dry_run: bool) -> Result<Applied, Error> {
+        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
+        let url = strict_url(&url::object(resource, namespace, name), dry_run);
+        let what = format!("update {}", object_name(resource, namespace, name));
+        let call = Call::new(Verb::Update, what, url).accept(META).body("application/json", object.to_string());
+        self.send_write(resource, &call).await
+    }
+
+    /// Patches an object or one of its subresources; none if the object or its kind does not exist.
+    ///
+    /// Unknown fields are rejected, except in a subresource: a controller may write more fields of a status than the
+    /// installed CRD has.
+    ///
+    /// # Errors
+    ///
+    /// When the patch does not apply, admission rejects it, or the server does not answer.
+    pub async fn patch(
         &self,
         resource: &Resource,
         key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<DeleteAnswer, Error> {
-        let propagation = match options.propagation {
-            Propagation::Background => "Background",
-            Propagation::Foreground => "Foreground",
-            Propagation::Orphan => "Orphan",
-        };
-        let mut body = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation });
-        if let Some(uid) = &options.uid {
-            body["preconditions"] = json!({ "uid": uid });
-        }
-        if options.dry_run {
-            body["dryRun"] = json!(["All"]);
-        }
-        let body = body.to_string();
-        let call = |resource: &Resource| {
-            let url = path::object(resource, key.namespace.as_deref(), &key.name);
-            Call::new(Verb::Delete, format!("delete {key}"), url)
-                .body("application/json", body.clone())
-                .also(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE)
-        };
-        let uid = options.uid.as_ref().filter(|_| !options.dry_run);
-        // The guard forgets it also where the caller gives up waiting for the answer.
-        let asked = uid.map(|uid| Sending::new(self, uid));
-        let answer = match self.send_about(resource, call).await {
-            Ok(Some(reply)) => {
-                let written: Written = reply.json()?;
-                if written.kind.as_deref() == Some("Status") {
-                    Ok(DeleteAnswer::Done)
-                } else {
-                    Ok(DeleteAnswer::Accepted {
-                        finalizers: written.metadata.finalizers.unwrap_or_default(),
-                        deletion: written.metadata.deletion_timestamp.is_some(),
-                    })
-                }
-            }
-            Ok(None) => Ok(DeleteAnswer::NotFound),
-            Err(error) if is_emptied(&error) => Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true }),
-            Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
-            Err(error) => Err(error),
-        };
-        // What carries a `deletionTimestamp` stays for a while: for its finalizers, or a Pod for its grace period.
-        let removed = matches!(
-            answer,
-            Ok(DeleteAnswer::Done
-                | DeleteAnswer::NotFound
-                | DeleteAnswer::OtherUid
-                | DeleteAnswer::Accepted { deletion: false, .. })
-        );
-        if let (Some(asked), true) = (asked, removed) {
-            asked.removed();
-        }
-        answer
+        patch: &Patch<'_>,
+    ) -> Result<Option<Applied>, Error> {
+        self.send_patch(resource, key, patch, false).await
     }
 
-    /// Applies an object by server-side apply, as field manager `billhook` and with strict field validation, as kubectl
-    /// does. The manifest is JSON text, and is sent as it is; the key says where it goes.
+    async fn send_patch(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        patch: &Patch<'_>,
+        dry_run: bool,
+    ) -> Result<Option<Applied>, Error> {
+        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
+        let target = match patch.subresource {
+            Some(subresource) => format!("{subresource} of {}", object_name(resource, namespace, name)),
+            None => object_name(resource, namespace, name),
+        };
+        let what = format!("patch {target}");
+        let content_type = match patch.kind {
+            PatchKind::Merge => "application/merge-patch+json",
+            PatchKind::Json => "application/json-patch+json",
+        };
+        let body = patch.body.to_string().into_bytes();
+        let call = |resource: &Resource| {
+            let url = url::object(resource, namespace, name);
+            let url = match patch.subresource {
+                Some(subresource) => {
+                    url::with_query(&format!("{url}/{subresource}"), &[("fieldManager", FIELD_MANAGER)])
+                }
+                None => strict_url(&url, dry_run),
+            };
+            Call::new(Verb::Patch, &what, url).accept(META).body(content_type, body.clone())
+        };
+        let reply = self.send_about(resource, call).await.map_err(|error| without_secret_values(resource, error))?;
+        reply.map(|reply| applied(&what, &reply)).transpose()
+    }
+
+    /// Writes an object from its manifest (JSON text) by the given strategy.
+    ///
+    /// [`UpdateStrategy::ServerSide`] is [`apply`](Self::apply). The other strategies create an object that does not exist
+    /// by a POST; otherwise they read the whole object and send the change that follows from it, or nothing if there is
+    /// none. If another client changes the object in between, they read it again, at most eight times.
+    ///
+    /// Only [`UpdateStrategy::Merge`] and [`UpdateStrategy::MergeOverwrite`] keep the annotations of the creation: the next
+    /// write by another strategy removes what the manifest does not have.
     ///
     /// # Errors
     ///
-    /// When the object is not valid, other managers own its fields, admission refuses it, its namespace is not there, or
-    /// the server does not answer. A kind that is not served is waited for up to ten seconds: its CRD may be new.
-    pub async fn apply(
+    /// As [`apply`](Self::apply); [`ErrorKind::Conflict`] without fields if other clients keep changing the object.
+    pub async fn write(
         &self,
         resource: &Resource,
         key: &ObjectKey,
         manifest: &str,
-        options: &ApplyOptions,
+        options: &WriteOptions<'_>,
     ) -> Result<Applied, Error> {
         let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
-        named_at_all(resource, name)?;
-        let url = path::with(
-            &path::object(resource, namespace, name),
-            &[
-                ("fieldManager", FIELD_MANAGER),
-                ("fieldValidation", "Strict"),
-                ("force", if options.force_conflicts { "true" } else { "" }),
-                ("dryRun", if options.dry_run { "All" } else { "" }),
-            ],
-        );
-        let what = format!("apply {}", named(resource, namespace, name));
-        let call = Call::new(Verb::Patch, what, url)
-            .accept(META)
-            .body("application/apply-patch+yaml", manifest.as_bytes().to_vec())
-            .also(|error| error.kind == ErrorKind::NotServed || is_race(error), NEW_KIND);
-        self.written(resource, &call).await
+        require_name(resource, name)?;
+        let what = format!("apply {}", object_name(resource, namespace, name));
+        let new = annotated(&what, manifest, options)?;
+        if options.strategy == UpdateStrategy::ServerSide {
+            let manifest = if options.exists { manifest } else { &new };
+            let apply = ApplyOptions { force_conflicts: options.force_conflicts, dry_run: options.dry_run };
+            return self.apply(resource, key, manifest, &apply).await;
+        }
+        let mut manifest = parsed(&what, manifest)?;
+        let mut exists = options.exists;
+        let mut last = None;
+        for attempt in 0..TRIES {
+            if attempt > 1 {
+                sleep(self.backoff(attempt)).await;
+            }
+            if !exists {
+                match self.post(what.clone(), resource, namespace, &new, options.dry_run).await {
+                    Err(error) if error.already_exists() => {
+                        if error.answer_lost() {
+                            // The try whose answer was lost may have created it: keep its annotations.
+                            manifest = parsed(&what, &new)?;
+                        }
+                        last = Some(error);
+                    }
+                    done => return done,
+                }
+            }
+            let Some(live) = self.get(resource, key).await? else {
+                exists = false;
+                continue;
+            };
+            exists = true;
+            match self.change(resource, key, &live, &manifest, options).await {
+                Ok(Some(applied)) => return Ok(applied),
+                Ok(None) => exists = false,
+                Err(error) if error.object_not_found() => exists = false,
+                Err(error) if error.code() == Some(409) => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            Error::new(what, ErrorKind::Conflict(Vec::new())).because("other clients keep deleting it")
+        }))
     }
 
-    /// Sends a write, and reads of the answer which object it is now.
-    pub(crate) async fn written(&self, resource: &Resource, call: &Call) -> Result<Applied, Error> {
-        let reply = match self.send(call).await {
-            Ok(reply) => reply,
-            Err(error) if resource.kind.is("", "Secret") => return Err(error.without_values()),
-            Err(error) => return Err(error),
-        };
-        applied(&call.what, &reply)
+    /// Sends the change that the strategy requires for an object that was just read; none if it is gone.
+    async fn change(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        live: &Value,
+        manifest: &Value,
+        options: &WriteOptions<'_>,
+    ) -> Result<Option<Applied>, Error> {
+        match strategy::change(options.strategy, live, manifest) {
+            Change::Nothing => Ok(unchanged(live)),
+            Change::Put(object) => self.put(resource, key, &object, options.dry_run).await.map(Some),
+            Change::Patch(body) => {
+                let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
+                self.send_patch(resource, key, &patch, options.dry_run).await
+            }
+        }
     }
 }
 
-/// Which object the answer to a write holds.
-pub(crate) fn applied(what: &str, reply: &Reply) -> Result<Applied, Error> {
-    let metadata = reply.json::<Written>()?.metadata;
-    let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else {
-        return Err(Error::new(what, ErrorKind::Other).because("the answer has no uid or resourceVersion"));
-    };
-    Ok(Applied {
-        uid,
-        resource_version,
-        created: reply.status == StatusCode::CREATED,
-        deleting: metadata.deletion_timestamp.is_some(),
-        finalizers: metadata.finalizers.unwrap_or_default(),
+/// Adds strict field validation and our field manager, as for server-side apply.
+fn strict_url(url: &str, dry_run: bool) -> String {
+    let dry_run = if dry_run { "All" } else { "" };
+    url::with_query(url, &[("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict"), ("dryRun", dry_run)])
+}
+
+/// Returns an object that was read, as if it had just been written.
+fn unchanged(live: &Value) -> Option<Applied> {
+    let meta = &live["metadata"];
+    Some(Applied {
+        uid: serde_json::from_value(meta["uid"].clone()).ok()?,
+        resource_version: meta["resourceVersion"].as_str()?.to_owned(),
+        created: false,
+        deleting: meta.get("deletionTimestamp").is_some(),
+        finalizers: serde_json::from_value(meta["finalizers"].clone()).unwrap_or_default(),
     })
 }
 
-/// A DELETE on its way. A watch by labels that hears of its object meanwhile waits for the answer.
-struct Sending<'a> {
-    cluster: &'a Cluster,
-    uid: &'a Uid,
-    came_to: Option<Asked>,
-}
-
-impl<'a> Sending<'a> {
-    fn new(cluster: &'a Cluster, uid: &'a Uid) -> Self {
-        cluster.note_asked(uid, Some(Asked::Sent));
-        Self { cluster, uid, came_to: None }
+/// Returns the manifest with the annotations for the creation.
+fn annotated<'m>(what: &str, manifest: &'m str, options: &WriteOptions<'_>) -> Result<Cow<'m, str>, Error> {
+    if options.annotate_before_create.is_empty() {
+        return Ok(Cow::Borrowed(manifest));
     }
-
-    fn removed(mut self) {
-        self.came_to = Some(Asked::Removed);
+    let mut object = parsed(what, manifest)?;
+    let annotations = &mut object["metadata"]["annotations"];
+    for (key, value) in options.annotate_before_create {
+        annotations[key] = Value::String(value.clone());
     }
+    Ok(Cow::Owned(object.to_string()))
 }
 
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        self.cluster.note_asked(self.uid, self.came_to);
+/// Parses a manifest and checks that its `metadata` is a map. An error gives the position only, because the manifest may
+/// hold secrets.
+fn parsed(what: &str, manifest: &str) -> Result<Value, Error> {
+    let invalid = |message: String| Error::new(what, ErrorKind::Invalid).because(message);
+    let object: Value = serde_json::from_str(manifest).map_err(|error| {
+        invalid(format!("the manifest is not valid JSON (line {}, column {})", error.line(), error.column()))
+    })?;
+    let annotations = object["metadata"].get("annotations");
+    if !object["metadata"].is_object() || annotations.is_some_and(|value| !(value.is_object() || value.is_null())) {
+        return Err(invalid("its metadata or annotations are not a map".into()));
     }
-}
-
-/// An object without a name could not be found again.
-pub(crate) fn named_at_all(resource: &Resource, name: &str) -> Result<(), Error> {
-    if name.is_empty() {
-        let error = Error::new(format!("apply a {}", resource.kind), ErrorKind::Invalid);
-        return Err(error.because("it has no metadata.name; generateName is not supported"));
-    }
-    Ok(())
-}
-
-/// A 409 of an apply that is no conflict of managers: the object changed while the server merged.
-fn is_race(error: &Error) -> bool {
-    matches!(&error.kind, ErrorKind::Conflict(fields) if fields.is_empty())
-        && error.status().is_some_and(|status| status.reason == "Conflict")
-}
-
-/// The UID precondition does not hold (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
-fn is_other_uid(error: &Error) -> bool {
-    error.status().is_some_and(|status| {
-        let message = status.message.to_lowercase();
-        status.code == 409 && message.contains("uid") && message.contains("precondition")
-    })
-}
-
-/// What some servers say when a Namespace is deleted once more.
-fn is_emptied(error: &Error) -> bool {
-    error
-        .status()
-        .is_some_and(|s| s.code == 409 && s.message.contains("ensuring all content is removed from this namespace"))
+    Ok(object)
 }

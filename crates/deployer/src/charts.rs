@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, Source};
 use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
-use billhook_plan::{Directives, Listed, Query, Select};
+use billhook_plan::{Directives, Listed, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
     item::Item,
     managed::HELM_RELEASE,
     reconcile::{Halt, Objects, Stop, labelled},
-    target::{OpenTarget, RENDER_AGE, read_secret, secrets, to_come},
+    target::{OpenTarget, RENDER_AGE, read_secret, to_come},
 };
 
 /// How many helm programs run at once: each takes some 60 MiB (helm 4.3), and the controller has a limit.
@@ -159,7 +159,7 @@ async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailu
 async fn credentials(item: &Item) -> Result<Credentials, ItemFailure> {
     let wrong = |problem: String| ItemFailure::configuration("ReadContext", problem);
     let name = item.object.spec.context.as_deref().unwrap_or(DEFAULT_CONTEXT);
-    let resource = billhook_plan::Resource {
+    let resource = Resource {
         kind: billhook_objects::GroupKind::new(api::GROUP, "Context"),
         version: api::VERSION.into(),
         plural: "contexts".into(),
@@ -255,7 +255,7 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     let status = "status in (pending-install,pending-upgrade,pending-rollback)";
     let query = Query {
         cluster: None,
-        resource: secrets(),
+        resource: Resource::secrets(),
         namespace: Some(helm.namespace.clone()),
         select: Select::Labels(format!("owner=helm,name={},{status}", helm.name)),
         namespaces: Vec::new(),
@@ -273,18 +273,20 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
 /// Lets a revision be a failed one: helm goes on from that, and knows what it has made. One that is not understood is
 /// deleted.
 async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) -> Result<(), ItemFailure> {
-    let key = ObjectKey::new(secrets().kind, Some(namespace), name);
+    let key = ObjectKey::new(Resource::secrets().kind, Some(namespace), name);
     let data = read_secret(cluster, namespace, name).await?;
     let Some(failed) = data.get("release").and_then(|stored| billhook_charts::as_failed(stored)) else {
         let options = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
-        cluster.delete(&secrets(), &key, &options).await?;
+        cluster.delete(&Resource::secrets(), &key, &options).await?;
         return Ok(());
     };
     let body = json!({
         "metadata": { "uid": uid, "labels": { "status": "failed" } },
         "data": { "release": ByteString(failed.into_bytes()) },
     });
-    cluster.patch(&secrets(), &key, &Patch { subresource: None, kind: PatchKind::Merge, body: &body }).await?;
+    cluster
+        .patch(&Resource::secrets(), &key, &Patch { subresource: None, kind: PatchKind::Merge, body: &body })
+        .await?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence, LeaseOptions, ObjectChange};
+use billhook_cluster::{Cluster, Error, Fence, LeaseOptions, ObjectChange, resource_version::is_older};
 use billhook_plan::{Query, Resource, Select};
 use billhook_policy::parse_configuration;
 use futures::{
@@ -397,7 +397,8 @@ impl Loop {
     fn consider(&mut self, key: &Key, slot: Option<Slot>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
-        if state.let_go || state.written.as_deref().is_some_and(|written| is_older(&object, written)) {
+        let versions = object.metadata.resource_version.as_deref().zip(state.written.as_deref());
+        if state.let_go || versions.is_some_and(|(seen, written)| is_older(seen, written)) {
             return;
         }
         let trigger = self.shared.options.mode.trigger(&object);
@@ -525,14 +526,6 @@ fn phase(state: &State) -> Option<Phase> {
 
 fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
-}
-
-/// Whether an object is older than a version: versions count up (Kubernetes API concepts, "Resource versions", since 1.35).
-/// Versions that are no numbers are never older.
-fn is_older(object: &DeployItem, version: &str) -> bool {
-    let number = |text: &str| text.parse::<u64>().ok();
-    let seen = object.metadata.resource_version.as_deref().and_then(number);
-    seen.zip(number(version)).is_some_and(|(seen, written)| seen < written)
 }
 
 /// The schedule of an item that reconciles by itself; Landscaper has schedules of its own.

@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence, Options};
+use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
 use billhook_objects::{Catalog, Digest, GroupKind, ObjectKey};
 use billhook_plan::Resource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::{
     api::{KUBERNETES_CLUSTER, Target, TargetSpec},
@@ -46,8 +45,8 @@ pub struct OpenTarget {
     /// The kubeconfig, for programs that want one.
     pub kubeconfig: String,
     _counted: CountedCluster,
-    catalog: Asked<Arc<Catalog>>,
-    version: Asked<String>,
+    catalog: SharedAnswer<Arc<Catalog>>,
+    version: SharedAnswer<String>,
 }
 
 /// How old that may be what a chart is rendered for: what a chart leaves out, because a kind was not there yet, nobody
@@ -56,32 +55,6 @@ pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
 
 /// How long a failure counts: a cluster that is away is asked by one item, and the others need not wait as long once more.
 const FAILURE_AGE: Duration = Duration::from_secs(2);
-
-/// The last answer of a cluster to some question, and when that was asked, or had failed.
-struct Asked<T>(tokio::sync::Mutex<Option<(Instant, Result<T, Error>)>>);
-
-impl<T: Clone> Asked<T> {
-    fn new() -> Self {
-        Self(tokio::sync::Mutex::default())
-    }
-
-    /// The last answer, if it was not older than `age` when the caller came; else a new one. Of all who wait one asks.
-    async fn get(&self, age: Duration, ask: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let came = Instant::now();
-        let mut last = self.0.lock().await;
-        if let Some((at, answer)) = last.as_ref() {
-            let age = if answer.is_ok() { age } else { FAILURE_AGE };
-            if came < *at || came.duration_since(*at) < age {
-                return answer.clone();
-            }
-        }
-        let asked = Instant::now();
-        let answer = ask.await;
-        let at = if answer.is_ok() { asked } else { Instant::now() };
-        *last = Some((at, answer.clone()));
-        answer
-    }
-}
 
 impl OpenTarget {
     /// The kinds that the cluster serves, read again where what is known is older than `age`.
@@ -152,8 +125,8 @@ impl Targets {
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
             kubeconfig: text,
-            catalog: Asked::new(),
-            version: Asked::new(),
+            catalog: SharedAnswer::new(FAILURE_AGE),
+            version: SharedAnswer::new(FAILURE_AGE),
         });
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (digest, Arc::clone(&open)));
         Ok(open)
@@ -235,7 +208,7 @@ pub async fn read_secret(
     namespace: &str,
     name: &str,
 ) -> Result<BTreeMap<String, String>, ItemFailure> {
-    let resource = secrets();
+    let resource = Resource::secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(namespace), name);
     let missing = || to_come("ReadSecret", format!("there is no Secret {namespace}/{name}"));
     let secret = cluster.get(&resource, &key).await?.ok_or_else(missing)?;
@@ -291,11 +264,6 @@ pub fn targets() -> Resource {
         plural: "targets".into(),
         namespaced: true,
     }
-}
-
-/// How to talk to Secrets.
-pub fn secrets() -> Resource {
-    Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
 }
 
 #[cfg(test)]

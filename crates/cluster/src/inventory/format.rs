@@ -1,4 +1,4 @@
-//! What is in the Secrets: the head as JSON, the pieces as gzipped JSON lines.
+//! The encoding of a record: the head as JSON, the pieces as gzipped JSON lines.
 
 use std::{
     borrow::Cow,
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
-/// What a head may hold beside its own JSON, and how large a part is: Secrets end at 1 MiB.
+/// The size of the pieces in a head, and of a part. A Secret is limited to 1 MiB.
 pub(super) const LIMIT: usize = 700 * 1024;
 
 /// The head of a record.
@@ -33,13 +33,13 @@ pub(super) struct Head {
     pub(super) manifests: Option<Place>,
 }
 
-/// Where a piece lies.
+/// The location of a piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Place {
-    /// In the head Secret, with so many bytes.
+    /// In the head Secret, with this size in bytes.
     Here(usize),
-    /// In these Secrets, one after the other.
+    /// In these Secrets, in this order.
     Parts(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Why a head cannot be read.
+/// Why a record cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     Newer(u32),
@@ -72,7 +72,7 @@ impl std::fmt::Display for Unreadable {
 }
 
 fn damaged(what: &str, error: &serde_json::Error) -> Unreadable {
-    // Not serde's words: they may quote what they read.
+    // serde's own message may quote secrets.
     Unreadable::Damaged(format!("{what} cannot be read (line {}, column {})", error.line(), error.column()))
 }
 
@@ -103,7 +103,7 @@ impl Head {
         serde_json::from_slice(json).map_err(|error| damaged("its head", &error))
     }
 
-    /// The names of all parts.
+    /// Returns the names of all parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &String> {
         self.index.parts().iter().chain(self.manifests.iter().flat_map(Place::parts))
     }
@@ -143,14 +143,14 @@ pub(super) fn write_index(entries: &BTreeMap<ObjectKey, Entry>) -> io::Result<Ve
     lines.finish()
 }
 
-/// The manifests are JSON texts; they go into the encoder as they are.
+/// Encodes the manifests, which are JSON texts, without parsing them into values.
 pub(super) fn write_manifests(manifests: &[(&ObjectKey, &str)]) -> io::Result<Vec<u8>> {
     let mut lines = Lines::new();
     for (key, manifest) in manifests {
-        // A line break in JSON is never part of a string: a space says the same, and keeps the text in one line.
+        // A line break in JSON is always outside of strings, where a space is equivalent.
         let manifest =
             if manifest.contains('\n') { manifest.replace('\n', " ").into() } else { Cow::Borrowed(*manifest) };
-        // Not serde's words: they may quote what they read.
+        // serde's own message may quote secrets.
         let manifest = serde_json::from_str(&manifest)
             .map_err(|error| io::Error::other(format!("{key} is not JSON (column {})", error.column())))?;
         lines.add(&ManifestLine { key, manifest })?;
@@ -158,7 +158,7 @@ pub(super) fn write_manifests(manifests: &[(&ObjectKey, &str)]) -> io::Result<Ve
     lines.finish()
 }
 
-/// JSON lines on their way into gzip. The same lines give the same bytes: the header of gzip holds no time.
+/// A gzip encoder of JSON lines. The same lines give the same bytes, as the gzip header holds no time.
 struct Lines {
     gzip: io::BufWriter<GzEncoder<Vec<u8>>>,
 }
@@ -209,12 +209,13 @@ fn read_lines<T: DeserializeOwned>(what: &str, chunks: &[Vec<u8>], mut each: imp
     }
 }
 
-/// The name of the head Secret.
+/// Returns the name of the head Secret.
 pub(super) fn head_name(release: &ReleaseName) -> String {
     format!("billhook.{}", release.name())
 }
 
-/// The name of a part. Its content is in it, so that two writers of one revision do not write over each other.
+/// Returns the name of a part. It contains a digest of the content, so that two writers of one revision do not overwrite
+/// each other's parts.
 pub(super) fn part_name(release: &ReleaseName, revision: u64, piece: &str, number: usize, content: &[u8]) -> String {
     let digest: String = Sha256::digest(content).iter().take(5).map(|byte| format!("{byte:02x}")).collect();
     format!("billhook.{}.v{revision}.{piece}.{number}.{digest}", release.name())

@@ -1,26 +1,28 @@
-//! The Secrets themselves: what is read of them, and what is written.
+//! The Secrets that hold a record, as they are read and written.
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{GroupKind, ReleaseName, Uid};
-use billhook_plan::{Phase, Resource};
+use billhook_objects::{ReleaseName, Uid};
+use billhook_plan::Phase;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ReleaseInfo, Token, format::Head};
+use super::format::Head;
 use crate::error::{Error, ErrorKind};
 
 /// The type of the Secrets.
 pub(super) const TYPE: &str = "billhook.dev/inventory";
 /// The label with the release's name.
 pub(super) const RELEASE: &str = "billhook.dev/inventory";
-/// The label that tells heads from parts.
+/// The label with the name of the piece; `head` for the head.
 pub(super) const PART: &str = "billhook.dev/part";
 pub(super) const PHASE: &str = "billhook.dev/phase";
 pub(super) const OBJECTS: &str = "billhook.dev/objects";
 pub(super) const REVISION: &str = "billhook.dev/revision";
 pub(super) const UPDATED: &str = "billhook.dev/updated";
+
+/// A Secret as it is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Secret {
@@ -46,6 +48,7 @@ pub(super) struct ManagedFields {
     pub(super) time: Option<String>,
 }
 
+/// A Secret, or a merge patch of one, as it is written.
 #[derive(Serialize)]
 pub(super) struct NewSecret<'a> {
     #[serde(rename = "apiVersion")]
@@ -63,8 +66,12 @@ impl Secret {
     }
 }
 
-pub(super) fn secrets() -> Resource {
-    Resource { kind: GroupKind::new("", "Secret"), version: "v1".into(), plural: "secrets".into(), namespaced: true }
+/// The version of a record that was read or written. A write that presents an outdated one gets a conflict.
+#[derive(Clone, Debug)]
+pub struct Token {
+    pub(super) uid: Uid,
+    pub(super) resource_version: String,
+    pub(super) head: Head,
 }
 
 impl Token {
@@ -72,8 +79,8 @@ impl Token {
         Self { uid: meta.uid, resource_version: meta.resource_version, head }
     }
 
-    /// Whether a head Secret still holds what was read or written: then merely something beside it was changed, such as
-    /// an annotation that a backup puts on all Secrets. Every write of ours counts the revision up.
+    /// Returns whether a head Secret still has the same content, so that only other fields have changed, such as an
+    /// annotation that a backup tool sets. Every write of billhook increments the revision.
     pub(super) fn is_of(&self, now: &Secret) -> bool {
         let head = now.data.as_ref().and_then(|data| data.get("head"));
         now.metadata.uid == self.uid && head.and_then(|json| Head::read(&json.0).ok()).as_ref() == Some(&self.head)
@@ -81,14 +88,31 @@ impl Token {
 }
 
 pub(super) fn encode(what: &str, secret: &NewSecret<'_>) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(secret).map_err(|source| unpacked(what, source))
+    serde_json::to_vec(secret).map_err(|source| encoding_failed(what, source))
 }
 
-pub(super) fn unpacked(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(what, ErrorKind::Other).because("packing failed").with_source(source)
+pub(super) fn encoding_failed(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(what, ErrorKind::Other).because("the record cannot be encoded").with_source(source)
 }
 
-pub(super) fn info(meta: SecretMeta) -> Option<ReleaseInfo> {
+/// What a list shows of a release, without its record being read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseInfo {
+    /// The release.
+    pub release: ReleaseName,
+    /// The last operation; none if a newer billhook wrote a phase that this version does not know.
+    pub phase: Option<Phase>,
+    /// How many objects it has.
+    pub objects: usize,
+    /// How often its record was written.
+    pub revision: u64,
+    /// The time of the last write, as given to [`InventoryStore::stamped`](crate::InventoryStore::stamped), otherwise as
+    /// the API server recorded it.
+    pub updated: Option<String>,
+}
+
+/// Reads the information about a release from the metadata of its head Secret.
+pub(super) fn release_info(meta: SecretMeta) -> Option<ReleaseInfo> {
     let annotations = meta.annotations.unwrap_or_default();
     let name = meta.labels?.remove(RELEASE)?;
     let written = meta.managed_fields.unwrap_or_default().into_iter().filter_map(|fields| fields.time).max();

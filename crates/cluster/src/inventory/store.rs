@@ -1,9 +1,9 @@
-//! Reading and writing the Secrets.
+//! Reading and writing the records of releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
-use billhook_plan::Inventory;
+use billhook_plan::{Inventory, Resource};
 use futures::{
     StreamExt as _, TryStreamExt as _,
     future::{join_all, try_join_all},
@@ -13,27 +13,27 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{
-    ReleaseInfo, Stored, Token,
     format::{self, Head, LIMIT, Place, Unreadable},
     secret::{
-        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, Secret, SecretMeta, TYPE, UPDATED, encode, info, secrets,
-        unpacked,
+        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, ReleaseInfo, Secret, SecretMeta, TYPE, Token, UPDATED,
+        encode, encoding_failed, release_info,
     },
 };
 use crate::{
     cluster::Cluster,
+    counts::Verb,
+    decode::{JSON, META, META_LIST, Page},
     error::{Error, ErrorKind, Status},
-    fetch::number,
-    path,
-    transport::{Call, Verb},
-    wire::{JSON, META, META_LIST, Page},
+    request::Call,
+    resource_version::is_older,
+    url,
 };
 
-/// How often a record is read anew whose parts another writer replaced meanwhile.
+/// How often a record is read while another writer replaces its parts.
 const READS: usize = 4;
-/// How often a write is sent whose head others change in what is not ours.
+/// How often a write is sent while other clients change other fields of the head.
 const WRITES: usize = 4;
-/// How many parts are sent at once: each is held in memory twice meanwhile.
+/// How many parts are sent at once. Each is held in memory twice meanwhile.
 const PARTS_AT_ONCE: usize = 4;
 
 /// The records of the releases in one cluster.
@@ -43,46 +43,58 @@ pub struct InventoryStore {
     now: Option<String>,
 }
 
-fn changed(what: &str) -> Error {
-    Error::new(what, ErrorKind::Conflict(Vec::new())).because("the release was changed meanwhile by another call")
+/// A record as it was read.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The record.
+    pub inventory: Inventory,
+    /// The version that a write or removal must present.
+    pub token: Token,
 }
 
-/// The record is gone, as the server said of a single read.
+fn changed(what: &str) -> Error {
+    Error::new(what, ErrorKind::Conflict(Vec::new())).because("another command changed the release at the same time")
+}
+
+/// Makes the error for a record that a single read no longer finds.
 fn gone(what: &str) -> Error {
     let status = Status { code: 404, reason: "NotFound".into(), ..Status::default() };
-    Error::answered(what, status).because("the record is not there any more")
+    Error::answered(what, status).because("the record no longer exists")
 }
 
 fn unreadable(what: &str, why: &Unreadable) -> Error {
     Error::new(what, ErrorKind::Other).because(why.to_string())
 }
 
-/// The pieces of a head, as far as they were asked for.
-struct Read {
+/// The head of a record and one of its pieces.
+struct Piece {
     token: Token,
     chunks: Vec<Vec<u8>>,
 }
 
-impl InventoryStore {
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { cluster, now: None }
+impl Cluster {
+    /// Returns the store of the records in this cluster.
+    pub fn inventory(&self) -> InventoryStore {
+        InventoryStore { cluster: self.clone(), now: None }
     }
+}
 
-    /// Notes with every write when it was: a time as RFC 3339 writes it. The store itself has no wall clock.
+impl InventoryStore {
+    /// Sets the time, as RFC 3339, that every write records. The store itself has no wall clock.
     #[must_use]
     pub fn stamped(mut self, now: impl Into<String>) -> Self {
         self.now = Some(now.into());
         self
     }
 
-    /// Reads the record of a release, without its manifests; none where there is none.
+    /// Reads the record of a release without its manifests; none if there is no record.
     ///
     /// # Errors
     ///
-    /// When it was written by a newer billhook, is damaged, or cannot be read.
+    /// When a newer billhook wrote the record, it is damaged, or the request fails.
     pub async fn load(&self, release: &ReleaseName) -> Result<Option<Stored>, Error> {
         let what = format!("read the record of release {release}");
-        let Some(Read { token, chunks }) = self.read(&what, release, "index").await? else { return Ok(None) };
+        let Some(Piece { token, chunks }) = self.read(&what, release, "index").await? else { return Ok(None) };
         let entries = format::read_index(&chunks).map_err(|why| unreadable(&what, &why))?;
         let inventory = Inventory {
             release: release.clone(),
@@ -94,21 +106,21 @@ impl InventoryStore {
         Ok(Some(Stored { inventory, token }))
     }
 
-    /// Reads the manifests as they were applied; none where the record holds none.
+    /// Reads the manifests as they were applied; none if the record has none.
     ///
     /// # Errors
     ///
     /// As [`load`](Self::load).
     pub async fn manifests(&self, release: &ReleaseName) -> Result<Option<Vec<(ObjectKey, Value)>>, Error> {
         let what = format!("read the manifests of release {release}");
-        let Some(Read { token, chunks }) = self.read(&what, release, "manifests").await? else { return Ok(None) };
+        let Some(Piece { token, chunks }) = self.read(&what, release, "manifests").await? else { return Ok(None) };
         if token.head.manifests.is_none() {
             return Ok(None);
         }
         format::read_manifests(&chunks).map(Some).map_err(|why| unreadable(&what, &why))
     }
 
-    async fn read(&self, what: &str, release: &ReleaseName, piece: &str) -> Result<Option<Read>, Error> {
+    async fn read(&self, what: &str, release: &ReleaseName, piece: &str) -> Result<Option<Piece>, Error> {
         let mut missing = String::new();
         for _ in 0..READS {
             let Some(mut secret) = self.secret(what, release, &format::head_name(release)).await? else {
@@ -128,9 +140,9 @@ impl InventoryStore {
             };
             match found {
                 Ok(chunks) => {
-                    return Ok(Some(Read { token: Token::new(secret.metadata, head), chunks }));
+                    return Ok(Some(Piece { token: Token::new(secret.metadata, head), chunks }));
                 }
-                // A writer may have replaced the parts since the head was read.
+                // Another writer may have replaced the parts since the head was read.
                 Err(name) => missing = name,
             }
         }
@@ -138,7 +150,7 @@ impl InventoryStore {
     }
 
     async fn secret(&self, what: &str, release: &ReleaseName, name: &str) -> Result<Option<Secret>, Error> {
-        let url = path::object(&secrets(), Some(release.namespace()), name);
+        let url = url::object(&Resource::secrets(), Some(release.namespace()), name);
         match self.cluster.send(&Call::get(what, url).accept(JSON)).await {
             Ok(reply) => reply.json().map(Some),
             Err(error) if error.object_not_found() => Ok(None),
@@ -146,13 +158,13 @@ impl InventoryStore {
         }
     }
 
-    /// Writes a record and counts its revision up. Without a token it must not exist yet; with one it must be what was
-    /// read or written last. Manifests are JSON texts; without them, those that were written before stay.
+    /// Writes a record and increments its revision. Without a token the record must not exist; with one it must be the
+    /// version that was last read or written. Manifests are JSON texts; without them, the stored ones are kept.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; code 404 where it is not there any more;
-    /// else when it cannot be written. The record is then what it was before.
+    /// [`ErrorKind::Conflict`] if another command changed the record; code 404 if it no longer exists; other kinds if a
+    /// request fails. The record is then unchanged.
     pub async fn save(
         &self,
         inventory: &mut Inventory,
@@ -162,12 +174,12 @@ impl InventoryStore {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
-        let index = format::write_index(&inventory.entries).map_err(|source| unpacked(&what, source))?;
+        let index = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
         let new_manifests =
-            manifests.map(format::write_manifests).transpose().map_err(|source| unpacked(&what, source))?;
+            manifests.map(format::write_manifests).transpose().map_err(|source| encoding_failed(&what, source))?;
         let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
 
-        // What stays in the head, and what goes into parts of its own.
+        // A piece is written into the head if there is room, otherwise into parts.
         let policy = serde_json::to_vec(&inventory.policy).map_or(0, |json| json.len());
         let mut room = LIMIT.saturating_sub(policy);
         if let (None, Some(Place::Here(size))) = (&new_manifests, &old_manifests) {
@@ -210,7 +222,7 @@ impl InventoryStore {
             let metadata = json!({ "name": name, "labels": labels, "ownerReferences": owner });
             self.write_part(&what, &release, metadata, chunk)
         });
-        // The closure must not live across an await: the compiler cannot see then that the future may change threads.
+        // Collected because the closure must not live across an await: the future would not be `Send`.
         let writes: Vec<_> = writes.collect();
         stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
         let head = Head::of(inventory, revision, index, manifests);
@@ -220,17 +232,17 @@ impl InventoryStore {
         Ok(new)
     }
 
-    /// Begins a record that needs parts with an empty head: they are owned by it, so that whatever a crash leaves of them
-    /// goes with it, by the server's garbage collector.
+    /// Writes an empty head before the parts of a new record. It owns them, so that the server's garbage collector deletes
+    /// parts that a crash leaves behind together with it.
     async fn begin(&self, what: &str, inventory: &Inventory) -> Result<Token, Error> {
         let empty = Inventory { entries: BTreeMap::new(), ..inventory.clone() };
-        let index = format::write_index(&empty.entries).map_err(|source| unpacked(what, source))?;
+        let index = format::write_index(&empty.entries).map_err(|source| encoding_failed(what, source))?;
         let head = Head::of(&empty, empty.revision, Place::Here(index.len()), None);
         let data = BTreeMap::from([("index", Some(ByteString(index)))]);
         self.write_head(what, &empty.release, None, head, data).await
     }
 
-    /// Writes a part. Its name says its content: one that is there already is the same.
+    /// Writes a part. Its name identifies its content, so that an existing one is the same.
     async fn write_part(
         &self,
         what: &str,
@@ -253,14 +265,16 @@ impl InventoryStore {
     }
 
     async fn create(&self, what: &str, release: &ReleaseName, secret: &NewSecret<'_>) -> Result<Secret, Error> {
-        let url =
-            path::with(&path::collection(&secrets(), Some(release.namespace())), &[("fieldManager", FIELD_MANAGER)]);
+        let url = url::with_query(
+            &url::collection(&Resource::secrets(), Some(release.namespace())),
+            &[("fieldManager", FIELD_MANAGER)],
+        );
         let call = Call::new(Verb::Create, what, url).accept(META).body("application/json", encode(what, secret)?);
         self.cluster.send(&call).await?.json()
     }
 
-    /// Writes the head: a POST where there is none yet, else a merge patch that carries the `resourceVersion`, so that
-    /// manifests in the head need not be sent again.
+    /// Writes the head: by a POST if there is none, otherwise by a merge patch with the `resourceVersion`, so that manifests
+    /// in the head need not be sent again.
     async fn write_head(
         &self,
         what: &str,
@@ -269,7 +283,7 @@ impl InventoryStore {
         head: Head,
         mut data: BTreeMap<&'static str, Option<ByteString>>,
     ) -> Result<Token, Error> {
-        let json = serde_json::to_vec(&head).map_err(|source| unpacked(what, source))?;
+        let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
         let name = format::head_name(release);
         let mut metadata = json!({
             "name": name,
@@ -307,9 +321,9 @@ impl InventoryStore {
                 Ok(Secret { metadata, .. }) => return Ok(Token::new(metadata, head)),
                 Err(error) => error,
             };
-            answer_lost |= error.answer_lost;
+            answer_lost |= error.answer_lost();
             if token.is_some() && error.object_not_found() {
-                return Err(error.because("the record is not there any more"));
+                return Err(error.because("the record no longer exists"));
             }
             if error.code() != Some(409) {
                 return Err(error);
@@ -318,7 +332,7 @@ impl InventoryStore {
                 return Err(changed(what));
             }
             match self.secret(what, release, &name).await? {
-                // The try whose answer was lost was the one that wrote it.
+                // The try whose answer was lost has written it.
                 Some(now) if answer_lost && ours(&now) => return Ok(Token::new(now.metadata, head)),
                 Some(now) if token.is_some_and(|token| token.is_of(&now)) => {
                     secret.metadata["resourceVersion"] = json!(now.metadata.resource_version);
@@ -338,58 +352,58 @@ impl InventoryStore {
         name: &str,
         secret: &NewSecret<'_>,
     ) -> Result<Secret, Error> {
-        let url = path::object(&secrets(), Some(release.namespace()), name);
-        let url = path::with(&url, &[("fieldManager", FIELD_MANAGER)]);
+        let url = url::object(&Resource::secrets(), Some(release.namespace()), name);
+        let url = url::with_query(&url, &[("fieldManager", FIELD_MANAGER)]);
         let body = encode(what, secret)?;
         let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
         self.cluster.send(&call).await?.json()
     }
 
-    /// Deletes what the new head does not name any more: what the old one named, and where parts were written whatever else
-    /// a crash has left. What cannot be deleted now is left to the next write.
+    /// Deletes the parts that only the old head names and, if parts were written, those that a crash has left behind. Parts
+    /// that cannot be deleted now are left to the next write.
     async fn clean(&self, release: &ReleaseName, old: Option<&Token>, new: &Token, wrote_parts: bool) {
         let keep: BTreeSet<&String> = new.head.parts().collect();
         let mut stale: BTreeSet<String> =
             old.iter().flat_map(|old| old.head.parts()).filter(|name| !keep.contains(name)).cloned().collect();
         if wrote_parts {
-            let before = number(&new.resource_version);
-            let left = self.parts(release).await.unwrap_or_default();
-            let left = left.into_iter().filter(|(name, version)| !keep.contains(name) && number(version) < before);
-            stale.extend(left.map(|(name, _)| name));
+            let found = self.parts(release).await.unwrap_or_default();
+            let is_stale = |meta: &SecretMeta| {
+                !keep.contains(&meta.name) && is_older(&meta.resource_version, &new.resource_version)
+            };
+            stale.extend(found.into_iter().filter(is_stale).map(|meta| meta.name));
         }
         self.delete_parts(release, stale).await;
     }
 
     async fn delete_parts(&self, release: &ReleaseName, names: BTreeSet<String>) {
         let one = async |name: String| {
-            let url = path::object(&secrets(), Some(release.namespace()), &name);
+            let url = url::object(&Resource::secrets(), Some(release.namespace()), &name);
             let call = Call::new(Verb::Delete, format!("delete part {name} of release {release}"), url);
             match self.cluster.send(&call).await {
                 Ok(_) => {}
                 Err(error) if error.code() == Some(404) => {}
-                Err(error) => tracing::debug!(%error, "a part is left to the next write"),
+                Err(error) => tracing::debug!(%error, "cannot delete a part; leaving it to the next write"),
             }
         };
         join_all(names.into_iter().map(one)).await;
     }
 
-    /// The parts of a release with their versions.
-    async fn parts(&self, release: &ReleaseName) -> Result<Vec<(String, String)>, Error> {
+    /// Lists the parts of a release.
+    async fn parts(&self, release: &ReleaseName) -> Result<Vec<SecretMeta>, Error> {
         let selector = format!("{RELEASE}={},{PART}!=head", release.name());
-        let found = self.metadata("list the parts of a record", Some(release.namespace()), &selector).await?;
-        Ok(found.into_iter().map(|meta| (meta.name, meta.resource_version)).collect())
+        self.metadata("list the parts of a record", Some(release.namespace()), &selector).await
     }
 
-    /// Removes a record: the head first, so that no head is left whose parts are missing, and then its parts.
+    /// Deletes a record: first the head, so that no head without its parts remains, and then the parts. A record that does
+    /// not exist is a success.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] where another call changed the record meanwhile; else when it cannot be deleted. A record
-    /// that is not there is as good as removed.
+    /// [`ErrorKind::Conflict`] if another command changed the record; other kinds if a request fails.
     pub async fn remove(&self, release: &ReleaseName, token: Token) -> Result<(), Error> {
-        let what = format!("remove the record of release {release}");
+        let what = format!("delete the record of release {release}");
         let name = format::head_name(release);
-        let url = path::object(&secrets(), Some(release.namespace()), &name);
+        let url = url::object(&Resource::secrets(), Some(release.namespace()), &name);
         let mut resource_version = token.resource_version.clone();
         for _ in 0..WRITES {
             let body = json!({
@@ -398,7 +412,7 @@ impl InventoryStore {
                 "preconditions": { "uid": token.uid, "resourceVersion": resource_version },
             });
             let call = Call::new(Verb::Delete, &what, url.clone()).body("application/json", body.to_string());
-            let removed = match self.cluster.send(&call).await {
+            let deleted = match self.cluster.send(&call).await {
                 Ok(_) => true,
                 Err(error) if error.object_not_found() => true,
                 Err(error) if error.code() != Some(409) => return Err(error),
@@ -411,7 +425,7 @@ impl InventoryStore {
                     Some(_) => return Err(changed(&what)),
                 },
             };
-            if removed {
+            if deleted {
                 self.delete_parts(release, token.head.parts().cloned().collect()).await;
                 return Ok(());
             }
@@ -419,28 +433,29 @@ impl InventoryStore {
         Err(changed(&what))
     }
 
-    /// Removes a record whatever it holds, also one that cannot be read. Its parts are the garbage collector's.
+    /// Deletes a record without reading it, so that it may be damaged. The garbage collector deletes its parts. A record
+    /// that does not exist is a success.
     ///
     /// # Errors
     ///
-    /// When it cannot be deleted. A record that is not there is as good as removed.
+    /// When the request fails.
     pub async fn forget(&self, release: &ReleaseName) -> Result<(), Error> {
-        let url = path::object(&secrets(), Some(release.namespace()), &format::head_name(release));
-        let call = Call::new(Verb::Delete, format!("remove the record of release {release}"), url);
+        let url = url::object(&Resource::secrets(), Some(release.namespace()), &format::head_name(release));
+        let call = Call::new(Verb::Delete, format!("delete the record of release {release}"), url);
         match self.cluster.send(&call).await {
             Err(error) if !error.object_not_found() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Lists the releases of a namespace, or of all, by one metadata-only list.
+    /// Lists the releases of a namespace, or of all namespaces, by one metadata-only list.
     ///
     /// # Errors
     ///
-    /// When it cannot be listed.
+    /// When the request fails.
     pub async fn list(&self, namespace: Option<&str>) -> Result<Vec<ReleaseInfo>, Error> {
         let found = self.metadata("list releases", namespace, &format!("{RELEASE},{PART}=head")).await?;
-        let mut releases: Vec<ReleaseInfo> = found.into_iter().filter_map(info).collect();
+        let mut releases: Vec<ReleaseInfo> = found.into_iter().filter_map(release_info).collect();
         releases.sort_unstable_by(|a, b| a.release.cmp(&b.release));
         Ok(releases)
     }
@@ -451,7 +466,7 @@ impl InventoryStore {
         let size = self.cluster.inner.options.page_size.to_string();
         loop {
             let parameters = [("labelSelector", labels), ("limit", size.as_str()), ("continue", next.as_str())];
-            let url = path::with(&path::collection(&secrets(), namespace), &parameters);
+            let url = url::with_query(&url::collection(&Resource::secrets(), namespace), &parameters);
             let call = Call::new(Verb::List, what, url).accept(META_LIST);
             let page = match self.cluster.send(&call).await {
                 Ok(reply) => reply.json::<Page<Secret>>()?,

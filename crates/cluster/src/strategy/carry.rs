@@ -1,27 +1,27 @@
-//! What a replacement keeps of the object that is there, because the API server would refuse to lose it, or because it
-//! is the cluster's own and no manifest says it.
+//! The fields of an existing object that a replacement keeps: the API server rejects their removal, or the cluster has set
+//! them and no manifest contains them.
 
 use serde_json::Value;
 
-use super::is_empty;
+use super::merge::is_empty;
 
-/// The manifest with what it leaves open and the object must not lose. A value is open where it is missing or says
-/// nothing (`""`, 0, empty); what the manifest says stands, and where it is not allowed the API server says so.
+/// Returns the manifest with the values that it leaves open and the object must keep. A value is open if it is missing or
+/// empty (`""`, 0, `[]`, `{}`). All other values are the manifest's, and the API server rejects those that it does not allow.
 ///
 /// | kind | kept |
 /// |---|---|
-/// | all | `status`; name and namespace; of an object that is being deleted its finalizers, as without them it would be gone before anybody has cleaned up |
-/// | Service | `clusterIP(s)`, `ipFamilies`, `ipFamilyPolicy`, node ports by the name of the port, `healthCheckNodePort`, `loadBalancerClass`, each only while the type of the Service has a use for it |
+/// | all | `status`; name and namespace; the finalizers of an object that is being deleted, because without them it would be removed before its controllers have cleaned up |
+/// | Service | `clusterIP(s)`, `ipFamilies`, `ipFamilyPolicy`, node ports by the name of the port, `healthCheckNodePort`, `loadBalancerClass`, each only if the type of the Service uses it |
 /// | PersistentVolumeClaim, Pod | all of `spec`, which is immutable but for a few fields: entries of lists by name |
 /// | PersistentVolume | `claimRef`, with the UID where it names the same claim; `nodeAffinity` |
-/// | Job | the selector and the labels of its Pods, whatever the manifest says: as Landscaper does it, since a chart's version among these labels would end every update |
+/// | Job | the selector and the labels of its Pods, even if the manifest has others: as in Landscaper, because a chart's version among these labels would make every update fail |
 /// | ServiceAccount | `secrets` |
 /// | Secret | `type` |
-/// | webhook configurations, CRD, APIService | `caBundle`, which an injector has put there |
+/// | webhook configurations, CRD, APIService | `caBundle`, which an injector sets |
 ///
-/// Labels, annotations, owner references, and finalizers of an object that is not being deleted are the manifest's alone,
-/// as with Landscaper: nobody could remove them else. The `resourceVersion` that was read guards all of it, so that
-/// neither a newer state nor another object of the name is overwritten.
+/// Labels, annotations, owner references, and the finalizers of an object that is not being deleted come from the manifest
+/// alone, as in Landscaper: otherwise they could never be removed. The replacement carries the `resourceVersion` that was
+/// read, so that it overwrites neither a newer state nor another object of the same name.
 pub(super) fn carried(live: &Value, mut object: Value) -> Value {
     keep(&mut object, live, &["status"]);
     keep(&mut object["metadata"], &live["metadata"], &["name", "namespace"]);
@@ -52,7 +52,7 @@ pub(super) fn carried(live: &Value, mut object: Value) -> Value {
     object
 }
 
-/// Sets these fields where they are open and the live object has them.
+/// Copies those of these fields that are open and that the live object has.
 fn keep(object: &mut Value, live: &Value, fields: &[&str]) {
     let Some(object) = object.as_object_mut() else { return };
     for field in fields {
@@ -64,7 +64,7 @@ fn keep(object: &mut Value, live: &Value, fields: &[&str]) {
     }
 }
 
-/// When which field of a Service is in use: `patchAllocatedValues` of Kubernetes' pkg/registry/core/service.
+/// Keeps the fields that the type of a Service uses, as `patchAllocatedValues` in Kubernetes' pkg/registry/core/service.
 fn service(spec: &mut Value, live: &Value) {
     let both = |spec: &Value, test: fn(&Value) -> bool| test(spec) && test(live);
     if both(spec, |spec| service_type(spec) != "ExternalName")
@@ -140,7 +140,7 @@ fn webhooks(webhooks: &mut Value, live: &Value) {
     }
 }
 
-/// Fills in, at every depth, what the manifest leaves open. The order of a list is that of the live object.
+/// Fills in the values that the manifest leaves open, at every depth. Lists get the order of the live object.
 fn fill(object: &mut Value, live: &Value) {
     match (object, live) {
         (Value::Object(object), Value::Object(live)) => {
@@ -159,14 +159,14 @@ fn fill(object: &mut Value, live: &Value) {
             }
             list.append(&mut left);
         }
-        // A number or a truth value says something, whatever it is.
+        // A number or boolean is never open.
         (Value::Bool(_) | Value::Number(_), _) => {}
         (object, live) if is_empty(object) => *object = live.clone(),
         _ => {}
     }
 }
 
-/// What tells the entries of both lists apart. Volume mounts have a name too, which need not be theirs alone.
+/// Returns the key that identifies the entries of both lists. The name of a volume mount is not unique.
 fn list_key(list: &[Value], live: &[Value]) -> Option<&'static str> {
     let keys = ["mountPath", "devicePath", "name"];
     keys.into_iter().find(|key| list.iter().chain(live).all(|entry| entry.get(key).is_some()))
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Specs of a live object and a manifest of this kind, and what the specs become.
+    /// Checks the spec that results from the specs of a live object and a manifest.
     fn check(version: &str, kind: &str, live: Value, manifest: Value, expected: Value) {
         let object =
             |spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_keeps_its_addresses_while_its_type_has_them() {
+    fn a_service_keeps_the_addresses_that_its_type_uses() {
         let live = json!({"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalTrafficPolicy": "Local",
             "healthCheckNodePort": 30100, "loadBalancerClass": "a.example/b",
@@ -211,10 +211,10 @@ mod tests {
         check(json!({"clusterIP": "", "ports": ports}), address(json!({"ports": ports})));
         let taken = json!([{"name": "http", "port": 80, "nodePort": 30443}, {"name": "tls", "port": 443}]);
         check(json!({"type": "NodePort", "ports": taken}), address(json!({"type": "NodePort", "ports": taken})));
-        for stands in
+        for unchanged in
             [json!({"type": "ExternalName", "externalName": "a.example"}), json!({"clusterIP": "None", "ports": ports})]
         {
-            check(stands.clone(), stands);
+            check(unchanged.clone(), unchanged);
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_what_admission_and_the_scheduler_gave_it() {
+    fn a_pod_keeps_fields_set_by_admission_and_the_scheduler() {
         let live = json!({"nodeName": "n1", "serviceAccountName": "default",
             "containers": [{"name": "injected", "image": "p"}, {"name": "c", "image": "a:1", "volumeMounts": [
                 {"name": "v", "mountPath": "/v"}, {"name": "token", "mountPath": "/t", "readOnly": true}]}],
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_of_an_injector_stay() {
+    fn ca_bundles_of_an_injector_are_kept() {
         let hooks = |bundle: Value| json!([{"name": "a", "clientConfig": bundle}, {"name": "b", "clientConfig": {}}]);
         let object = |hooks: Value| {
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_the_manifests_but_for_finalizers_on_the_way_out() {
+    fn metadata_comes_from_the_manifest_except_finalizers_during_deletion() {
         let object = |metadata: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         let manifest = object(json!({"name": "x", "namespace": "a"}));
         let live = json!({"name": "x", "namespace": "a", "labels": {"a": "b"}, "annotations": {"a": "b"},
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_an_account_and_the_state_of_any_object_stay() {
+    fn secrets_of_a_service_account_and_any_status_are_kept() {
         let account = |mut object: Value| {
             object["apiVersion"] = json!("v1");
             object["kind"] = json!("ServiceAccount");

@@ -1,18 +1,15 @@
-//! Merging a manifest into an object, and the patch that leads from one object to another.
+//! Merging a manifest into an object, and the patch between two objects.
 
 use billhook_objects::wellknown::RELEASE_LABEL;
 use serde_json::{Map, Value};
 
-use super::is_empty;
-
-/// The label by which Landscaper's deployers know their objects ends so.
+/// The suffix of the label by which Landscaper's deployers identify their objects.
 const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
 
-/// `live` with what `manifest` adds to it, and with `overwrite` also what it says otherwise.
+/// Merges a manifest into an object as Landscaper does with `mergo.Merge`: maps key by key, lists as a whole.
 ///
-/// Maps are merged key by key, lists are taken as a whole, as Landscaper's `mergo.Merge` does it: without `overwrite`
-/// a value is set where the object has none, or one that is zero in Go; with it every value is set, zero or null as
-/// well, and only an empty map changes nothing. The labels that say whose the object is are set in either case.
+/// Without `overwrite`, a value is set if the object has none or one that is zero in Go. With it, every value is set, even
+/// zero or null, and only an empty map changes nothing. Labels that give the owner of the object are always set.
 pub(super) fn merged(live: &Value, manifest: &Value, overwrite: bool) -> Value {
     let mut object = live.clone();
     if let (Some(into), Some(from)) = (object.as_object_mut(), manifest.as_object()) {
@@ -39,7 +36,7 @@ fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>, overwrite: bo
     }
 }
 
-/// The JSON merge patch (RFC 7386) that leads from `now` to `goal`.
+/// Returns the JSON merge patch (RFC 7386) from `now` to `goal`.
 pub(super) fn difference(now: &Value, goal: &Value) -> Value {
     let (Value::Object(now), Value::Object(goal)) = (now, goal) else { return goal.clone() };
     let mut patch = Map::new();
@@ -60,13 +57,25 @@ pub(super) fn difference(now: &Value, goal: &Value) -> Value {
     Value::Object(patch)
 }
 
+/// Returns whether a value is a zero value of Go: null, "", 0, false, or an empty list or map.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    /// What Landscaper's `mergo.Merge` (dario.cat/mergo 1.0.2) makes of these, without and with override.
+    /// Compares with the results of Landscaper's `mergo.Merge` (dario.cat/mergo 1.0.2), without and with override.
     fn check(live: Value, manifest: Value, merge: Value, merge_overwrite: Value) {
         assert_eq!(merged(&live, &manifest, false), merge, "merge {live} {manifest}");
         assert_eq!(merged(&live, &manifest, true), merge_overwrite, "mergeOverwrite {live} {manifest}");
@@ -112,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_ownership_are_set_by_every_merge() {
+    fn every_merge_sets_the_labels_of_the_owner() {
         let item = format!("manifest{DEPLOY_ITEM_LABEL}");
         let object = |release: &str, item_of: &str, other: &str| json!({"metadata": {"labels": {RELEASE_LABEL: release, item.as_str(): item_of, "other": other}}});
         assert_eq!(merged(&object("a", "b", "c"), &object("1", "2", "3"), false), object("1", "2", "c"));
@@ -134,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_leads_where_it_should() {
+    fn a_difference_is_the_patch_from_one_object_to_the_other() {
         let cases = [
             json!({}),
             json!({"a": 1}),

@@ -1,7 +1,7 @@
-//! What the update strategies make of an object that exists and its manifest: pure, no request is sent from here.
+//! The update strategies: pure functions from an existing object and its manifest to the change that is sent.
 //!
 //! The behaviour is Landscaper's (`pkg/deployer/lib/resourcemanager/objectapplier.go` in gardener/landscaper), except
-//! that nothing is sent which changes nothing, and that [`carry`] keeps more of what the API server would refuse to lose.
+//! that a change without effect is not sent, and that [`carry`] keeps more fields that the API server does not let go.
 
 mod carry;
 mod merge;
@@ -10,18 +10,18 @@ use billhook_policy::UpdateStrategy;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
-/// What is to be sent.
+/// The change to send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The object is what it should be.
+    /// The object already matches.
     Nothing,
-    /// The object is replaced; it carries the `resourceVersion` that was read.
+    /// A replacement, with the `resourceVersion` that was read.
     Put(Value),
-    /// A JSON merge patch; it carries the UID that was read, so that it does not meet another object of the name.
+    /// A JSON merge patch, with the UID that was read, so that it cannot change another object of the same name.
     Patch(Value),
 }
 
-/// What the API server alone writes into `metadata`: it is neither compared nor taken from a manifest.
+/// The fields of `metadata` that only the API server writes: they are neither compared nor taken from a manifest.
 const SERVER_SIDE: [&str; 8] = [
     "uid",
     "resourceVersion",
@@ -33,7 +33,7 @@ const SERVER_SIDE: [&str; 8] = [
     "selfLink",
 ];
 
-/// What brings `live` to what `manifest` says, by a strategy that is no server-side apply.
+/// Returns the change by which `live` matches `manifest`, for a strategy other than server-side apply.
 pub(crate) fn change(strategy: UpdateStrategy, live: &Value, manifest: &Value) -> Change {
     let now = without_server_side(live);
     let manifest = with_data(without_server_side(manifest));
@@ -62,8 +62,8 @@ fn without_server_side(object: &Value) -> Value {
     object
 }
 
-/// A Secret's `stringData` is moved into `data`, as the API server does it with every write: an object that was read has
-/// `data` only, and could not be compared.
+/// Moves a Secret's `stringData` into `data`, as the API server does with every write, so that it can be compared with an
+/// object that was read.
 fn with_data(mut object: Value) -> Value {
     if object["kind"] != "Secret" || object["apiVersion"] != "v1" {
         return object;
@@ -76,18 +76,6 @@ fn with_data(mut object: Value) -> Value {
         object["data"][key] = serde_json::to_value(bytes).unwrap_or_default();
     }
     object
-}
-
-/// Whether a value says nothing, as Go's zero values do: null, "", 0, false, and empty lists and maps.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.is_empty(),
-    }
 }
 
 #[cfg(test)]
@@ -117,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn each_strategy_makes_its_own_of_the_same_manifest() {
+    fn each_strategy_sends_its_own_change() {
         use UpdateStrategy::{Merge, MergeOverwrite, Patch, Update};
         let data = json!({"b": "3", "c": "4"});
         check(Update, data.clone(), put(json!({"b": "3", "c": "4"})));
@@ -131,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_nothing_is_not_sent() {
+    fn a_change_without_effect_is_not_sent() {
         use UpdateStrategy::{Merge, MergeOverwrite, Patch, Update};
         for strategy in [Update, Patch, Merge, MergeOverwrite] {
             check(strategy, json!({"a": "1", "b": "2"}), Change::Nothing);
@@ -143,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_secret_are_compared_as_the_api_server_keeps_them() {
+    fn string_data_of_a_secret_is_compared_as_the_api_server_stores_it() {
         let secret = |key: &str, value: &str| {
             json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", key: {"a": value},
                 "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}})

@@ -1,4 +1,4 @@
-//! A server of a few lines: a closure answers each request.
+//! A fake server: a closure answers each request.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ pub(crate) enum Answer {
     Refused,
     Reset,
     Hang,
-    /// After a while.
+    /// Answers after a delay.
     Late(Duration, Box<Answer>),
     Lines(mpsc::UnboundedReceiver<Value>),
 }
@@ -58,7 +58,7 @@ pub(crate) fn status(code: u16, reason: &str, message: &str) -> Answer {
     Answer::Json(code, body)
 }
 
-/// Not found, of an object.
+/// Returns the 404 for an object.
 pub(crate) fn missing(kind: &str, name: &str) -> Answer {
     Answer::Json(
         404,
@@ -67,7 +67,7 @@ pub(crate) fn missing(kind: &str, name: &str) -> Answer {
     )
 }
 
-/// What discovery says: the core group serves ConfigMaps in these versions.
+/// Returns a discovery document: the core group serves ConfigMaps in these versions.
 pub(crate) fn discovery(versions: &[&str]) -> Answer {
     let resource = json!({"resource": "configmaps", "responseKind": {"kind": "ConfigMap"}, "scope": "Namespaced"});
     let versions = versions.iter().map(|version| json!({"version": version, "resources": [resource]}));
@@ -75,7 +75,7 @@ pub(crate) fn discovery(versions: &[&str]) -> Answer {
     ok(json!({"kind": "APIGroupDiscoveryList", "items": [group]}))
 }
 
-/// What was asked, and when, counted from the start.
+/// The requests, with their times since the start.
 #[derive(Clone)]
 pub(crate) struct Log {
     start: Instant,
@@ -87,7 +87,7 @@ impl Log {
         self.lines.lock().unwrap().iter().map(|(_, line)| line.clone()).collect()
     }
 
-    /// How long ago the start is.
+    /// Returns the time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -192,7 +192,7 @@ pub(crate) fn query(namespace: Option<&str>, select: Select) -> Query {
     }
 }
 
-/// An object in namespace `a`.
+/// Makes an object in namespace `a`.
 pub(crate) fn object(name: &str, uid: &str, version: u64) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "a", "uid": uid, "resourceVersion": version.to_string()}})

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::fake::{Answer, Log, Req, cluster_with, missing, ok, page, status};
 
-/// As much of the API of Secrets as the store uses. Fails every request from `fail_from` on, counted from 0.
+/// The part of the API of Secrets that the store uses. Fails every request from `fail_from` on, counted from 0.
 #[derive(Default)]
 struct Secrets {
     objects: BTreeMap<String, Value>,
     version: u64,
     requests: usize,
     fail_from: Option<usize>,
-    /// Carries out the request of this number, but loses its answer.
+    /// The number of a request that is carried out but whose answer is lost.
     lose: Option<usize>,
 }
 
@@ -35,7 +35,7 @@ impl Secrets {
         if self.lose == Some(number) { Answer::Reset } else { answer }
     }
 
-    /// What the server's garbage collector does: what is owned by what is gone goes too.
+    /// Deletes objects whose owner is gone, as the server's garbage collector does.
     fn collect_garbage(&mut self) {
         let there: Vec<Value> = self.objects.values().map(|object| object["metadata"]["uid"].clone()).collect();
         self.objects.retain(|_, object| {
@@ -121,7 +121,7 @@ fn key(n: usize) -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), format!("c{n:05}"))
 }
 
-/// Digests and UIDs as they are: they do not compress.
+/// Makes realistic digests and UIDs, which do not compress.
 fn inventory(count: usize) -> Inventory {
     static ALL: LazyLock<BTreeMap<ObjectKey, Entry>> =
         LazyLock::new(|| (0..20_000).map(|n| (key(n), entry(n))).collect());
@@ -145,13 +145,13 @@ fn entry(n: usize) -> Entry {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_release_is_one_secret_and_one_request_a_write() {
+async fn a_small_release_is_one_secret_and_one_request_per_write() {
     let (store, secrets, cluster, _) = store();
     let mut written = inventory(100);
     written.phase = Phase::Applied;
     let keys: Vec<ObjectKey> = written.entries.keys().cloned().collect();
     let manifest = json!({"kind": "ConfigMap", "data": {"a": "b"}});
-    // One of them is not compact: a line of the record is one manifest all the same.
+    // One of them has line breaks: it is one line of the record nevertheless.
     let (compact, pretty) = (manifest.to_string(), format!("{manifest:#}"));
     let text = |index| if index == 0 { pretty.as_str() } else { compact.as_str() };
     let manifests: Vec<(&ObjectKey, &str)> = keys.iter().enumerate().map(|(index, key)| (key, text(index))).collect();
@@ -178,7 +178,7 @@ async fn a_small_release_is_one_secret_and_one_request_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_release_lies_in_parts_and_old_parts_go() {
+async fn a_large_release_is_stored_in_parts_and_old_parts_are_deleted() {
     let (store, secrets, cluster, _) = store();
     let mut written = inventory(20_000);
     let keys: Vec<ObjectKey> = written.entries.keys().cloned().collect();
@@ -201,7 +201,7 @@ async fn a_large_release_lies_in_parts_and_old_parts_go() {
     assert!(second.iter().all(|name| !name.starts_with("billhook.web.v1.index")), "{second:?}");
     assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, written);
     assert_eq!(store.manifests(&release()).await.unwrap().unwrap().len(), 4_000);
-    // It shrinks back into one Secret, except for the manifests that were not given again.
+    // It fits into one Secret again, except for the manifests that were not given.
     written.entries.retain(|key, _| key.name.as_str() < "c00010");
     let token = store.save(&mut written, Some(token), None).await.unwrap();
     assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, written);
@@ -210,7 +210,7 @@ async fn a_large_release_lies_in_parts_and_old_parts_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_request_leaves_the_old_record_or_the_new_one() {
+async fn a_crash_at_any_request_leaves_the_old_or_the_new_record() {
     for crash in 0.. {
         let (store, secrets, _, _) = store();
         let mut old = inventory(12_000);
@@ -230,7 +230,7 @@ async fn a_crash_at_any_request_leaves_the_old_record_or_the_new_one() {
         let stored = store.load(&release()).await.unwrap().unwrap();
         let expected = if saved.is_ok() { &new } else { &old };
         assert_eq!(stored.inventory, *expected, "crash at request {crash}");
-        // The next write goes through and sweeps what was left.
+        // The next write succeeds and deletes what the crash left behind.
         let mut next = inventory(10_500);
         let token = store.save(&mut next, Some(stored.token), None).await.unwrap();
         assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, next);
@@ -244,7 +244,7 @@ async fn a_crash_at_any_request_leaves_the_old_record_or_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_crash_leaves_of_a_first_write_goes_with_the_record() {
+async fn parts_that_a_crash_of_the_first_write_leaves_are_deleted_with_the_record() {
     for crash in 0.. {
         let (store, secrets, _, _) = store();
         secrets.lock().unwrap().fail_from = Some(crash);
@@ -272,7 +272,7 @@ async fn what_a_crash_leaves_of_a_first_write_goes_with_the_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_writers_one_is_told() {
+async fn the_second_of_two_writers_gets_a_conflict() {
     let (store, _, _, _) = store();
     let mut ours = inventory(3);
     let token = store.save(&mut ours, None, None).await.unwrap();
@@ -280,18 +280,18 @@ async fn of_two_writers_one_is_told() {
     store.save(&mut theirs.inventory, Some(theirs.token), None).await.unwrap();
     for token in [Some(token.clone()), None] {
         let error = store.save(&mut ours, token, None).await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Conflict(Vec::new()));
+        assert_eq!(*error.kind(), ErrorKind::Conflict(Vec::new()));
         assert_eq!(
             error.to_string(),
-            "write the record of release a/web: the release was changed meanwhile by another call"
+            "write the record of release a/web: another command changed the release at the same time"
         );
         assert_eq!(ours.revision, 1);
     }
-    assert_eq!(store.remove(&release(), token).await.unwrap_err().kind, ErrorKind::Conflict(Vec::new()));
+    assert_eq!(*store.remove(&release(), token).await.unwrap_err().kind(), ErrorKind::Conflict(Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_write_beside_the_record_is_no_second_writer() {
+async fn changes_of_other_fields_are_no_conflict() {
     let (store, secrets, cluster, _) = store();
     let annotate = || {
         let mut secrets = secrets.lock().unwrap();
@@ -314,7 +314,7 @@ async fn what_others_write_beside_the_record_is_no_second_writer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_went_with_its_namespace_is_not_another_writers() {
+async fn a_record_deleted_with_its_namespace_is_no_conflict() {
     for lost in [false, true] {
         let (store, secrets, _, _) = store();
         let mut written = inventory(3);
@@ -325,21 +325,21 @@ async fn a_record_that_went_with_its_namespace_is_not_another_writers() {
             secrets.lose = lost.then_some(secrets.requests);
         }
         let error = store.save(&mut written, Some(token.clone()), None).await.unwrap_err();
-        assert_eq!((error.code(), &error.kind), (Some(404), &ErrorKind::Other), "{error}");
-        assert_eq!(error.message(), "the record is not there any more");
+        assert_eq!((error.code(), error.kind()), (Some(404), &ErrorKind::Other), "{error}");
+        assert_eq!(error.message(), "the record no longer exists");
         store.remove(&release(), token).await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_a_gateway_is_not_the_absence_of_a_record() {
+async fn a_404_of_a_gateway_is_not_a_missing_record() {
     let (cluster, _) = cluster_with(Options::default(), |_| Answer::Text(404, "no such backend"));
     let error = cluster.inventory().load(&release()).await.unwrap_err();
     assert_eq!(error.to_string(), "read the record of release a/web: no such backend");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_was_lost_is_recognised() {
+async fn a_write_whose_answer_was_lost_is_recognized() {
     let (store, secrets, _, _) = store();
     secrets.lock().unwrap().lose = Some(0);
     let mut written = inventory(3);
@@ -354,7 +354,7 @@ async fn a_write_whose_answer_was_lost_is_recognised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_newer_billhook_wrote_is_said_so() {
+async fn a_record_of_a_newer_billhook_is_an_error_that_names_it() {
     let (store, secrets, _, _) = store();
     let mut fixture: Value = serde_json::from_str(include_str!("../data/inventory-format-1.json")).unwrap();
     // {"format":2}
@@ -366,7 +366,7 @@ async fn what_a_newer_billhook_wrote_is_said_so() {
     assert_eq!(error.to_string(), expected);
 }
 
-/// This file stays readable for ever. It was written by the first version of format 1.
+/// The first version of format 1 has written this file. It must remain readable.
 #[tokio::test(start_paused = true)]
 async fn format_1_is_read() {
     let (store, secrets, _, _) = store();

@@ -1,15 +1,15 @@
-//! The protocol, against a service in memory under a paused clock.
+//! Tests of the protocol against an in-memory service under a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
+mod checks;
 mod fake;
-mod gone;
 mod inventory;
 mod leases;
+mod not_found;
 mod reads;
 mod requests;
 mod rights;
 mod strategies;
-mod verdicts;
 mod watches;
 mod writes;

@@ -1,4 +1,4 @@
-//! Discovery, lists, and names among many.
+//! Discovery and lists.
 
 use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Listed, Query, Select};
@@ -12,7 +12,7 @@ fn names(listed: &Listed) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_is_two_requests_and_a_dead_group_does_not_hurt_the_others() {
+async fn discovery_is_two_requests_and_an_unavailable_group_does_not_affect_the_others() {
     let (cluster, log) = cluster(|req| {
         let deployments = json!({"resource": "deployments", "responseKind": {"group": "apps", "version": "v1", "kind": "Deployment"},
             "scope": "Namespaced", "singularResource": "deployment", "verbs": ["list", "watch"], "shortNames": ["deploy"],
@@ -40,7 +40,7 @@ async fn discovery_is_two_requests_and_a_dead_group_does_not_hurt_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_server_is_asked_group_by_group() {
+async fn discovery_on_an_old_server_is_one_request_per_group_version() {
     let (cluster, _) = cluster(|req| {
         let resource = |name: &str| json!({"name": name, "kind": "Thing", "namespaced": true, "verbs": ["list"]});
         match req.path.as_str() {
@@ -60,7 +60,7 @@ async fn an_old_server_is_asked_group_by_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_read_page_by_page_and_begins_anew_when_its_token_expires() {
+async fn a_list_is_read_page_by_page_and_restarted_when_its_token_expires() {
     let mut expired = false;
     let (cluster, log) = cluster(move |req| match req.query("continue") {
         "" => ok(json!({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [object("b", "2", 2)]})),
@@ -86,7 +86,7 @@ async fn a_list_is_read_page_by_page_and_begins_anew_when_its_token_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_be_listed_everywhere_is_listed_namespace_by_namespace() {
+async fn a_kind_that_must_not_be_listed_everywhere_is_listed_by_namespace() {
     let (cluster, _) = cluster(|req| {
         if req.path == "/api/v1/configmaps" {
             return status(403, "Forbidden", "User \"a\" cannot list resource \"configmaps\" at the cluster scope");
@@ -148,7 +148,7 @@ async fn check(total: usize, wanted: usize, step: usize, lists: u64, gets: u64) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_cost_what_they_are_worth() {
+async fn names_are_read_with_the_fewest_requests() {
     check(20_000, 1, 1, 1, 0).await;
     check(20_000, 8, 1_000, 8, 0).await;
     check(30, 10, 1, 1, 0).await;
@@ -174,7 +174,7 @@ async fn names_that_must_not_be_listed_are_read_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collection_is_searched_page_by_page_until_one_of_it_is_found() {
+async fn a_search_ends_with_the_page_that_holds_a_match() {
     let (server, log) = cluster(many(1_700));
     let everything = query(Some("a"), Select::All);
     let found = server.find(&everything, &|object| object.name.as_str() >= "n00900").await.unwrap();
@@ -182,11 +182,11 @@ async fn a_collection_is_searched_page_by_page_until_one_of_it_is_found() {
     assert_eq!(log.lines()[0], "GET /api/v1/namespaces/a/configmaps?limit=500");
     assert_eq!(log.lines().len(), 2, "it ends with the page that holds a match");
     assert_eq!(server.find(&everything, &|_| false).await.unwrap(), []);
-    assert_eq!(log.lines().len(), 6, "the end of the list is the proof");
+    assert_eq!(log.lines().len(), 6, "only the end of the list proves it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_search_begins_anew_where_its_token_expires_and_asks_each_namespace_where_it_must() {
+async fn a_search_restarts_when_its_token_expires_and_falls_back_to_namespaces() {
     let mut expired = false;
     let (server, log) = cluster(move |req| match (req.path.as_str(), req.query("continue")) {
         ("/api/v1/configmaps", _) => status(403, "Forbidden", "User \"a\" cannot list resource \"configmaps\""),

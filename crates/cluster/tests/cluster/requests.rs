@@ -1,4 +1,4 @@
-//! When a request is sent again, and when it is not.
+//! Retries of requests.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn version() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_honoured() {
+async fn retry_after_is_honored() {
     let mut n = 0;
     let (cluster, log) = cluster(move |_| {
         n += 1;
@@ -27,7 +27,7 @@ async fn retry_after_is_honoured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_beyond_all_patience_is_handed_on() {
+async fn a_retry_after_beyond_the_patience_is_returned() {
     let (server, log) = cluster(|_| Answer::Busy(90));
     let error = server.version().await.unwrap_err();
     assert_eq!((error.retry_after(), log.lines().len()), (Some(Duration::from_secs(90)), 1));
@@ -36,7 +36,7 @@ async fn a_wish_beyond_all_patience_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_for_ten_seconds_is_waited_for() {
+async fn requests_are_retried_through_an_outage_of_ten_seconds() {
     let start = Instant::now();
     let mut n = 0;
     let (cluster, _) = cluster(move |_| {
@@ -44,7 +44,7 @@ async fn a_server_that_is_away_for_ten_seconds_is_waited_for() {
         match start.elapsed().as_secs() {
             5..15 if n % 3 == 0 => Answer::Reset,
             5..15 => Answer::Refused,
-            // It has just started, and does not know its rights yet.
+            // It is starting and has not loaded its rights yet.
             15..16 => status(403, "Forbidden", "User \"a\" cannot get path \"/version\""),
             _ => version(),
         }
@@ -56,7 +56,7 @@ async fn a_server_that_is_away_for_ten_seconds_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_ends_and_a_server_that_never_answered_gets_little_of_it() {
+async fn retries_end_sooner_if_the_server_has_never_answered() {
     let start = Instant::now();
     let mut answered = false;
     let (cluster, _) = cluster(move |_| {
@@ -66,9 +66,9 @@ async fn patience_ends_and_a_server_that_never_answered_gets_little_of_it() {
         if !std::mem::replace(&mut answered, true) { version() } else { Answer::Refused }
     });
     let error = cluster.version().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert_eq!(*error.kind(), ErrorKind::Unreachable);
     assert!(error.is_transient() && start.elapsed() < Duration::from_secs(6));
-    assert_eq!(cluster.requests().total(), 0, "what never left does not count");
+    assert_eq!(cluster.requests().total(), 0, "requests that were not sent do not count");
     assert_eq!(error.to_string(), "read the server's version: the server cannot be reached (connection refused)");
     tokio::time::sleep(Duration::from_secs(10)).await;
     cluster.version().await.unwrap();
@@ -78,7 +78,7 @@ async fn patience_ends_and_a_server_that_never_answered_gets_little_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_answer_ends_and_is_sent_again() {
+async fn a_request_that_times_out_is_retried() {
     let mut n = 0;
     let options = Options { request_timeout: Duration::from_secs(7), ..Options::default() };
     let (cluster, log) = cluster_with(options, move |_| {
@@ -90,20 +90,20 @@ async fn a_request_without_answer_ends_and_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_is_not_sent_again() {
+async fn a_permanent_failure_is_not_retried() {
     for (answer, kind) in [(status as fn(u16, &str, &str) -> Answer, ErrorKind::Forbidden), (status, ErrorKind::Other)]
     {
         let code = if kind == ErrorKind::Forbidden { 403 } else { 401 };
         let (cluster, log) = cluster(move |_| answer(code, "x", "User \"a\" cannot get path"));
-        assert_eq!(cluster.version().await.unwrap_err().kind, kind);
+        assert_eq!(*cluster.version().await.unwrap_err().kind(), kind);
         assert_eq!(log.lines().len(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_without_answer_is_a_blocker_and_not_an_outage() {
+async fn an_unavailable_backend_is_a_blocker_and_not_an_outage() {
     let (cluster, log) = cluster(|_| Answer::Text(503, "service unavailable\n"));
     let error = cluster.version().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Webhook);
+    assert_eq!(*error.kind(), ErrorKind::Webhook);
     assert!(*log.times().last().unwrap() < Duration::from_secs(3));
 }

@@ -1,4 +1,4 @@
-//! Watches whose rights are missing, and come.
+//! Watches whose rights are missing at first.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn forbidden() -> Answer {
     status(403, "Forbidden", "User \"a\" cannot do that")
 }
 
-/// What is seen next within two minutes.
+/// Returns the next change within two minutes.
 async fn seen(watch: &mut (impl Stream<Item = ObjectChange> + Unpin)) -> String {
     match timeout(Duration::from_secs(120), watch.next()).await {
         Ok(Some(ObjectChange::Present(object))) => object["metadata"]["name"].as_str().unwrap().to_owned(),
@@ -28,7 +28,7 @@ async fn seen(watch: &mut (impl Stream<Item = ObjectChange> + Unpin)) -> String 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_listed_at_first_is_seen_when_the_right_comes() {
+async fn objects_are_listed_once_the_right_is_granted() {
     let start = Instant::now();
     let (cluster, ends, log) = watching(move |req, _| {
         if start.elapsed() < Duration::from_secs(50) {
@@ -39,7 +39,7 @@ async fn what_could_not_be_listed_at_first_is_seen_when_the_right_comes() {
     let mut watch = cluster.watch_objects::<Value>(&query(None, Select::All));
     assert_eq!(seen(&mut watch).await, "x");
     assert!(start.elapsed() < Duration::from_secs(80), "{:?}", start.elapsed());
-    assert!(log.lines().len() < 10, "it is not hammered: {:?}", log.lines());
+    assert!(log.lines().len() < 10, "too many requests: {:?}", log.lines());
     let driver = async {
         opened(&ends, 1).await;
         send(&ends, "ADDED", &object("y", "2", 21));
@@ -48,7 +48,7 @@ async fn what_could_not_be_listed_at_first_is_seen_when_the_right_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_objects_are_not_read_one_by_one_where_the_list_is_no_longer_permitted() {
+async fn whole_objects_are_not_read_one_by_one_when_listing_becomes_forbidden() {
     let start = Instant::now();
     let (cluster, ends, log) = watching(move |req, opened| {
         let old = start.elapsed() > Duration::from_secs(60);
@@ -73,7 +73,7 @@ async fn whole_objects_are_not_read_one_by_one_where_the_list_is_no_longer_permi
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_take_the_place_of_a_watch_only_until_the_right_comes() {
+async fn lists_replace_a_watch_only_until_the_right_is_granted() {
     let start = Instant::now();
     let (cluster, ends, log) = watching(move |req, _| {
         if req.is_watch() {
@@ -93,7 +93,7 @@ async fn lists_take_the_place_of_a_watch_only_until_the_right_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_waited_for_is_read_singly_until_it_may_be_listed_again() {
+async fn known_objects_are_read_one_by_one_until_listing_is_allowed_again() {
     let start = Instant::now();
     let labelled = |name: &str, uid: &str| {
         let mut object = object(name, uid, 12);
@@ -120,7 +120,7 @@ async fn what_is_waited_for_is_read_singly_until_it_may_be_listed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_watched_is_seldom_tried() {
+async fn an_unsupported_watch_is_retried_rarely() {
     let (cluster, _, log) = watching(|req, _| {
         let refused = || status(405, "MethodNotAllowed", "the server does not allow this method");
         Some(if req.is_watch() { refused() } else { ok(page(20, Vec::new())) })
@@ -137,7 +137,7 @@ struct Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_decoded_hides_no_other() {
+async fn an_object_that_cannot_be_decoded_does_not_hide_others() {
     let counted = |name: &str, version: u64, count: Value| {
         let mut object = object(name, name, version);
         object["count"] = count;

@@ -1,4 +1,4 @@
-//! Writes by the update strategies: what is sent, and what happens where others write too.
+//! Writes by the update strategies, also while other clients write.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn exists() -> Answer {
     status(409, "AlreadyExists", "configmaps \"x\" already exists")
 }
 
-/// Answers by a script, and checks that all of it was asked.
+/// Answers by a script, and checks that all of it was requested.
 async fn check(
     strategy: UpdateStrategy,
     exists: bool,
@@ -60,13 +60,13 @@ async fn check(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_not_there_is_created_with_its_first_annotations() {
+async fn a_missing_object_is_created_with_its_first_annotations() {
     let created = || Answer::Json(201, object("x", "1", 4));
     let (applied, bodies, _) = check(UpdateStrategy::Update, false, vec![(CREATE, created())]).await;
     let applied = applied.unwrap();
     assert!(applied.created && applied.resource_version == "4");
     assert_eq!(bodies[0]["metadata"]["annotations"], json!({"first": "yes"}));
-    // The same where it was thought to be there.
+    // The same if the caller expected it to exist.
     let script = vec![(READ, missing("configmaps", "x")), (CREATE, created())];
     let (applied, bodies, _) = check(UpdateStrategy::Patch, true, script).await;
     assert!(applied.unwrap().created && bodies[0]["metadata"]["annotations"]["first"] == "yes");
@@ -98,13 +98,13 @@ async fn each_strategy_sends_its_own_kind_of_write() {
         assert_eq!(bodies, [body], "{strategy:?}");
     }
     let (applied, _, _) = check(Merge, true, vec![(READ, ok(live(3, "before")))]).await;
-    assert_eq!(applied.unwrap().resource_version, "3", "nothing is sent where nothing would change");
+    assert_eq!(applied.unwrap().resource_version, "3", "a change without effect is not sent");
     let (_, bodies, _) = check(ServerSide, true, vec![(PATCH, ok(object("x", "1", 4)))]).await;
     assert_eq!(bodies, [manifest]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_do_meanwhile_is_met_by_a_new_look() {
+async fn changes_by_other_clients_are_met_by_another_read() {
     let changed = || status(409, "Conflict", "the object has been modified");
     let script = vec![
         (CREATE, exists()),
@@ -119,7 +119,7 @@ async fn what_others_do_meanwhile_is_met_by_a_new_look() {
     let (applied, bodies, cluster) = check(UpdateStrategy::Update, false, script).await;
     let applied = applied.unwrap();
     assert!(applied.created && applied.resource_version == "9");
-    assert_eq!(bodies[2]["metadata"]["resourceVersion"], "4", "each write is of what was just read");
+    assert_eq!(bodies[2]["metadata"]["resourceVersion"], "4", "each write has the version that was just read");
     let responses = cluster.responses();
     let expected = [(("create", 201), 1), (("create", 409), 2), (("get", 200), 2), (("get", 404), 1)];
     assert!(expected.iter().all(|(key, count)| responses.get(key) == Some(count)), "{responses:?}");
@@ -127,7 +127,7 @@ async fn what_others_do_meanwhile_is_met_by_a_new_look() {
 
     let script = (0..8).flat_map(|_| [(READ, ok(live(3, "before"))), (UPDATE, changed())]).collect();
     let (applied, ..) = check(UpdateStrategy::Update, true, script).await;
-    assert_eq!(applied.unwrap_err().kind, ErrorKind::Conflict(Vec::new()));
+    assert_eq!(*applied.unwrap_err().kind(), ErrorKind::Conflict(Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,11 +142,11 @@ async fn a_lost_answer_to_a_creation_does_not_cost_the_first_annotations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_refused_ends_at_once() {
+async fn a_rejected_write_is_not_retried() {
     let denied = || status(400, "BadRequest", "admission webhook \"w\" denied the request: no");
     let script = vec![(READ, ok(live(3, "before"))), (UPDATE, denied())];
     let (applied, ..) = check(UpdateStrategy::Update, true, script).await;
-    assert_eq!(applied.unwrap_err().kind, ErrorKind::Refused);
+    assert_eq!(*applied.unwrap_err().kind(), ErrorKind::Refused);
     let (applied, ..) = check(UpdateStrategy::Update, false, vec![(CREATE, missing("namespaces", "a"))]).await;
     assert_eq!(applied.unwrap_err().to_string(), "apply ConfigMap/a/x: namespaces \"a\" not found");
 }
@@ -169,9 +169,9 @@ async fn a_patch_goes_to_the_object_or_its_subresource() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_find_nobody_have_no_code() {
+async fn requests_that_find_no_server_have_no_code() {
     let (cluster, _) = cluster(|_| Answer::Refused);
-    cluster.update(&configmaps(), &key(), &json!({})).await.unwrap_err();
+    cluster.get(&configmaps(), &key()).await.unwrap_err();
     let responses = cluster.responses();
-    assert!(responses.len() == 1 && responses[&("update", 0)] > 1, "{responses:?}");
+    assert!(responses.len() == 1 && responses[&("get", 0)] > 1, "{responses:?}");
 }

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::fake::{Answer, Req, cluster, discovery, event, missing, object, ok, page, query, status};
 
-/// The other end of each watch, in order; dropping one ends it.
+/// The senders of all watches, in order. Dropping one ends its watch.
 pub(crate) type Ends = Arc<Mutex<Vec<Option<UnboundedSender<Value>>>>>;
 
 pub(crate) fn watching(
@@ -72,7 +72,7 @@ pub(crate) async fn opened(ends: &Ends, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_become_changes_at_once_and_a_watch_that_ends_goes_on_where_it_was() {
+async fn events_become_changes_at_once_and_a_watch_continues_where_it_ended() {
     let (cluster, ends, log) = watching(|_, _| None);
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
     let start = Instant::now();
@@ -100,7 +100,7 @@ async fn events_become_changes_at_once_and_a_watch_that_ends_goes_on_where_it_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_under_an_old_name_means_that_the_old_one_is_gone() {
+async fn a_recreated_object_means_that_the_old_one_is_gone() {
     let (cluster, ends, _) = watching(|req, _| (!req.is_watch()).then(|| ok(page(12, vec![object("x", "2", 12)]))));
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
     tokio::join!(opened(&ends, 1), async {
@@ -113,7 +113,7 @@ async fn an_object_under_an_old_name_means_that_the_old_one_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_gap_the_list_tells_what_went_and_what_came() {
+async fn after_a_gap_a_list_shows_which_objects_are_gone_or_new() {
     for as_event in [true, false] {
         let mut refused = as_event;
         let (cluster, ends, _) = watching(move |req, opened| {
@@ -149,7 +149,7 @@ async fn after_a_gap_the_list_tells_what_went_and_what_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_always_too_old_is_not_hammered() {
+async fn a_version_that_is_always_too_old_is_retried_with_backoff() {
     let (cluster, _, log) = watching(|req, _| {
         Some(if req.is_watch() { status(410, "Expired", "too old") } else { ok(page(50, Vec::new())) })
     });
@@ -159,7 +159,7 @@ async fn a_version_that_is_always_too_old_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_said_once_and_nothing_is_missed() {
+async fn an_outage_is_reported_once_and_no_change_is_missed() {
     let start = Instant::now();
     let (cluster, ends, _) = watching(move |_, _| {
         (Duration::from_secs(1)..Duration::from_secs(11)).contains(&start.elapsed()).then_some(Answer::Refused)
@@ -182,7 +182,7 @@ async fn an_outage_is_said_once_and_nothing_is_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_goes_takes_its_objects_along() {
+async fn when_a_kind_is_gone_its_objects_are_gone() {
     let (cluster, _, log) = watching(|req, _| {
         Some(if req.path == "/api" { discovery(&[]) } else { Answer::Text(404, "404 page not found\n") })
     });
@@ -190,11 +190,11 @@ async fn a_kind_that_goes_takes_its_objects_along() {
     assert_eq!(next(&mut watch).await, "gone x 1");
     assert_eq!(next(&mut watch).await, "kindgone");
     assert_eq!(next(&mut watch).await, "end");
-    assert_eq!(log.lines().len(), 3, "it is asked twice, and then discovery");
+    assert_eq!(log.lines().len(), 3, "two requests, and then discovery");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_watching_is_forbidden_single_reads_take_its_place() {
+async fn single_reads_replace_a_forbidden_watch() {
     let start = Instant::now();
     let (cluster, _, _) = watching(move |req, _| {
         if let Some(name) = req.path.strip_prefix("/api/v1/namespaces/a/configmaps/") {
@@ -212,7 +212,7 @@ async fn where_watching_is_forbidden_single_reads_take_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_named_is_said() {
+async fn only_named_objects_are_reported() {
     let (cluster, ends, log) = watching(|_, _| None);
     let select = Select::Names(vec!["x".into(), "y".into()]);
     let mut watch = cluster.watch(&query(Some("a"), select), known("10", &[]));
@@ -234,7 +234,7 @@ async fn only_what_is_named_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_merely_lost_its_labels_is_not_gone() {
+async fn an_object_that_only_lost_its_labels_is_not_gone() {
     let (cluster, ends, _) = watching(|req, _| match req.query("fieldSelector") {
         "metadata.name=kept" => Some(ok(page(20, vec![object("kept", "1", 20)]))),
         "metadata.name=went" => Some(ok(page(21, Vec::new()))),
@@ -255,7 +255,7 @@ async fn an_object_that_merely_lost_its_labels_is_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn within_one_namespace_labels_are_looked_at_here_so_that_deleted_means_gone() {
+async fn within_one_namespace_the_client_evaluates_labels_so_that_deleted_means_gone() {
     let (cluster, ends, log) = watching(|_, _| None);
     let select = Select::Labels("a=b".into());
     let mut watch = cluster.watch(&query(Some("a"), select), known("10", &[("ours", "1")]));
@@ -263,10 +263,10 @@ async fn within_one_namespace_labels_are_looked_at_here_so_that_deleted_means_go
         opened(&ends, 1).await;
         send(&ends, "MODIFIED", &object("foreign", "9", 11));
         send(&ends, "DELETED", &object("foreign", "9", 12));
-        // It lost its label, and is still watched.
+        // An object that lost its label is still watched.
         send(&ends, "MODIFIED", &object("ours", "1", 13));
         send(&ends, "DELETED", &object("ours", "1", 14));
-        // Somebody makes it anew, without the label.
+        // Another client recreates it without the label.
         send(&ends, "ADDED", &object("ours", "2", 15));
     };
     let expected = async {
@@ -279,7 +279,7 @@ async fn within_one_namespace_labels_are_looked_at_here_so_that_deleted_means_go
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_once_every_time_is_not_hammered() {
+async fn a_watch_that_always_ends_at_once_is_reopened_with_backoff() {
     let (cluster, _, log) = watching(|_, _| {
         let (_, receiver) = mpsc::unbounded_channel();
         Some(Answer::Lines(receiver))
@@ -290,7 +290,7 @@ async fn a_watch_that_ends_at_once_every_time_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_says_nothing_is_opened_anew() {
+async fn a_silent_watch_is_reopened() {
     let (cluster, ends, log) = watching(|_, _| None);
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[]));
     let waited = timeout(Duration::from_secs(400), watch.next()).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::fake::{Answer, Req, cluster, configmaps, missing, object, ok, status};
 
-/// Its order is not the one in which it would be written out anew.
+/// Its fields are in another order than serde would write them.
 const MANIFEST: &str = r#"{"metadata":{"namespace":"a","name":"x"},"kind":"ConfigMap","apiVersion":"v1"}"#;
 
 fn key() -> ObjectKey {
@@ -23,7 +23,7 @@ async fn delete(answer: impl FnMut(Req) -> Answer + Send + 'static) -> DeleteAns
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answers_to_a_delete_are_told_apart() {
+async fn the_answers_to_a_delete_are_classified() {
     let done = delete(|req| {
         assert_eq!((req.method.as_str(), req.path.as_str()), ("DELETE", "/api/v1/namespaces/a/configmaps/x"));
         assert_eq!(req.body["preconditions"], json!({"uid": "1"}));
@@ -59,12 +59,12 @@ async fn a_delete_survives_lost_answers_and_other_writers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_applied_strictly_and_a_new_kind_is_waited_for() {
+async fn an_object_is_applied_strictly_and_a_new_kind_is_retried() {
     let mut n = 0;
     let (cluster, log) = cluster(move |req| {
         n += 1;
         assert_eq!(req.headers["content-type"], "application/apply-patch+yaml");
-        assert_eq!(req.text, MANIFEST, "the text is sent as it is");
+        assert_eq!(req.text, MANIFEST, "the text is sent unchanged");
         if n < 4 {
             return Answer::Text(404, "404 page not found\n");
         }
@@ -78,11 +78,11 @@ async fn an_object_is_applied_strictly_and_a_new_kind_is_waited_for() {
 async fn refused(answer: impl FnMut(Req) -> Answer + Send + 'static) -> (ErrorKind, String, Duration) {
     let (cluster, log) = cluster(answer);
     let error = cluster.apply(&configmaps(), &key(), MANIFEST, &ApplyOptions::default()).await.unwrap_err();
-    (error.kind.clone(), error.to_string(), *log.times().last().unwrap())
+    (error.kind().clone(), error.to_string(), *log.times().last().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_apply_that_fails_says_why() {
+async fn an_apply_that_fails_gives_the_reason() {
     let (kind, text, took) = refused(|_| missing("namespaces", "a")).await;
     assert_eq!((kind, took), (ErrorKind::Other, Duration::ZERO));
     assert_eq!(text, "apply ConfigMap/a/x: namespaces \"a\" not found");
@@ -117,10 +117,10 @@ async fn remove(
     object: Observed,
 ) -> Result<RemoveAnswer, ErrorKind> {
     let (cluster, _) = cluster(answer);
-    cluster.remove_finalizers(&configmaps(), &object, &["x/y".to_owned()]).await.map_err(|error| error.kind)
+    cluster.remove_finalizers(&configmaps(), &object, &["x/y".to_owned()]).await.map_err(|error| error.kind().clone())
 }
 
-/// What the API server answers when a test of a JSON patch fails.
+/// Returns the API server's answer to a JSON patch whose test fails.
 fn test_failed() -> Answer {
     let mut body = json!({"kind": "Status", "code": 422, "reason": "Invalid",
         "message": "the server rejected our request due to an error in our request"});
@@ -146,7 +146,7 @@ async fn finalizers_are_removed_only_where_they_were_seen() {
     assert_eq!(remove(|_| panic!("nothing is sent"), bare).await, Ok(RemoveAnswer::NothingToDo));
     let denied = "configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
     assert_eq!(remove(move |_| status(422, "Invalid", denied), held()).await, Err(ErrorKind::Refused));
-    // The answer of the first try is lost, and it had done it.
+    // The answer to the first try is lost, but it was carried out.
     let mut n = 0;
     let lost = move |_| {
         n += 1;
@@ -160,7 +160,7 @@ async fn finalizers_are_removed_only_where_they_were_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_keeps_the_finalizers_that_are_not_meant() {
+async fn a_namespace_keeps_its_other_finalizers() {
     let namespace = json!({"metadata": {"name": "n", "uid": "1", "resourceVersion": "3",
         "deletionTimestamp": "2026-11-21T00:00:00Z"}, "spec": {"finalizers": ["kubernetes", "x/y"]}});
     let (cluster, log) = cluster(move |req| {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use billhook_cluster::ApplyOptions;
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, Prepared};
 use billhook_objects::{Manifest, ObjectKey, yaml::Document};
-use billhook_plan::{Catalogs, Directives, Wait};
+use billhook_plan::{Catalogs, Directives, Resource, Wait};
 use billhook_policy::{ManifestPolicy, Propagation, Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
@@ -22,7 +22,7 @@ use crate::{
     managed,
     progress::{Progress, Report},
     readiness,
-    target::{OpenTarget, RENDER_AGE, secrets},
+    target::{OpenTarget, RENDER_AGE},
 };
 
 /// The label that Landscaper's manifest deployer puts on objects.
@@ -280,7 +280,7 @@ async fn export(item: &Item, values: Map<String, Value>) -> Result<ObjectReferen
         },
         "data": { "config": ByteString(Value::Object(values).to_string().into_bytes()) },
     });
-    let resource = secrets();
+    let resource = Resource::secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(&item.namespace), reference.name.as_str());
     if item.status.export_ref.is_none() {
         // With our owner reference the Secret goes when the item does: it must not be somebody else's.

@@ -7,6 +7,7 @@ use axum::http::{Request, Response};
 use futures::future::join_all;
 use kube::client::Body;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 

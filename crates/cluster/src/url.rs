@@ -2,7 +2,7 @@
 
 use billhook_plan::Resource;
 
-/// The URL of all objects of a kind, or of those in one namespace.
+/// Returns the URL of all objects of a kind, or of those in one namespace.
 pub(crate) fn collection(resource: &Resource, namespace: Option<&str>) -> String {
     let mut url = if resource.kind.group.is_empty() {
         format!("/api/{}", segment(&resource.version))
@@ -18,13 +18,13 @@ pub(crate) fn collection(resource: &Resource, namespace: Option<&str>) -> String
     url
 }
 
-/// The URL of one object.
+/// Returns the URL of one object.
 pub(crate) fn object(resource: &Resource, namespace: Option<&str>, name: &str) -> String {
     format!("{}/{}", collection(resource, namespace), segment(name))
 }
 
-/// Adds a query; parameters with an empty value are left out.
-pub(crate) fn with(url: &str, parameters: &[(&str, &str)]) -> String {
+/// Adds query parameters, without those that have an empty value.
+pub(crate) fn with_query(url: &str, parameters: &[(&str, &str)]) -> String {
     let mut out = url.to_owned();
     let mut separator = '?';
     for (key, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
@@ -37,7 +37,7 @@ pub(crate) fn with(url: &str, parameters: &[(&str, &str)]) -> String {
     out
 }
 
-/// One segment of a path. Names such as `system:node` keep their colon, as kubectl sends them.
+/// Escapes one segment of a path. Names such as `system:node` keep their colon, as in kubectl's requests.
 fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     escape(text, "-._~:@!$&'()*+,;=", &mut out);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_those_of_the_api_conventions() {
+    fn urls_follow_the_api_conventions() {
         check("", true, Some("a"), "b", "/api/v1/namespaces/a/things/b");
         check("", false, Some("ignored"), "b", "/api/v1/things/b");
         check("x.example", true, Some("a"), "b", "/apis/x.example/v1/namespaces/a/things/b");
@@ -76,6 +76,6 @@ mod tests {
 
     #[test]
     fn query_values_are_escaped() {
-        assert_eq!(with("/a", &[("x", ""), ("s", "a=b,c"), ("t", "1")]), "/a?s=a%3Db%2Cc&t=1");
+        assert_eq!(with_query("/a", &[("x", ""), ("s", "a=b,c"), ("t", "1")]), "/a?s=a%3Db%2Cc&t=1");
     }
 }

@@ -1,4 +1,4 @@
-//! Objects of which a watch has not said clearly whether they are gone.
+//! Checks of objects that a watch could not prove to be gone.
 
 use std::{
     sync::{
@@ -27,13 +27,13 @@ fn forbidden() -> Answer {
     status(403, "Forbidden", "User \"a\" cannot do that")
 }
 
-/// The name that a request asks for by a field selector.
+/// Returns the name in the field selector of a request.
 fn asked_for(req: &Req) -> Option<&str> {
     req.query("fieldSelector").strip_prefix("metadata.name=").filter(|_| !req.is_watch())
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_looked_at_is_not_gone() {
+async fn an_object_that_cannot_be_read_is_not_reported_gone() {
     let there = Arc::new(AtomicBool::new(true));
     let seen = Arc::clone(&there);
     let mut looks = 0;
@@ -54,7 +54,7 @@ async fn what_cannot_be_looked_at_is_not_gone() {
         send(&ends, "DELETED", &object("x", "1", 12));
     };
     let (_, first) = tokio::join!(driver, next(&mut watch));
-    assert_eq!(first, "x 1", "it is looked at again after another list");
+    assert_eq!(first, "x 1", "it is checked again after another list");
     assert_eq!(next(&mut watch).await, "silence");
     there.store(false, Ordering::Relaxed);
     let driver = async {
@@ -66,7 +66,7 @@ async fn what_cannot_be_looked_at_is_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_right_to_read_single_objects_is_needed() {
+async fn a_check_needs_no_right_to_get_objects() {
     let (cluster, ends, _) = watching(|req, _| {
         if req.path.ends_with("/x") {
             return Some(forbidden());
@@ -90,7 +90,7 @@ async fn delete(cluster: &Cluster) -> Result<billhook_cluster::DeleteAnswer, Err
     cluster.delete(&configmaps(), &key, &options).await
 }
 
-/// Sends a DELETE whose event comes before its answer; says what the watch makes of it, and how many looks it took.
+/// Sends a DELETE whose event arrives before its answer. Returns what the watch reports, and how many checks it took.
 async fn deleted_as(answer: fn() -> Answer) -> (String, u64) {
     let (cluster, ends, _) = watching(move |req, _| match req.method.as_str() {
         "DELETE" => Some(answer()),
@@ -108,12 +108,12 @@ async fn deleted_as(answer: fn() -> Answer) -> (String, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_servers_word_on_a_delete_saves_the_look() {
+async fn only_a_delete_response_without_deletion_timestamp_saves_the_check() {
     let done = || ok(json!({"kind": "Status", "status": "Success"}));
     assert_eq!(deleted_as(done).await, ("gone x 1".into(), 0));
     let refused = || status(422, "Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no");
     assert_eq!(deleted_as(refused).await, ("x 1".into(), 1));
-    // A Pod in its grace period has no finalizers, and is there all the same.
+    // A Pod in its grace period has no finalizers but still exists.
     let graceful = || {
         let mut pod = object("x", "1", 11);
         pod["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
@@ -123,7 +123,7 @@ async fn only_the_servers_word_on_a_delete_saves_the_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watch_goes_on_while_objects_are_looked_at() {
+async fn the_watch_continues_during_checks() {
     let (cluster, ends, _) = watching(|req, _| {
         let nothing = || ok(page(20, Vec::new())).into();
         asked_for(&req).map(|_| Answer::Late(Duration::from_secs(1), nothing()))
@@ -185,7 +185,7 @@ async fn a_gateways_404_is_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_kinds_that_lags_behind_is_no_outage() {
+async fn discovery_that_lags_behind_is_no_outage() {
     let start = Instant::now();
     let (cluster, _, _) = watching(move |req, _| {
         let lags = start.elapsed() < Duration::from_millis(600);
@@ -200,7 +200,7 @@ async fn a_list_of_kinds_that_lags_behind_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_only_lists_are_allowed_a_404_is_doubted_too() {
+async fn a_404_of_a_poll_is_verified() {
     let start = Instant::now();
     let (cluster, _, _) = watching(move |req, _| {
         let late = start.elapsed() > Duration::from_secs(10);
@@ -220,17 +220,17 @@ async fn where_only_lists_are_allowed_a_404_is_doubted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_watch_repeats_of_a_former_object_is_not_believed() {
+async fn repeated_events_of_a_former_object_are_verified() {
     let (cluster, ends, _) =
         watching(|req, _| asked_for(&req).is_some().then(|| ok(page(30, vec![object("x", "2", 20)]))));
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "2")]));
     let driver = async {
         opened(&ends, 1).await;
-        // The former object of this name, from before the known one: whose version is not known yet.
+        // The former object of this name, while the version of the known one is still unknown.
         send(&ends, "MODIFIED", &object("x", "1", 12));
     };
     assert_eq!(tokio::join!(driver, next(&mut watch)).1, "x 2");
-    // Now it is.
+    // Now it is known.
     send(&ends, "MODIFIED", &object("x", "1", 13));
     send(&ends, "DELETED", &object("x", "2", 21));
     assert_eq!(next(&mut watch).await, "gone x 2");
@@ -238,7 +238,7 @@ async fn what_a_watch_repeats_of_a_former_object_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_verdict_does_not_take_back_what_the_watch_said_meanwhile() {
+async fn a_check_does_not_override_a_newer_event() {
     let (cluster, ends, _) = watching(|req, _| {
         let seen = ok(page(30, vec![object("x", "1", 12)])).into();
         asked_for(&req).is_some().then(|| Answer::Late(Duration::from_secs(1), seen))

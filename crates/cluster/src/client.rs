@@ -1,4 +1,4 @@
-//! The way to a server: kube's own client, but for two delays that every new connection would pay.
+//! The HTTP client: kube's own stack without two delays that every new connection would have.
 
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -8,17 +8,17 @@ use kube::client::{ClientBuilder, ConfigExt as _};
 use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-/// Makes a client of a configuration.
+/// Makes a client from a configuration.
 ///
-/// kube's own stack leaves Nagle's algorithm on: the first request of a connection then waits for the server's delayed
-/// acknowledgement of the TLS handshake, 40 ms. And the key share that servers written in Go 1.24 or later ask for
-/// (X25519MLKEM768) is offered at once (the feature `prefer-post-quantum`), which saves a round trip.
-pub(crate) fn client(config: kube::Config) -> kube::Result<kube::Client> {
+/// kube's own stack leaves Nagle's algorithm on, so that the first request of a connection waits 40 ms for the server's
+/// delayed acknowledgement of the TLS handshake. And the feature `prefer-post-quantum` offers the key share that servers
+/// written in Go 1.24 or later request (X25519MLKEM768) at once, which saves a round trip.
+pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?.build());
     }
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails only where another thread has just installed one.
+        // Fails only if another thread has just installed one.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let mut connector = HttpConnector::new();

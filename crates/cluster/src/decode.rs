@@ -1,4 +1,4 @@
-//! What is decoded of an object: its metadata without annotations and managed fields, or the whole.
+//! Decoding of objects and lists: the metadata without annotations and managed fields, or whole objects.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The metadata of a single object (Kubernetes API concepts, "metadata-only fetches").
+/// Requests the metadata of a single object (Kubernetes API concepts, "Metadata-only fetches").
 pub(crate) const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The metadata of a list of objects.
+/// Requests the metadata of a list of objects.
 pub(crate) const META_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// Whole objects.
+/// Requests whole objects.
 pub(crate) const JSON: &str = "application/json";
 
-/// What a list or watch is decoded into.
+/// A type that the objects of a list or watch are decoded into.
 pub(crate) trait Shape: DeserializeOwned + Send + 'static {
-    /// What is asked for in a list.
+    /// The `Accept` header of a list.
     const LIST: &'static str;
-    /// What is asked for in a single read and in a watch.
+    /// The `Accept` header of a single read or a watch.
     const ITEM: &'static str;
-    /// Whether the caller relies on being told that an object is gone, and not merely out of a selector's sight.
-    const TELLS_GONE: bool;
-    /// The metadata.
+    /// Whether the caller has to know that an object is gone, and not merely no longer selected.
+    const PROVES_GONE: bool;
+    /// Returns the metadata.
     fn meta(&self) -> &Observed;
 
-    /// Who the object is, and in which version.
+    /// Returns the identity and version of the object.
     fn id(&self) -> Id<'_> {
         let meta = self.meta();
         Id {
@@ -40,7 +40,7 @@ pub(crate) trait Shape: DeserializeOwned + Send + 'static {
     }
 }
 
-/// Who an object is, and in which version.
+/// The identity and version of an object.
 pub(crate) struct Id<'a> {
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
@@ -48,7 +48,7 @@ pub(crate) struct Id<'a> {
     pub(crate) resource_version: &'a str,
 }
 
-/// The metadata that the engine needs.
+/// The metadata of an object, as far as it is used.
 #[derive(Debug, Deserialize)]
 #[serde(from = "Object")]
 pub(crate) struct Meta(pub(crate) Observed);
@@ -56,15 +56,15 @@ pub(crate) struct Meta(pub(crate) Observed);
 impl Shape for Meta {
     const LIST: &'static str = META_LIST;
     const ITEM: &'static str = META;
-    const TELLS_GONE: bool = true;
+    const PROVES_GONE: bool = true;
 
     fn meta(&self) -> &Observed {
         &self.0
     }
 }
 
-/// A whole object, decoded into what the caller needs of it. Where that fails its metadata still says which one it is,
-/// and the other objects of a list are read.
+/// A whole object, decoded into the caller's type. If that fails, its metadata still identifies it, and the other objects
+/// of a list are decoded.
 #[derive(Debug)]
 pub(crate) struct Full<T> {
     pub(crate) meta: Observed,
@@ -74,7 +74,7 @@ pub(crate) struct Full<T> {
 impl<T: DeserializeOwned + Send + 'static> Shape for Full<T> {
     const LIST: &'static str = JSON;
     const ITEM: &'static str = JSON;
-    const TELLS_GONE: bool = false;
+    const PROVES_GONE: bool = false;
 
     fn meta(&self) -> &Observed {
         &self.meta
@@ -89,7 +89,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Full<T> {
     }
 }
 
-/// An object as it comes; serde skips all that is not named here.
+/// An object as the server sends it; serde skips all fields that are not named here.
 #[derive(Deserialize)]
 pub(crate) struct Object {
     metadata: Metadata,
@@ -137,6 +137,24 @@ impl From<Object> for Meta {
             owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
         })
     }
+}
+
+/// The answer to a write or DELETE, as far as it is used. A `Status` has empty metadata.
+#[derive(Deserialize)]
+pub(crate) struct Written {
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) metadata: WrittenMeta,
+}
+
+/// The metadata of an object that was written.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WrittenMeta {
+    pub(crate) uid: Option<Uid>,
+    pub(crate) resource_version: Option<String>,
+    pub(crate) finalizers: Option<Vec<String>>,
+    pub(crate) deletion_timestamp: Option<IgnoredAny>,
 }
 
 /// A page of a list.

@@ -1,8 +1,8 @@
-//! One request: its time limit, its slot, and when it is sent again.
+//! Requests: their time limit, their slot in the limiter, and when they are retried.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use http::{Method, Request, StatusCode, header};
+use http::{Request, StatusCode, header};
 use hyper::body::Bytes;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
@@ -10,55 +10,17 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     cluster::Cluster,
+    counts::Verb,
     error::{self, Error, ErrorKind, Status},
 };
 
-/// What a request does, as the API server's audit calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Get,
-    List,
-    Watch,
-    Create,
-    Update,
-    Patch,
-    Delete,
-}
-
-impl Verb {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Get, Self::List, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-        }
-    }
-
-    fn method(self) -> Method {
-        match self {
-            Self::Get | Self::List | Self::Watch => Method::GET,
-            Self::Create => Method::POST,
-            Self::Update => Method::PUT,
-            Self::Patch => Method::PATCH,
-            Self::Delete => Method::DELETE,
-        }
-    }
-}
-
-/// How long a backend of the API server that does not answer is asked again: a blocker, not an outage.
+/// How long a request is retried while a backend of the API server is unavailable: that is a blocker, not an outage.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a server that has never answered is asked again.
+/// How long a request is retried while the server has never answered.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether a failure passes by itself.
-type Passes = fn(&Error) -> bool;
+/// Returns whether a failure is transient for one particular request.
+type IsTransient = fn(&Error) -> bool;
 
 /// A request to send.
 #[derive(Clone, Debug)]
@@ -68,12 +30,12 @@ pub(crate) struct Call {
     pub(crate) url: String,
     pub(crate) accept: &'static str,
     pub(crate) body: Option<(&'static str, Bytes)>,
-    /// Whether it is sent again at all.
+    /// Whether it is retried at all.
     pub(crate) retry: bool,
-    /// Whether it is sent at once, however many are in flight.
+    /// Whether it bypasses the limit of requests in flight.
     pub(crate) urgent: bool,
-    /// What else passes by itself for this request, and how long it is given.
-    pub(crate) also: Option<(Passes, Duration)>,
+    /// Which other failures of this request are retried, and for how long.
+    pub(crate) also_retried: Option<(IsTransient, Duration)>,
 }
 
 impl Call {
@@ -86,7 +48,7 @@ impl Call {
             body: None,
             retry: true,
             urgent: false,
-            also: None,
+            also_retried: None,
         }
     }
 
@@ -114,8 +76,8 @@ impl Call {
         self
     }
 
-    pub(crate) fn also(mut self, passes: Passes, within: Duration) -> Self {
-        self.also = Some((passes, within));
+    pub(crate) fn also_retry(mut self, is_transient: IsTransient, within: Duration) -> Self {
+        self.also_retried = Some((is_transient, within));
         self
     }
 
@@ -124,10 +86,10 @@ impl Call {
             .method(self.verb.method())
             .uri(&self.url)
             .header(header::ACCEPT, self.accept)
-            // An extension that the client's spans take as their name.
+            // The client names its spans by this extension.
             .extension("billhook");
         if self.verb == Verb::Watch {
-            // Events must come one by one, not when a compressor has enough of them.
+            // A compressor would hold events back until it has enough of them.
             request = request.header(header::ACCEPT_ENCODING, "identity");
         }
         let body = match &self.body {
@@ -141,7 +103,7 @@ impl Call {
     }
 }
 
-/// The answer to a request that went well.
+/// A 2xx answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     what: String,
@@ -150,19 +112,19 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Decodes the body. What does not decode is named by its place only: the body may hold secrets.
+    /// Decodes the body. An error gives the position only, because the body may hold secrets.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| unreadable(&self.what, &error))
     }
 }
 
-/// An answer that is not what the API says; serde's own words would quote it.
+/// Makes an error for an answer that cannot be decoded. serde's own message would quote it.
 pub(crate) fn unreadable(what: impl Into<String>, error: &serde_json::Error) -> Error {
     let place = format!("the answer cannot be read (line {}, column {})", error.line(), error.column());
     Error::new(what, ErrorKind::Other).because(place)
 }
 
-/// One try that failed.
+/// A failed try.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Error,
@@ -171,8 +133,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that [`Cluster::send`] handed back, to be judged once more.
-    pub(crate) fn again(cluster: &Cluster, error: Error) -> Self {
+    /// Classifies an error that [`Cluster::send`] has returned.
+    pub(crate) fn of(cluster: &Cluster, error: Error) -> Self {
         let early = matches!(error.code(), Some(401 | 403)) && cluster.just_came_back();
         Self { transient: early || error.is_transient(), lost: false, error }
     }
@@ -189,7 +151,7 @@ impl From<Error> for Failure {
 }
 
 impl Cluster {
-    /// Sends a request, again and again while its failure is one that passes, and hands back a 2xx answer.
+    /// Sends a request, retries it while its failure is transient, and returns a 2xx answer.
     pub(crate) async fn send(&self, call: &Call) -> Result<Reply, Error> {
         let mut first_failure = None;
         let mut answer_lost = false;
@@ -200,31 +162,31 @@ impl Cluster {
             };
             let now = Instant::now();
             let since = now.duration_since(*first_failure.get_or_insert(now));
-            let pause = match failure.error.retry_after {
+            let pause = match failure.error.retry_after() {
                 Some(after) => after + after.mul_f64(self.jitter() / 10.0),
                 None => self.backoff(attempt),
             };
             let patience = self.patience(call, &failure);
-            let mut error = failure.error;
-            error.answer_lost = answer_lost;
+            let error = failure.error.with_answer_lost(answer_lost);
             answer_lost |= failure.lost;
             if !call.retry || patience.is_none_or(|patience| since + pause > patience) {
                 return Err(error);
             }
-            tracing::debug!(what = %call.what, attempt, pause = ?pause, error = %error, "trying again");
+            tracing::debug!(what = %call.what, attempt, pause = ?pause, error = %error, "retrying");
             sleep(pause).await;
         }
         Err(Error::new(&call.what, ErrorKind::Other))
     }
 
-    /// How long this failure of this request is waited out, counted from the first failure; `None`: not at all.
+    /// Returns how long this failure of this request is retried, counted from the first failure; none if not at all.
     fn patience(&self, call: &Call, failure: &Failure) -> Option<Duration> {
         let all = self.inner.options.patience;
-        match call.also {
-            Some((passes, within)) if passes(&failure.error) => return Some(within),
-            _ => {}
+        if let Some((is_transient, within)) = call.also_retried
+            && is_transient(&failure.error)
+        {
+            return Some(within);
         }
-        if failure.error.kind == ErrorKind::Webhook && failure.transient {
+        if *failure.error.kind() == ErrorKind::Webhook && failure.transient {
             Some(WEBHOOK_PATIENCE.min(all))
         } else if failure.transient {
             let reached = self.inner.reached.load(Ordering::Relaxed);
@@ -234,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a unary request once.
+    /// Sends a request once and reads the whole answer.
     async fn attempt(&self, call: &Call) -> Result<Reply, Failure> {
         let limiter = &self.inner.limiter;
         let _slot = if call.urgent { None } else { Some(limiter.acquire().await) };
@@ -266,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// Opens a watch: sends the request once, outside the limiter, and hands back the body as it comes.
+    /// Opens a watch: sends the request once, outside the limiter, and returns the body as a stream.
     pub(crate) async fn open(&self, call: &Call) -> Result<Body, Failure> {
         let limit = self.inner.options.request_timeout;
         let opened = timeout(limit, async {
@@ -285,10 +247,11 @@ impl Cluster {
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
         let request = call.request()?;
         if self.fence.as_ref().is_some_and(|fence| !fence.lets_pass()) {
-            return Err(Error::new(&call.what, ErrorKind::Other).because("this process does not lead any more").into());
+            return Err(Error::new(&call.what, ErrorKind::Other)
+                .because("this process is no longer the leader")
+                .into());
         }
-        let count = &self.inner.counts[call.verb as usize];
-        count.fetch_add(1, Ordering::Relaxed);
+        self.inner.counters.sent(call.verb);
         let mut ended = Ended { cluster: self, verb: call.verb, code: 0 };
         match self.inner.client.send(request).await {
             Ok(response) => {
@@ -299,15 +262,14 @@ impl Cluster {
             Err(source) => {
                 let failure = self.broken(call, source);
                 if !failure.lost {
-                    // It never left: nobody answered the door.
-                    count.fetch_sub(1, Ordering::Relaxed);
+                    self.inner.counters.not_sent(call.verb);
                 }
                 Err(failure)
             }
         }
     }
 
-    /// The connection was refused, or broke.
+    /// Classifies a failure of the connection.
     fn broken(&self, call: &Call, source: kube::Error) -> Failure {
         let trouble = Trouble::of(&source);
         let transient = match trouble {
@@ -331,14 +293,12 @@ impl Cluster {
     fn refused(&self, call: &Call, code: StatusCode, header: Option<Duration>, body: &[u8]) -> Failure {
         let status = Status::read(code.as_u16(), body);
         let retry_after = header.or(status.retry_after.map(Duration::from_secs));
-        // A server that has just started does not know all rights yet.
+        // A server that is starting has not loaded all rights yet.
         let early = matches!(status.code, 401 | 403) && self.just_came_back();
         let transient = early || error::is_transient(&status);
-        // A gateway that gave up waiting, and etcd's time-outs: the request may have been carried out.
+        // After a gateway's or etcd's timeout, the request may have been carried out.
         let lost = matches!(status.code, 500 | 502 | 504) && transient;
-        let mut error = Error::answered(&call.what, status);
-        error.retry_after = retry_after;
-        Failure { error, transient, lost }
+        Failure { error: Error::answered(&call.what, status).with_retry_after(retry_after), transient, lost }
     }
 
     fn timed_out(&self, call: &Call) -> Failure {
@@ -348,7 +308,7 @@ impl Cluster {
     }
 }
 
-/// Counts a request by how it ended, also where the caller gives up waiting for the answer.
+/// Counts how a request ended, even if the caller stops waiting for the answer.
 struct Ended<'a> {
     cluster: &'a Cluster,
     verb: Verb,
@@ -357,20 +317,20 @@ struct Ended<'a> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.cluster.note_response(self.verb, self.code);
+        self.cluster.inner.counters.ended(self.verb, self.code);
     }
 }
 
-/// What went wrong below HTTP.
+/// A failure below HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
-    /// The connection was refused: the request never left.
+    /// The connection was refused: the request was not sent.
     NotSent,
-    /// The connection broke on the way: the request may have been carried out.
+    /// The connection broke: the request may have been carried out.
     Broken,
-    /// The name of the host is not known.
+    /// The host name cannot be resolved.
     NoSuchHost,
-    /// It will not go away: a certificate, a credential.
+    /// A retry does not help: the certificate or credential is wrong.
     Permanent,
 }
 
@@ -388,7 +348,7 @@ impl Trouble {
             if let Some(io) = error.downcast_ref::<std::io::Error>() {
                 match io.kind() {
                     Io::ConnectionRefused | Io::HostUnreachable | Io::NetworkUnreachable => return Self::NotSent,
-                    // rustls: a certificate that is not trusted.
+                    // rustls reports an untrusted certificate this way.
                     Io::InvalidData => return Self::Permanent,
                     _ if io.to_string().contains("failed to lookup address") => return Self::NoSuchHost,
                     _ => {}

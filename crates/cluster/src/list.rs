@@ -1,4 +1,4 @@
-//! What a query finds now: paged lists, and single reads where the objects meant are few among many.
+//! Lists: page by page, or single reads where few of many objects are needed.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,29 @@ use futures::future::try_join_all;
 
 use crate::{
     cluster::Cluster,
+    counts::Verb,
+    decode::{Meta, Page, Shape},
     error::{Error, ErrorKind},
-    gone::Missing,
-    path,
-    transport::{Call, Verb},
-    wire::{Meta, Page, Shape},
+    not_found::NotServed,
+    request::Call,
+    resource_version, url,
 };
 
-/// Up to so many names are asked for one by one, by lists with a field selector.
+/// Up to this many names are listed one by one, with a field selector.
 const FEW: usize = 8;
-/// How often a list whose continue token has expired is begun anew before it is taken in one piece.
+/// How often a list whose continue token has expired is restarted before it is read without pages.
 const RESTARTS: usize = 3;
 
-/// What a query found.
+/// The answer to a query.
 pub(crate) struct Found<S> {
-    /// Where a watch goes on from without missing anything; none where listing is forbidden.
+    /// Where a watch can continue without missing anything; none if listing is forbidden.
     pub(crate) resource_version: Option<String>,
     /// The objects, unsorted.
     pub(crate) items: Vec<S>,
 }
 
 impl Cluster {
-    /// Asks what a query finds. Without `retry` every request is sent once.
+    /// Lists the objects of a query. Without `retry` every request is sent once.
     pub(crate) async fn fetch<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
         let lister = Lister { cluster: self, query, retry };
         let names = match &query.select {
@@ -38,7 +39,7 @@ impl Cluster {
         };
         let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
         match found {
-            Err(error) if error.kind == ErrorKind::Forbidden => {
+            Err(error) if *error.kind() == ErrorKind::Forbidden => {
                 let items = lister.gets(names.iter()).await?;
                 Ok(Found { resource_version: None, items })
             }
@@ -46,12 +47,12 @@ impl Cluster {
         }
     }
 
-    /// Asks a collection page by page, by a consistent read (no `resourceVersion`), until a page holds objects that
-    /// match, and hands those back. An empty answer is the proof that nothing that matches is there.
+    /// Lists a collection page by page, by a consistent read (no `resourceVersion`), until a page holds objects that
+    /// match, and returns those. An empty answer proves that no object matches.
     ///
     /// # Errors
     ///
-    /// When the server does not say; a kind that is not served in any version is [`ErrorKind::NotServed`].
+    /// When a request fails; [`ErrorKind::NotServed`] for a kind that is not served in any version.
     pub async fn find(
         &self,
         query: &Query,
@@ -61,54 +62,33 @@ impl Cluster {
             Select::Labels(selector) => selector,
             Select::All | Select::Names(_) => "",
         };
-        let is_meant = |observed: &Observed| match &query.select {
+        let is_wanted = |observed: &Observed| match &query.select {
             Select::Names(names) => names.contains(&observed.name) && matches(observed),
             Select::All | Select::Labels(_) => matches(observed),
         };
-        let found = match (Lister { cluster: self, query, retry: true }).first(labels, &is_meant).await {
-            Err(error) if error.kind == ErrorKind::Forbidden && !query.namespaces.is_empty() => {
+        let found = match (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await {
+            Err(error) if *error.kind() == ErrorKind::Forbidden && !query.namespaces.is_empty() => {
                 let one = async |namespace: &String| {
                     let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
-                    Lister { cluster: self, query: &query, retry: true }.first(labels, &is_meant).await
+                    Lister { cluster: self, query: &query, retry: true }.first(labels, &is_wanted).await
                 };
                 try_join_all(query.namespaces.iter().map(one)).await.map(|found| found.concat())
             }
             found => found,
         };
         match found {
-            Err(error) if error.kind == ErrorKind::NotServed => match self.missing(&query.resource, error).await {
-                Missing::Kind => Err(Error::not_served(&query.resource)),
-                Missing::Elsewhere(version) => {
-                    let resource = Resource { version, ..query.resource.clone() };
-                    Box::pin(self.find(&Query { resource, ..query.clone() }, matches)).await
+            Err(error) if *error.kind() == ErrorKind::NotServed => {
+                match self.why_not_served(&query.resource, error).await {
+                    NotServed::Anywhere => Err(Error::not_served(&query.resource)),
+                    NotServed::InThisVersion { other: version } => {
+                        let resource = Resource { version, ..query.resource.clone() };
+                        Box::pin(self.find(&Query { resource, ..query.clone() }, matches)).await
+                    }
+                    NotServed::Unclear(error) => Err(error),
                 }
-                Missing::Unclear(error) => Err(error),
-            },
+            }
             found => found,
         }
-    }
-
-    /// Reads one object; none where it, or its kind, is not there.
-    pub(crate) async fn fetch_one<S: Shape>(
-        &self,
-        resource: &Resource,
-        namespace: Option<&str>,
-        name: &str,
-        retry: bool,
-    ) -> Result<Option<S>, Error> {
-        let what = format!("read {}", named(resource, namespace, name));
-        let call = |resource: &Resource| {
-            Call::get(&what, path::object(resource, namespace, name)).accept(S::ITEM).retry(retry)
-        };
-        self.send_about(resource, call).await?.map(|reply| reply.json()).transpose()
-    }
-}
-
-/// How an object is called in errors.
-pub(crate) fn named(resource: &Resource, namespace: Option<&str>, name: &str) -> String {
-    match namespace.filter(|_| resource.namespaced) {
-        Some(namespace) => format!("{}/{namespace}/{name}", resource.kind),
-        None => format!("{}/{name}", resource.kind),
     }
 }
 
@@ -128,12 +108,12 @@ impl Lister<'_> {
         let limit = if limit == 0 { String::new() } else { limit.to_string() };
         let parameters =
             [("labelSelector", labels), ("fieldSelector", fields), ("limit", limit.as_str()), ("continue", next)];
-        let url = path::with(&path::collection(&query.resource, query.namespace.as_deref()), &parameters);
+        let url = url::with_query(&url::collection(&query.resource, query.namespace.as_deref()), &parameters);
         let call = Call::new(Verb::List, what, url).accept(S::LIST).retry(self.retry);
         self.cluster.send(&call).await?.json()
     }
 
-    /// All pages; a continue token that has expired (410) begins anew.
+    /// Reads all pages, and restarts when a continue token has expired (410).
     async fn list<S: Shape>(&self, labels: &str) -> Result<Found<S>, Error> {
         for _ in 0..RESTARTS {
             let first = self.page(labels, "", self.cluster.inner.options.page_size, "").await?;
@@ -145,8 +125,12 @@ impl Lister<'_> {
         Ok(Found { resource_version: page.metadata.resource_version, items: page.items })
     }
 
-    /// The objects of the first page that holds one of those meant; none at the end of the list.
-    async fn first(&self, labels: &str, is_meant: &(dyn Fn(&Observed) -> bool + Sync)) -> Result<Vec<Observed>, Error> {
+    /// Returns the wanted objects of the first page that holds any; an empty answer means that the list has none.
+    async fn first(
+        &self,
+        labels: &str,
+        is_wanted: &(dyn Fn(&Observed) -> bool + Sync),
+    ) -> Result<Vec<Observed>, Error> {
         let size = self.cluster.inner.options.page_size;
         let (mut next, mut expired) = (String::new(), 0);
         loop {
@@ -161,7 +145,7 @@ impl Lister<'_> {
                 Err(error) => return Err(error),
             };
             let found: Vec<Observed> =
-                page.items.into_iter().map(|Meta(observed)| observed).filter(|observed| is_meant(observed)).collect();
+                page.items.into_iter().map(|Meta(observed)| observed).filter(|observed| is_wanted(observed)).collect();
             next = page.metadata.next.unwrap_or_default();
             if !found.is_empty() || next.is_empty() {
                 return Ok(found);
@@ -169,7 +153,7 @@ impl Lister<'_> {
         }
     }
 
-    /// The pages after `page`; none where the continue token has expired.
+    /// Reads the pages after `page`; none if the continue token has expired.
     async fn rest<S: Shape>(&self, labels: &str, page: Page<S>) -> Result<Option<Found<S>>, Error> {
         let Page { metadata, mut items } = page;
         let resource_version = metadata.resource_version;
@@ -187,8 +171,8 @@ impl Lister<'_> {
         Ok(Some(Found { resource_version, items }))
     }
 
-    /// One list a name: each costs what a single read costs, and says from where to watch. The watch goes on from the
-    /// oldest of these points, so that it may repeat something but misses nothing.
+    /// Sends one list per name: each costs as much as a single read, and has a `resourceVersion` to watch from. The oldest
+    /// of them is returned, so that a watch may repeat an event but misses none.
     async fn few<S: Shape>(&self, names: &[String]) -> Result<Found<S>, Error> {
         let lists = names.iter().map(async |name| {
             let page: Page<S> = self.page("", &format!("metadata.name={name}"), 0, "").await?;
@@ -198,7 +182,7 @@ impl Lister<'_> {
         for (page, name) in try_join_all(lists).await? {
             let version = page.metadata.resource_version;
             found.resource_version = match (found.resource_version, version) {
-                (Some(a), Some(b)) => Some(if number(&b) < number(&a) { b } else { a }),
+                (Some(a), Some(b)) => Some(if resource_version::is_older(&b, &a) { b } else { a }),
                 (a, b) => a.or(b),
             };
             found.items.extend(page.items.into_iter().filter(|item| item.id().name == name));
@@ -210,8 +194,8 @@ impl Lister<'_> {
         Ok(found)
     }
 
-    /// The first page, and then single reads or the other pages, whatever is less. The first page comes before the
-    /// single reads, so that a watch from its point misses nothing.
+    /// Reads the first page, and then single objects or the other pages, whichever takes fewer requests. The first page
+    /// precedes the single reads, so that a watch from its `resourceVersion` misses nothing.
     async fn many<S: Shape>(&self, names: &[String]) -> Result<Found<S>, Error> {
         let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         let bound = 4 * u64::try_from(names.len()).unwrap_or(u64::MAX / 4);
@@ -239,9 +223,4 @@ impl Lister<'_> {
         let reads = names.map(|name| self.cluster.fetch_one(resource, namespace, name, self.retry));
         Ok(try_join_all(reads).await?.into_iter().flatten().collect())
     }
-}
-
-/// Resource versions of one kind are numbers that grow (KEP-5504); one that is not is taken as the oldest.
-pub(crate) fn number(version: &str) -> u128 {
-    version.parse().unwrap_or(0)
 }

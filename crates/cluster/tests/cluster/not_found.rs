@@ -13,7 +13,7 @@ fn key() -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "x")
 }
 
-/// A server whose discovery says these versions, and whose v1 is not there: a page of somebody says 404.
+/// A server whose discovery lists these versions, and whose v1 answers 404 with a page of a gateway.
 fn without_v1(
     versions: &'static [&'static str],
     mut other: impl FnMut(&Req) -> Answer + Send + 'static,
@@ -43,35 +43,35 @@ async fn strip(cluster: &Cluster) -> Result<RemoveAnswer, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_goes_with_its_kind_when_discovery_does_not_know_it_any_more() {
+async fn an_object_is_gone_when_discovery_no_longer_lists_its_kind() {
     let (cluster, log) = without_v1(&[], nothing_else);
     let (resource, key) = (configmaps(), key());
     let (deleted, read) = tokio::join!(delete(&cluster), cluster.get_meta(&resource, &key));
     assert_eq!((deleted.unwrap(), read.unwrap()), (DeleteAnswer::NotFound, None));
-    assert_eq!(log.lines().iter().filter(|line| *line == "GET /api").count(), 1, "one asks for all");
+    assert_eq!(log.lines().iter().filter(|line| *line == "GET /api").count(), 1, "one request for all callers");
     assert_eq!(strip(&cluster).await.unwrap(), RemoveAnswer::Gone);
-    assert_eq!(cluster.find(&query(None, Select::All), &|_| true).await.unwrap_err().kind, ErrorKind::NotServed);
+    assert_eq!(*cluster.find(&query(None, Select::All), &|_| true).await.unwrap_err().kind(), ErrorKind::NotServed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_names_no_object_is_no_proof_while_the_kind_is_served() {
+async fn a_404_without_an_object_proves_nothing_while_the_kind_is_served() {
     let (cluster, log) = without_v1(&["v1"], nothing_else);
     let error = delete(&cluster).await.unwrap_err();
-    assert_eq!((&error.kind, error.code()), (&ErrorKind::Unreachable, Some(404)));
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Unreachable, Some(404)));
     assert!(error.is_transient() && *log.times().last().unwrap() >= Duration::from_secs(1));
     for error in [
         cluster.get_meta(&configmaps(), &key()).await.unwrap_err(),
         strip(&cluster).await.unwrap_err(),
         cluster.find(&query(None, Select::All), &|_| true).await.unwrap_err(),
     ] {
-        assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
+        assert_eq!(*error.kind(), ErrorKind::Unreachable, "{error}");
     }
     let listings = cluster.snapshot(&[query(None, Select::All)]).await;
     assert!(matches!(&listings[0].found, Listed::Failed(why) if why.contains("404 page not found")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_version_is_not_served_any_more_is_asked_for_in_another_one() {
+async fn an_object_whose_version_is_no_longer_served_is_requested_in_another_one() {
     let (cluster, _) = without_v1(&["v2", "v1beta1"], |req| match (req.method.as_str(), req.path.as_str()) {
         ("GET", "/api/v2/configmaps") => ok(json!({"metadata": {}, "items": [object("x", "1", 4)]})),
         ("DELETE", "/api/v2/namespaces/a/configmaps/x") => {
@@ -90,19 +90,19 @@ async fn an_object_whose_version_is_not_served_any_more_is_asked_for_in_another_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_does_not_answer_is_not_taken_for_one_that_is_gone() {
+async fn an_unavailable_group_is_not_gone() {
     let (server, _) = cluster(|req| match req.path.as_str() {
         "/api" => ok(json!({"kind": "APIGroupDiscoveryList", "items": [
             {"metadata": {}, "versions": [{"version": "v1", "freshness": "Stale"}]}]})),
         _ => Answer::Text(404, "404 page not found\n"),
     });
-    assert_eq!(delete(&server).await.unwrap_err().kind, ErrorKind::Unreachable);
+    assert_eq!(*delete(&server).await.unwrap_err().kind(), ErrorKind::Unreachable);
     let (server, _) = cluster(|_| Answer::Text(404, "404 page not found\n"));
-    assert_eq!(delete(&server).await.unwrap_err().kind, ErrorKind::Unreachable, "nor is discovery that is not there");
+    assert_eq!(*delete(&server).await.unwrap_err().kind(), ErrorKind::Unreachable, "nor is a group without discovery");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_404_that_names_the_object_needs_no_second_word() {
+async fn a_404_that_names_the_object_needs_no_discovery() {
     let (cluster, log) = cluster(|_| missing("configmaps", "x"));
     assert_eq!(delete(&cluster).await.unwrap(), DeleteAnswer::NotFound);
     assert_eq!(cluster.get_meta(&configmaps(), &key()).await.unwrap(), None);

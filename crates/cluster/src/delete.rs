@@ -1,0 +1,152 @@
+//! DELETE requests.
+
+use std::time::Duration;
+
+use billhook_objects::{ObjectKey, Uid};
+use billhook_plan::Resource;
+use billhook_policy::Propagation;
+use serde_json::json;
+
+use crate::{
+    cluster::Cluster,
+    counts::Verb,
+    decode::Written,
+    error::Error,
+    recent_deletes::DeleteOutcome,
+    request::{Call, Reply},
+    url,
+};
+
+/// How long a DELETE is retried that conflicts with another write.
+const RACE: Duration = Duration::from_secs(10);
+
+/// How an object is deleted.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// Deletes the object only if it has this UID.
+    pub uid: Option<Uid>,
+    /// How dependents are treated.
+    pub propagation: Propagation,
+    /// Runs admission without changing anything.
+    pub dry_run: bool,
+}
+
+/// The server's answer to a DELETE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeleteAnswer {
+    /// The server answered with the object.
+    Accepted {
+        /// Its finalizers.
+        finalizers: Vec<String>,
+        /// Whether it has a `deletionTimestamp`. Without one it is gone or about to be, and the watch reports it.
+        deletion: bool,
+    },
+    /// The server answered with success only: the object was removed at once.
+    Done,
+    /// The object, or its kind, does not exist.
+    NotFound,
+    /// The object of this name has another UID.
+    OtherUid,
+}
+
+impl Cluster {
+    /// Deletes an object. With a UID the request is safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// When the server rejects the request or does not answer.
+    pub async fn delete(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Error> {
+        let propagation = match options.propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let mut body = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation });
+        if let Some(uid) = &options.uid {
+            body["preconditions"] = json!({ "uid": uid });
+        }
+        if options.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        let body = body.to_string();
+        let call = |resource: &Resource| {
+            let url = url::object(resource, key.namespace.as_deref(), &key.name);
+            Call::new(Verb::Delete, format!("delete {key}"), url)
+                .body("application/json", body.clone())
+                .also_retry(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE)
+        };
+        let uid = options.uid.as_ref().filter(|_| !options.dry_run);
+        let pending = uid.map(|uid| PendingDelete::new(self, uid));
+        let answer = match self.send_about(resource, call).await {
+            Ok(Some(reply)) => accepted(&reply),
+            Ok(None) => Ok(DeleteAnswer::NotFound),
+            Err(error) if is_emptied(&error) => Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true }),
+            Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
+            Err(error) => Err(error),
+        };
+        // An object with a `deletionTimestamp` remains for its finalizers, or a Pod for its grace period.
+        let removed = matches!(
+            answer,
+            Ok(DeleteAnswer::Done
+                | DeleteAnswer::NotFound
+                | DeleteAnswer::OtherUid
+                | DeleteAnswer::Accepted { deletion: false, .. })
+        );
+        if let (Some(mut pending), true) = (pending, removed) {
+            pending.outcome = Some(DeleteOutcome::Removed);
+        }
+        answer
+    }
+}
+
+fn accepted(reply: &Reply) -> Result<DeleteAnswer, Error> {
+    let Written { kind, metadata } = reply.json()?;
+    if kind.as_deref() == Some("Status") {
+        return Ok(DeleteAnswer::Done);
+    }
+    Ok(DeleteAnswer::Accepted {
+        finalizers: metadata.finalizers.unwrap_or_default(),
+        deletion: metadata.deletion_timestamp.is_some(),
+    })
+}
+
+/// A DELETE that is in flight: a watch by labels that sees an event of its object waits for the answer. Dropping it
+/// records the outcome, even if the caller stops waiting.
+struct PendingDelete<'a> {
+    cluster: &'a Cluster,
+    uid: &'a Uid,
+    outcome: Option<DeleteOutcome>,
+}
+
+impl<'a> PendingDelete<'a> {
+    fn new(cluster: &'a Cluster, uid: &'a Uid) -> Self {
+        cluster.inner.deletes.record(uid, Some(DeleteOutcome::Pending));
+        Self { cluster, uid, outcome: None }
+    }
+}
+
+impl Drop for PendingDelete<'_> {
+    fn drop(&mut self) {
+        self.cluster.inner.deletes.record(self.uid, self.outcome);
+    }
+}
+
+/// Returns whether the UID precondition failed (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
+fn is_other_uid(error: &Error) -> bool {
+    error.status().is_some_and(|status| {
+        let message = status.message.to_lowercase();
+        status.code == 409 && message.contains("uid") && message.contains("precondition")
+    })
+}
+
+/// Returns whether the object is a Namespace that some servers do not let a client delete twice.
+fn is_emptied(error: &Error) -> bool {
+    error
+        .status()
+        .is_some_and(|s| s.code == 409 && s.message.contains("ensuring all content is removed from this namespace"))
+}
