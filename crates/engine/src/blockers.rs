@@ -50,11 +50,11 @@ pub(crate) async fn explain(
 
 /// What keeps an object from being gone, as far as the object itself says: its finalizers and who set them, the
 /// conditions of a Namespace or CRD. Empty where the object is gone or is not being deleted.
-///
-/// # Errors
-///
-/// When the object cannot be read.
-pub async fn blockers_of(cluster: &Cluster, resource: &Resource, key: &ObjectKey) -> Result<Vec<Blocker>, Error> {
+pub(crate) async fn blockers_of(
+    cluster: &Cluster,
+    resource: &Resource,
+    key: &ObjectKey,
+) -> Result<Vec<Blocker>, Error> {
     let found = cluster.get(resource, key).await?;
     let deleting = found.filter(|object| object.pointer("/metadata/deletionTimestamp").is_some());
     Ok(deleting.map(|object| blockers(&object)).unwrap_or_default())

@@ -18,9 +18,9 @@ mod node;
 mod operation;
 pub mod readiness;
 mod run;
+mod status;
 mod write;
 
-pub use blockers::blockers_of;
 pub use dry_run::dry_run;
 pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
 pub use operation::{
@@ -28,3 +28,4 @@ pub use operation::{
     load_record, prepare_apply, prepare_delete,
 };
 pub use run::{Clusters, RunOptions};
+pub use status::{KindStatus, ObjectState, ObjectStatus, ReleaseStatus, release_status};

@@ -1,4 +1,4 @@
-//! `billhook list`: the releases of a namespace, or of all.
+//! `billhook list`: lists the releases of a namespace, or of all namespaces.
 
 use billhook_cluster::ReleaseInfo;
 use clap::Args;
@@ -10,15 +10,15 @@ use crate::{
     session::Session,
 };
 
-/// List the releases of the namespace, or of all
+/// List the releases of a namespace, or of all namespaces
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    /// Of all namespaces
+    /// List the releases of all namespaces
     #[arg(long, short = 'A')]
     all_namespaces: bool,
 }
 
-/// What `-o json` prints of a release.
+/// A release in `-o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
