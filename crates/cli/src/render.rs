@@ -1,4 +1,4 @@
-//! Texts that people read: names of objects, counts, durations, tables.
+//! Texts that several commands share: names of objects, counts, durations, tables.
 
 pub(crate) mod plan;
 
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use billhook_objects::ObjectKey;
 
-/// An object as people read it: `Deployment.apps shop/web`.
+/// Formats an object: `Deployment.apps shop/web`.
 pub(crate) fn object(key: &ObjectKey) -> String {
     format!("{} {}", key.kind, place(key))
 }
 
-/// The namespace and name of an object.
+/// Formats the namespace and name of an object: `shop/web`.
 pub(crate) fn place(key: &ObjectKey) -> String {
     match &key.namespace {
         Some(namespace) => format!("{namespace}/{}", key.name),
@@ -19,12 +19,18 @@ pub(crate) fn place(key: &ObjectKey) -> String {
     }
 }
 
-/// `1 object`, `3 objects`.
+/// Formats a count: `1 object`, `3 objects`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// A duration to be read at a glance: `340ms`, `3.2s`, `2m05s`, `1h02m`.
+/// Formats a list: `finalizer a`, `finalizers a, b`.
+pub(crate) fn list(what: &str, names: &[String]) -> String {
+    let s = if names.len() == 1 { "" } else { "s" };
+    format!("{what}{s} {}", names.join(", "))
+}
+
+/// Formats a duration with two or three digits: `340ms`, `3.2s`, `2m05s`, `1h02m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -35,7 +41,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Rows in columns, each as wide as it has to be, numbers to the right, without blanks at the ends of lines.
+/// Aligns rows in columns, with numbers on the right and no trailing blanks.
 pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
@@ -57,7 +63,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(padded).collect()
 }
 
-/// The first lines of many, and how many more there are.
+/// Aligns the first rows, and counts the others in a last line.
 pub(crate) fn first<T>(all: &[T], most: usize, line: impl Fn(&T) -> Vec<String>) -> Vec<String> {
     let shown: Vec<_> = all.iter().take(most).map(line).collect();
     let mut lines = columns(&shown);

@@ -1,4 +1,4 @@
-//! What a run says while it goes: events as lines, as JSON, or as a live view; and the summary at its end.
+//! Shows a run while it goes on: events as lines, as JSON, or as a live view; then its summary.
 
 mod line;
 mod live;
@@ -10,29 +10,28 @@ use std::{
     time::Duration,
 };
 
-use billhook_engine::{ApplyResult, Event, Sink, Summary};
+use billhook_engine::{ApplyResult, Event, Hold, Progress, Sink};
 use billhook_objects::ObjectKey;
-use billhook_plan::Operation;
 use tokio::time::Instant;
 
 use crate::output::Printer;
 
 use line::Stream;
-use live::Live;
+use live::LiveView;
 
-/// How long an object may be not ready before a line says so.
+/// How long an object may be not ready before a line mentions it: most objects are ready sooner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportOptions {
-    /// One JSON event a line, in place of text.
+    /// Print each event as a line of JSON instead of text.
     pub json: bool,
-    /// A line for each event; without it, only what a live view cannot show.
+    /// Print a line for each event; without it, only for events that the live view does not show.
     pub lines: bool,
-    /// A live view on the terminal.
+    /// Draw a live view on the terminal.
     pub live: bool,
-    /// Unchanged objects too.
+    /// Show unchanged objects as well.
     pub verbose: bool,
 }
 
@@ -43,64 +42,50 @@ pub struct Reporter {
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
-    subject: String,
-    operation: Operation,
-    /// How many groups there are.
-    groups: usize,
-    applied: Applied,
-    live: Option<Live>,
-    /// What is waited for and was not said yet: most of it passes at once.
-    waits: BTreeMap<ObjectKey, (Instant, Event)>,
-}
-
-/// How many objects were applied, by what the request did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Applied {
-    created: usize,
-    configured: usize,
-    adopted: usize,
-    patched: usize,
+    progress: Progress,
+    view: Option<LiveView>,
+    /// Objects that are not ready and that no line has mentioned yet, each with its node and since when.
+    unmentioned: BTreeMap<ObjectKey, (usize, Instant)>,
 }
 
 impl Reporter {
-    /// Makes a reporter.
+    /// Creates a reporter.
     pub fn new(printer: Printer, options: ReportOptions) -> Arc<Self> {
-        let state = State {
-            subject: String::new(),
-            operation: Operation::Delete,
-            groups: 0,
-            applied: Applied::default(),
-            live: None,
-            waits: BTreeMap::new(),
-        };
-        Arc::new(Self { printer, options, state: Mutex::new(state) })
+        Arc::new(Self { printer, options, state: Mutex::default() })
     }
 
-    /// Where the engine's events go.
+    /// Returns the sink for the engine's events.
     pub fn sink(self: &Arc<Self>) -> Sink {
         let reporter = Arc::clone(self);
         Arc::new(move |event| reporter.event(&event))
     }
 
-    /// Draws the live view anew, and says what has been waited for long enough: time passes without events too.
+    /// Redraws the live view, and mentions objects that are still not ready. To be called regularly: time passes without
+    /// events.
     pub fn tick(&self) {
         let mut state = self.state();
-        if let Some(live) = &mut state.live {
-            live.draw();
+        let State { progress, view, unmentioned } = &mut *state;
+        if let Some(view) = view {
+            view.draw(progress);
         }
-        let due = |_: &ObjectKey, wait: &mut (Instant, Event)| wait.0.elapsed() >= PATIENCE;
-        let due: Vec<_> = state.waits.extract_if(.., due).collect();
+        let due = unmentioned.extract_if(.., |_, (_, since)| since.elapsed() >= PATIENCE);
+        let mut lines = Vec::new();
+        for (object, (node, _)) in due {
+            if let Some(Hold::NotReady(reason)) = progress.nodes.get(node).and_then(|node| node.held.get(&object)) {
+                lines.push(line::waiting(&object, reason, self.printer.err_paint()));
+            }
+        }
         drop(state);
-        due.iter().for_each(|(_, (_, event))| self.say(event));
+        lines.iter().for_each(|line| self.printer.err(line));
     }
 
-    /// Ends the live view before its time.
+    /// Ends the live view, leaving its last state on the screen.
     pub fn close(&self) {
-        let live = self.state().live.take();
-        if let Some(mut live) = live {
-            live.draw();
-            live.leave();
+        let mut state = self.state();
+        if let Some(view) = state.view.take() {
+            view.close(&state.progress);
             self.printer.set_live(None);
         }
     }
@@ -110,73 +95,49 @@ impl Reporter {
     }
 
     fn event(&self, event: &Event) {
-        self.count(event);
+        self.update(event);
         if self.options.json {
             self.printer.json_line(event);
-        } else if !self.later(event) {
-            self.say(event);
+        } else {
+            self.print(event);
         }
-        if let Event::Finished(summary) = event {
+        if matches!(event, Event::Finished(_)) {
             self.close();
             if !self.options.json {
-                self.summary(summary);
+                self.summary();
             }
         }
     }
 
-    /// Whether an event is a wait that is only said if it lasts.
-    fn later(&self, event: &Event) -> bool {
+    fn update(&self, event: &Event) {
         let mut state = self.state();
+        let State { progress, view, unmentioned } = &mut *state;
+        progress.fold(event);
         match event {
-            Event::Waiting { object, .. } => {
-                let since = state.waits.get(object).map_or_else(Instant::now, |(since, _)| *since);
-                state.waits.insert(object.clone(), (since, event.clone()));
-                true
+            Event::Started { .. } if self.options.live => {
+                let started = LiveView::start(progress, self.printer.err_paint());
+                self.printer.set_live(Some(started.screen()));
+                *view = Some(started);
             }
-            Event::Ready { object, .. } | Event::Refused { object, .. } => {
-                state.waits.remove(object);
-                false
+            // The live view shows these objects itself, and JSON has the event.
+            Event::Waiting { node, object, .. } if !self.options.live && !self.options.json => {
+                unmentioned.entry(object.clone()).or_insert_with(|| (*node, Instant::now()));
             }
-            Event::NodeFinished { .. } => {
-                state.waits.clear();
-                false
-            }
-            _ => false,
-        }
-    }
-
-    fn count(&self, event: &Event) {
-        let mut state = self.state();
-        match event {
-            Event::Started { operation, release, nodes, .. } => {
-                state.operation = *operation;
-                state.groups = nodes.len();
-                state.subject = release.as_ref().map(|release| format!("release {release}")).unwrap_or_default();
-                if self.options.live {
-                    let live = Live::start(*operation, nodes, self.printer.err_paint());
-                    self.printer.set_live(Some(live.screen()));
-                    state.live = Some(live);
-                }
-            }
-            Event::Applied { result: ApplyResult::Created, .. } => state.applied.created += 1,
-            Event::Applied { result: ApplyResult::Configured, .. } => state.applied.configured += 1,
-            Event::Applied { result: ApplyResult::Adopted, .. } => state.applied.adopted += 1,
-            Event::Applied { result: ApplyResult::Patched, .. } => state.applied.patched += 1,
+            Event::NodeFinished { node, .. } => unmentioned.retain(|_, (of, _)| of != node),
             _ => {}
         }
-        if let Some(live) = &mut state.live {
-            live.event(event);
+        if let Some(view) = view {
+            view.event(event, progress);
         }
     }
 
-    fn say(&self, event: &Event) {
-        let groups = self.state().groups;
+    fn print(&self, event: &Event) {
+        let nodes = self.state().progress.nodes.len();
         let paint = (self.printer.out_paint(), self.printer.err_paint());
-        let Some(line) = line::line(event, groups, paint) else { return };
+        let Some(line) = line::line(event, nodes, paint) else { return };
         let wanted = match (line.stream, event) {
             (_, Event::Applied { result: ApplyResult::Unchanged, .. }) => self.options.verbose,
             (Stream::Result, _) => self.options.lines,
-            // The live view says this itself.
             (Stream::Progress, _) => !self.options.live,
             (Stream::Note, _) => true,
         };
@@ -187,11 +148,8 @@ impl Reporter {
         }
     }
 
-    fn summary(&self, summary: &Summary) {
-        let state = self.state();
-        let paint = (self.printer.out_paint(), self.printer.err_paint());
-        let lines = summary::lines(summary, &state.subject, state.operation, state.applied, paint);
-        drop(state);
+    fn summary(&self) {
+        let lines = summary::lines(&self.state().progress, (self.printer.out_paint(), self.printer.err_paint()));
         lines.results.iter().for_each(|line| self.printer.out(line));
         lines.problems.iter().for_each(|line| self.printer.err(line));
     }

@@ -1,16 +1,16 @@
-//! Kubernetes Events of a DeployItem: what `kubectl describe di` shows under its fields.
+//! The Kubernetes Events of a DeployItem, as `kubectl describe di` shows them.
 //!
-//! They are `v1` Events, written beside the work: a [`Recorder`] hands them to the one [`Writer`] over a bounded channel.
-//! When that is full they are dropped and counted; what the API server refuses is forgotten. The right that this needs
-//! is `create` and `patch` on `events` in the namespaces of the items.
+//! They are `v1` Events and are written asynchronously: a [`Recorder`] sends them to the only [`Writer`] over a bounded
+//! channel. Events that find the channel full are dropped and counted; those that the API server rejects are dropped too.
+//! This needs the permissions `create` and `patch` for `events` in the namespaces of the items.
 //!
 //! | type | reason | when |
 //! |---|---|---|
-//! | Normal | `DeletionGroupStarted` | a group that holds objects is deleted, in a deletion or an update that prunes |
-//! | Normal | `DeletionGroupFinished` | all of its objects are gone |
+//! | Normal | `DeletionGroupStarted` | the objects of a group are being deleted, by a deletion or by an update that prunes |
+//! | Normal | `DeletionGroupFinished` | all objects of the group are gone |
 //! | Warning | `FinalizersRemoved` | finalizers were removed by force: which, from which object |
-//! | Warning | `TimedOut` | the time limit was reached: what is left, and why |
-//! | Warning | `Failed` | something was refused: what, and why |
+//! | Warning | `TimedOut` | the time limit was reached: what remains, and why |
+//! | Warning | `Failed` | a request or an object failed: what remains, and why |
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,21 +29,21 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     api::{DeployItem, GROUP, VERSION},
-    progress::{Progress, clip, count, list},
+    progress::{ItemProgress, clip, count, list},
 };
 
-/// How many Events may wait to be written.
+/// How many Events can wait to be written.
 const CAPACITY: usize = 1024;
-/// How long the same Event of the same item is counted in place of being written anew, as `client-go` does.
+/// For how long a repeated Event increases the count of the first one, as in `client-go`.
 const SAME: Duration = Duration::from_secs(600);
-/// Up to how many Events are remembered for that.
+/// How many Events are remembered for that.
 const REMEMBERED: usize = 4096;
-/// Of how many objects a run names the finalizers that it removed by force; the others are counted.
+/// For how many objects a run names the finalizers removed by force; the others are counted.
 const FORCED: usize = 10;
-/// The longest message, in bytes: what `events.k8s.io/v1` allows.
+/// The longest message that `events.k8s.io/v1` allows, in bytes.
 const MESSAGE: usize = 1024;
 
-/// The time of day, for the stamps of Events.
+/// Returns the time of day, for the timestamps of Events.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The DeployItem that an Event is about.
@@ -53,7 +53,7 @@ pub struct Item {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID, by which `kubectl describe` finds the Events.
+    /// Its UID, which `kubectl describe` selects Events by.
     pub uid: String,
 }
 
@@ -65,16 +65,16 @@ impl From<&DeployItem> for Item {
     }
 }
 
-/// Whether an Event is a matter of course or a warning.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// All is well.
+    /// Something that is expected.
     Normal,
-    /// Somebody may want to look.
+    /// Something that may need attention.
     Warning,
 }
 
-/// What happened, to which item. Equal ones are counted in one Event.
+/// What happened to which item. Equal occurrences share an Event, which counts them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Occurrence {
     item: Arc<Item>,
@@ -83,7 +83,7 @@ struct Occurrence {
     message: String,
 }
 
-/// Takes Events down. Clones share a channel.
+/// Sends Events to the writer. Clones share the channel.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     sender: mpsc::Sender<Occurrence>,
@@ -91,8 +91,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder, and the writer that writes into `home`, the cluster of the items, once it is run. `instance` says which
-    /// process it is; `dropped` counts what found the channel full.
+    /// Creates a recorder, and the writer for `home`, the cluster of the items. `instance` identifies this process; `dropped`
+    /// counts the Events that found the channel full.
     pub fn new(home: Cluster, instance: impl Into<String>, now: Now, dropped: Counter) -> (Self, Writer) {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         let writer =
@@ -100,7 +100,7 @@ impl Recorder {
         (Self { sender, dropped }, writer)
     }
 
-    /// Takes an Event down; it is written later, if at all.
+    /// Sends an Event to the writer, or drops it when the channel is full.
     pub fn record(&self, item: &Arc<Item>, severity: Severity, reason: &'static str, message: &str) {
         let occurrence = Occurrence { item: Arc::clone(item), severity, reason, message: clip(message, MESSAGE) };
         if self.sender.try_send(occurrence).is_err() {
@@ -108,28 +108,28 @@ impl Recorder {
         }
     }
 
-    /// The Events of one run.
+    /// Returns a recorder for the events of one run.
     pub fn run(&self, item: Arc<Item>) -> RunEvents {
         RunEvents { recorder: self.clone(), item, groups: BTreeSet::new(), forced: 0 }
     }
 }
 
-/// Makes Kubernetes Events of the events of one run.
+/// Turns the engine's events of one run into Kubernetes Events.
 #[derive(Debug)]
 pub struct RunEvents {
     recorder: Recorder,
     item: Arc<Item>,
-    /// The groups whose deletion was said to be begun.
+    /// The groups with an Event `DeletionGroupStarted`.
     groups: BTreeSet<usize>,
-    /// From how many objects finalizers were removed by force.
+    /// How many objects had finalizers removed by force.
     forced: usize,
 }
 
 impl RunEvents {
-    /// Takes note of an event of the engine, which `progress` has seen already.
-    pub fn see(&mut self, event: &Event, progress: &Progress) {
+    /// Records the Kubernetes Events that follow from an event which `progress` already contains.
+    pub fn event(&mut self, event: &Event, progress: &ItemProgress) {
         match event {
-            // An update begins its groups that prune as those that apply: the first DELETE tells them apart.
+            // In an update, only the first DELETE shows that a group prunes.
             Event::Deleting { node, .. } | Event::Gone { node, .. } => self.group(*node, progress),
             Event::Refused { node, .. } if progress.deletes() => self.group(*node, progress),
             Event::NodeFinished { node, status: Status::Done, objects, .. } if self.groups.contains(node) => {
@@ -156,7 +156,7 @@ impl RunEvents {
         }
     }
 
-    fn group(&mut self, node: usize, progress: &Progress) {
+    fn group(&mut self, node: usize, progress: &ItemProgress) {
         if self.groups.insert(node) {
             let objects = count(progress.total(node), "object");
             let message = format!("{}: {objects} to delete", progress.place(node));
@@ -169,18 +169,18 @@ impl RunEvents {
     }
 }
 
-/// Writes what recorders take down, one Event after the other.
+/// Writes the Events of all recorders, one after the other.
 pub struct Writer {
     receiver: mpsc::Receiver<Occurrence>,
     home: Cluster,
     instance: String,
     now: Now,
     written: HashMap<Occurrence, Written>,
-    /// The time in the last name, in nanoseconds.
+    /// The timestamp in the last name, in nanoseconds.
     last_stamp: i128,
 }
 
-/// An Event that was written.
+/// An Event that was written before.
 #[derive(Clone, Debug)]
 struct Written {
     name: String,
@@ -189,11 +189,11 @@ struct Written {
 }
 
 impl Writer {
-    /// Writes until the last recorder is gone and all that was taken down is written.
+    /// Writes until the last recorder is dropped and every recorded Event is written.
     pub async fn run(mut self) {
         while let Some(occurrence) = self.receiver.recv().await {
             if let Err(error) = self.write(occurrence).await {
-                tracing::debug!(error = %error.message(), "an Event was not written");
+                tracing::debug!(error = %error.message(), "failed to write an Event");
             }
         }
     }
@@ -205,7 +205,7 @@ impl Writer {
             let key = ObjectKey::new(resource().kind, Some(&occurrence.item.namespace), &written.name);
             let body = json!({ "count": written.count, "lastTimestamp": seconds(now) });
             let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
-            // The API server forgets Events after an hour: then it is written anew.
+            // The API server deletes Events after an hour; then a new one is created.
             if self.home.patch(&resource(), &key, &patch).await?.is_some() {
                 return Ok(());
             }
@@ -213,7 +213,7 @@ impl Writer {
         let name = self.name(&occurrence.item.name, now);
         let event = self.event(&occurrence, &name, now).to_string();
         match self.home.create(&resource(), Some(&occurrence.item.namespace), &event).await {
-            // The answer to an earlier try was lost.
+            // 409: an earlier attempt succeeded, but its response was lost.
             Err(error) if error.code() != Some(409) => return Err(error),
             _ => {}
         }
@@ -226,11 +226,11 @@ impl Writer {
         Ok(())
     }
 
-    /// A name as `client-go` makes it: that of the object, and the time in nanoseconds, which never comes twice.
+    /// Returns a name as `client-go` generates it: that of the item, and a unique timestamp in nanoseconds.
     fn name(&mut self, item: &str, now: Timestamp) -> String {
         self.last_stamp = now.as_nanosecond().max(self.last_stamp.saturating_add(1));
         let stamp = format!("{:016x}", self.last_stamp);
-        // 253 bytes are the most that a name may have; that of an item is ASCII.
+        // A name has at most 253 bytes, and that of an item is ASCII.
         let item = clip_name(item, 252 - stamp.len());
         format!("{item}.{stamp}")
     }
@@ -265,7 +265,7 @@ fn clip_name(name: &str, most: usize) -> &str {
     name.get(..most).unwrap_or(name).trim_end_matches(['.', '-'])
 }
 
-/// Kubernetes' `Time` has whole seconds.
+/// Formats a time like Kubernetes' `Time`, in whole seconds.
 fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

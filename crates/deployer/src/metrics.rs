@@ -1,9 +1,9 @@
-//! What Prometheus is told.
+//! The metrics for Prometheus.
 //!
 //! | metric | type | labels |
 //! |---|---|---|
 //! | `billhook_reconciles_total` | counter | `operation` (`apply`, `delete`), `result` (`done`, `failed`, `timed-out`, `interrupted`) |
-//! | `billhook_reconcile_duration_seconds` | histogram | `operation`, `phase` (`prepare` until there is a plan, `run` until it is carried out, `check` for custom readiness and exports) |
+//! | `billhook_reconcile_duration_seconds` | histogram | `operation`, `phase` (`prepare` to compute the plan, `run` to carry it out, `check` for custom readiness checks and exports) |
 //! | `billhook_objects_deleted_total` | counter | |
 //! | `billhook_finalizers_removed_total` | counter | |
 //! | `billhook_objects_waiting` | gauge, of all runs together | `blocker` (`finalizer`, `readiness`, `refused`) |
@@ -29,7 +29,7 @@ use prometheus_client::{
 };
 use tokio::sync::watch;
 
-use crate::{api::Phase, progress::Progress};
+use crate::{api::Phase, progress::ItemProgress};
 
 mod sources;
 
@@ -70,7 +70,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics, at zero.
+    /// Creates all metrics, with the value zero.
     pub fn new() -> Self {
         // From 10 ms to three quarters of an hour.
         let buckets = || Histogram::new(exponential_buckets(0.01, 4.0, 10));
@@ -89,8 +89,8 @@ impl Metrics {
         Self { inner: Arc::new(inner.registered()) }
     }
 
-    /// Counts what an event of the engine says.
-    pub fn see(&self, event: &Event) {
+    /// Counts gone objects and removed finalizers.
+    pub fn event(&self, event: &Event) {
         match event {
             Event::Gone { .. } => {
                 self.inner.objects_deleted.inc();
@@ -102,18 +102,18 @@ impl Metrics {
         }
     }
 
-    /// Counts the objects that a run waits for among all, until its progress has no sender any more.
-    pub fn follow(&self, progress: watch::Receiver<Progress>) {
+    /// Includes a run in the gauge of waiting objects until the sender of its progress is dropped.
+    pub fn follow(&self, progress: watch::Receiver<ItemProgress>) {
         self.inner.sources.follow(progress);
     }
 
-    /// Counts the requests to a cluster among all; they stay counted when the handle is dropped.
-    #[must_use = "the cluster is no longer read once this is dropped"]
+    /// Includes a cluster in the counter of API requests. Its requests remain counted when the handle is dropped.
+    #[must_use = "requests are only counted until this is dropped"]
     pub fn count_requests(&self, cluster: billhook_cluster::Cluster) -> CountedCluster {
         Sources::count(&self.inner.sources, cluster)
     }
 
-    /// An item was reconciled. What fails before the engine runs is [`Status::Failed`] too.
+    /// Counts a reconcile. A failure before the engine runs counts as [`Status::Failed`].
     pub fn reconciled(&self, operation: Operation, result: Status) {
         self.inner
             .reconciles
@@ -121,18 +121,18 @@ impl Metrics {
             .inc();
     }
 
-    /// A part of a reconcile (`prepare`, `run` or `check`) took this long.
+    /// Records the duration of a part of a reconcile (`prepare`, `run` or `check`).
     pub fn took(&self, operation: Operation, phase: &'static str, time: Duration) {
         let labels = [("operation", operation_name(operation)), ("phase", phase)];
         self.inner.durations.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// So many items wait to be reconciled.
+    /// Sets how many items wait to be reconciled.
     pub fn set_queue_depth(&self, items: usize) {
         self.inner.queue_depth.set(i64::try_from(items).unwrap_or(i64::MAX));
     }
 
-    /// The phase of an item changed; none is an item that is not there, or has no phase yet.
+    /// Moves an item from one phase to another; `None` is an item that does not exist or has no phase yet.
     pub fn phase_changed(&self, before: Option<Phase>, after: Option<Phase>) {
         let items = |phase| self.inner.items.get_or_create(&[("phase", phase_name(phase))]);
         if let Some(before) = before {
@@ -143,21 +143,21 @@ impl Metrics {
         }
     }
 
-    /// Whether this process is the one that reconciles.
+    /// Sets whether this process is the leader.
     pub fn set_leader(&self, leader: bool) {
         self.inner.leader.set(i64::from(leader));
     }
 
-    /// The counter of Events that found their channel full.
+    /// Returns the counter of Events that found the channel full.
     pub fn events_dropped(&self) -> Counter {
         self.inner.events_dropped.clone()
     }
 
-    /// All metrics as OpenMetrics text.
+    /// Formats all metrics as OpenMetrics text.
     ///
     /// # Errors
     ///
-    /// When a metric cannot be written as text.
+    /// When formatting a metric fails.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.inner.registry)?;
@@ -169,18 +169,18 @@ impl Inner {
     fn registered(mut self) -> Self {
         let registry = &mut self.registry;
         registry.register("reconciles", "DeployItems reconciled", self.reconciles.clone());
-        registry.register(
-            "reconcile_duration_seconds",
-            "How long the parts of a reconcile take",
-            self.durations.clone(),
-        );
+        registry.register("reconcile_duration_seconds", "Duration of the parts of a reconcile", self.durations.clone());
         registry.register("objects_deleted", "Objects that are gone", self.objects_deleted.clone());
         let help = "Finalizers removed by force";
         registry.register("finalizers_removed", help, self.finalizers_removed.clone());
-        registry.register("queue_depth", "DeployItems that wait to be reconciled", self.queue_depth.clone());
+        registry.register("queue_depth", "DeployItems waiting to be reconciled", self.queue_depth.clone());
         registry.register("items", "DeployItems by phase", self.items.clone());
-        registry.register("events_dropped", "Kubernetes Events that were not written", self.events_dropped.clone());
-        registry.register("leader", "Whether this process reconciles", self.leader.clone());
+        registry.register(
+            "events_dropped",
+            "Kubernetes Events dropped because too many were waiting to be written",
+            self.events_dropped.clone(),
+        );
+        registry.register("leader", "Whether this process is the leader", self.leader.clone());
         registry.register_collector(Box::new(Arc::clone(&self.sources)));
         self
     }

@@ -26,7 +26,7 @@ use crate::{
     error::ItemFailure,
     events::Severity,
     item::Item,
-    progress::{self, Pace, Progress, Report, Reports},
+    progress::{self, ItemProgress, Pace, Report, Reports},
     readiness::watched::until,
     schedule::Schedule,
     target::OpenTarget,
@@ -338,7 +338,7 @@ impl Item {
         F: Future<Output = Result<Summary, OperationError>>,
     {
         let ran = self.measure("run");
-        let (sender, receiver) = watch::channel(Progress::default());
+        let (sender, receiver) = watch::channel(ItemProgress::default());
         let metrics = self.shared.metrics.clone();
         metrics.follow(receiver.clone());
         let options = RunOptions {
@@ -353,7 +353,7 @@ impl Item {
     }
 
     /// Does something, and says in the status how far it is.
-    async fn report_while<T>(&mut self, progress: watch::Receiver<Progress>, work: impl Future<Output = T>) -> T {
+    async fn report_while<T>(&mut self, progress: watch::Receiver<ItemProgress>, work: impl Future<Output = T>) -> T {
         let reports = Reports::new(progress, Pace::default());
         let item = tokio::sync::Mutex::new(self);
         let item = &item;

@@ -1,4 +1,4 @@
-//! What the engine says: one closed enum that every front end consumes.
+//! The events of a run: one closed enum that every front end consumes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,35 +7,35 @@ use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
-/// The format version of the events, printed with the first of them.
+/// The format version of the events; the first event of a run carries it.
 pub const EVENT_FORMAT: u32 = 1;
 
-/// Where events go. It is called in order, from one task at a time.
+/// Receives the events of a run, in order, from one task at a time.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Something that happened. `-o json` prints one of these a line.
+/// Something that happened during a run. `-o json` prints one event per line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Event {
-    /// A plan is carried out from now on.
+    /// The run of a plan started.
     Started {
         /// [`EVENT_FORMAT`].
         format: u32,
-        /// What for.
+        /// What the plan does.
         operation: Operation,
         /// The release, as `namespace/name`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         release: Option<String>,
-        /// The titles of the nodes and how many objects each holds.
+        /// The title of each node, and how many objects it has.
         nodes: Vec<(String, usize)>,
     },
-    /// A node is begun.
+    /// A node started.
     NodeStarted {
         /// Its index in the plan.
         node: usize,
         /// Its title.
         title: String,
-        /// The objects it holds by now.
+        /// How many objects it has.
         objects: usize,
     },
     /// An object was applied.
@@ -47,55 +47,55 @@ pub enum Event {
         /// What the request did.
         result: ApplyResult,
     },
-    /// An object that is waited for is ready.
+    /// An object that its node waits for is ready.
     Ready {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
     },
-    /// An object that is waited for is not ready; said again when the reason changes.
+    /// An object that its node waits for is not ready; sent again when the reason changes.
     Waiting {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The API server has accepted a deletion; the object is still there.
+    /// The API server accepted a deletion; the object still exists.
     Deleting {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
-        /// The finalizers that hold it.
+        /// The finalizers it has.
         finalizers: Vec<String>,
     },
-    /// The API server has said that an object is gone.
+    /// The API server confirmed that an object is gone.
     Gone {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
-        /// Which object of that name.
+        /// Its UID: another object may exist under its name.
         uid: Uid,
     },
-    /// An object appeared while its group is deleted, and is deleted too.
+    /// An object was created while its group is being deleted; the engine deletes it too.
     Appeared {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
     },
-    /// An object was made anew under its name by somebody else: it stays.
+    /// Another client recreated a deleted object; it does not belong to the release and is not deleted.
     Recreated {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
     },
-    /// Finalizers were removed by force.
+    /// The engine removed finalizers by force.
     FinalizersRemoved {
         /// The node.
         node: usize,
@@ -104,39 +104,39 @@ pub enum Event {
         /// Which finalizers.
         finalizers: Vec<String>,
     },
-    /// The API server refused a request.
+    /// A request for an object failed, or the object itself failed for good, such as a Job without retries left.
     Refused {
         /// The node.
         node: usize,
         /// The object.
         object: ObjectKey,
-        /// What it said.
+        /// The error.
         message: String,
-        /// Whether it is tried again.
+        /// Whether the engine retries the request.
         retried: bool,
     },
-    /// A cluster does not answer; what is under way is waited for.
+    /// The API server of a cluster became unavailable; the engine waits for it to recover.
     ServerAway {
-        /// The name of the target; none for the release's own cluster.
+        /// The name of the target; `None` for the release's own cluster.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<String>,
-        /// What happened.
+        /// The error.
         reason: String,
     },
-    /// The cluster answers again.
+    /// The API server of a cluster is available again.
     ServerBack {
-        /// The name of the target; none for the release's own cluster.
+        /// The name of the target; `None` for the release's own cluster.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<String>,
     },
-    /// A kind cannot be watched: its objects are read one by one instead.
+    /// Watching a kind is forbidden; the engine lists or reads its objects repeatedly instead.
     PollOnly {
         /// The node.
         node: usize,
-        /// Which kind, and why.
+        /// Which kind, and the API server's answer.
         reason: String,
     },
-    /// A node has ended.
+    /// A node ended.
     NodeFinished {
         /// Its index in the plan.
         node: usize,
@@ -144,48 +144,48 @@ pub enum Event {
         title: String,
         /// How it ended.
         status: Status,
-        /// How many objects were applied or are gone.
+        /// How many objects were applied, unchanged ones included, or are gone.
         objects: usize,
         /// How long it took, in milliseconds.
         elapsed_ms: u64,
     },
-    /// All is over.
+    /// The run ended.
     Finished(Summary),
 }
 
-/// What a request to apply an object did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a request to apply an object did, in the order in which summaries list the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApplyResult {
-    /// It was created.
+    /// It created the object.
     Created,
-    /// It existed and was changed, or its fields were claimed.
+    /// It changed the existing object, or took ownership of its fields.
     Configured,
-    /// It is as it was: no request was needed, or the request changed nothing.
-    Unchanged,
-    /// It existed, belonged to nobody, and was taken up.
+    /// It added an existing object that belonged to no release.
     Adopted,
-    /// It was patched: after the deployment of all, or before its deletion.
+    /// It patched the object, after the deployment or before the deletion.
     Patched,
+    /// It changed nothing, or was not needed.
+    Unchanged,
 }
 
-/// How a node, or the whole, ended.
+/// How a node, or the run, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// All was done, and verified.
+    /// Everything was done and verified.
     Done,
-    /// It was not begun.
+    /// It was not started.
     NotStarted,
     /// It was interrupted.
     Interrupted,
-    /// It took longer than it may.
+    /// It reached its time limit.
     TimedOut,
-    /// The cluster refused something.
+    /// A request, or an object, failed for good.
     Failed,
 }
 
-/// How all ended.
+/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -195,26 +195,26 @@ pub struct Summary {
     pub gone: usize,
     /// How many objects were created, configured or adopted.
     pub applied: usize,
-    /// How many objects were as we left them.
+    /// How many objects needed no change.
     pub unchanged: usize,
-    /// The objects that are left, each with what blocks it.
+    /// The objects that remain, each with what blocks it.
     pub left: Vec<Left>,
-    /// Objects of the release that no group covers: they stay.
+    /// The objects of the release that no group covers; they remain.
     pub uncovered: Vec<Uncovered>,
-    /// Every removal of finalizers by force.
+    /// The finalizers removed by force.
     pub finalizers_removed: Vec<FinalizersRemoved>,
-    /// Objects that were made anew by somebody else and stay.
+    /// The objects that another client recreated; they remain.
     pub recreated: Vec<ObjectKey>,
-    /// The requests sent, by verb, all clusters together.
+    /// How many requests were sent to all clusters, by verb.
     pub requests: BTreeMap<String, u64>,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,
-    /// Why the record of the release could not be written at the end. The labels of the objects say what is left.
+    /// Why writing the release record failed at the end. The labels of the objects still show what remains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
 }
 
-/// A removal of finalizers.
+/// Finalizers removed from an object by force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FinalizersRemoved {
     /// The object.
@@ -223,27 +223,27 @@ pub struct FinalizersRemoved {
     pub finalizers: Vec<String>,
 }
 
-/// An object that is left, and why.
+/// An object that remains, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Left {
     /// The object.
     pub object: ObjectKey,
     /// The title of its group.
     pub group: String,
-    /// What keeps it from being gone, or from being ready.
+    /// What keeps it from being gone, applied or ready.
     pub blockers: Vec<Blocker>,
 }
 
-/// Who refuses a request.
+/// Which part of the API server rejected a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusedBy {
-    /// The API server itself: its rules, or what it says of its state.
+    /// None of the parts below: validation, a conflict, or a server that is overloaded or unavailable.
     #[default]
     Server,
-    /// Its authorization: a right is missing.
+    /// Authorization: a permission is missing.
     Rights,
-    /// An admission webhook, or its absence.
+    /// An admission webhook, or the failure to call it.
     Webhook,
 }
 
@@ -261,7 +261,7 @@ impl RefusedBy {
     }
 }
 
-/// What keeps an object from being gone, or from being ready.
+/// What keeps an object from being gone, applied or ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Blocker {
@@ -273,32 +273,57 @@ pub enum Blocker {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         manager: Option<String>,
     },
-    /// A condition of a Namespace or CRD that says why its deletion does not end.
+    /// A condition of a Namespace or CRD that explains why it is not gone.
     Condition {
         /// The condition's type, such as `NamespaceContentRemaining`.
         condition: String,
         /// Its message.
         message: String,
     },
-    /// The API server refuses the request.
+    /// The request failed.
     Refused {
-        /// What it said.
+        /// The error.
         message: String,
-        /// Who refuses it.
+        /// Which part of the API server rejected it.
         #[serde(default, skip_serializing_if = "RefusedBy::is_server")]
         by: RefusedBy,
     },
-    /// Its group was never begun.
+    /// Its group was not started.
     NotStarted,
-    /// Its group was begun, but nothing was requested of it, or the answer was not awaited.
+    /// Its group was started, but no request for the object was sent, or its answer did not arrive in time.
     NotRequested,
-    /// The deletion was requested; the API server has not said that it is gone.
+    /// The deletion was requested; the API server has not confirmed that the object is gone.
     Unconfirmed,
     /// It is not ready.
     NotReady {
-        /// Why.
+        /// The reason.
         reason: String,
     },
+}
+
+impl Summary {
+    /// Returns the remaining objects whose group was started.
+    pub fn blocked(&self) -> Vec<&Left> {
+        self.left.iter().filter(|left| !left.is_not_started()).collect()
+    }
+
+    /// Returns the groups that were not started, each with the number of its objects.
+    pub fn not_started(&self) -> Vec<(&str, usize)> {
+        let mut groups: Vec<(&str, usize)> = Vec::new();
+        for left in self.left.iter().filter(|left| left.is_not_started()) {
+            match groups.last_mut() {
+                Some((group, objects)) if *group == left.group => *objects += 1,
+                _ => groups.push((&left.group, 1)),
+            }
+        }
+        groups
+    }
+}
+
+impl Left {
+    fn is_not_started(&self) -> bool {
+        self.blockers == [Blocker::NotStarted]
+    }
 }
 
 impl std::fmt::Display for Blocker {
@@ -309,10 +334,10 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
-            Self::Refused { message, .. } => write!(f, "refused: {message}"),
+            Self::Refused { message, .. } => write!(f, "request failed: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
-            Self::NotRequested => f.write_str("not requested yet"),
-            Self::Unconfirmed => f.write_str("deletion requested, not confirmed"),
+            Self::NotRequested => f.write_str("request not sent, or not answered in time"),
+            Self::Unconfirmed => f.write_str("deletion requested, not yet confirmed by the API server"),
             Self::NotReady { reason } => write!(f, "not ready: {reason}"),
         }
     }

@@ -16,6 +16,7 @@ mod dry_run;
 mod event;
 mod node;
 mod operation;
+mod progress;
 pub mod readiness;
 mod run;
 mod status;
@@ -27,5 +28,6 @@ pub use operation::{
     ApplyInput, DeleteInput, Inherited, MissingNamespaces, OperationError, Prepared, Subject, apply, delete, forget,
     load_record, prepare_apply, prepare_delete,
 };
+pub use progress::{Goal, Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};
 pub use status::{KindStatus, ObjectState, ObjectStatus, ReleaseStatus, release_status};

@@ -1,20 +1,23 @@
-//! One event as a line of text.
+//! An event as a line of text.
+
+use std::time::Duration;
 
 use billhook_engine::{ApplyResult, Event, Status};
+use billhook_objects::ObjectKey;
 
 use crate::{
     output::Paint,
-    render::{count, duration, object},
+    render::{count, duration, list, object},
 };
 
 /// Where a line goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
-    /// What was done: standard output.
+    /// Something was done: standard output.
     Result,
-    /// How it goes: standard error, unless a live view shows it.
+    /// Something is under way: standard error, unless a live view shows it.
     Progress,
-    /// What is worth knowing in any case: standard error.
+    /// Something that users must see in any case: standard error.
     Note,
 }
 
@@ -24,84 +27,89 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-fn result(text: String) -> Option<Line> {
-    Some(Line { stream: Stream::Result, text })
-}
-
-fn progress(text: String) -> Option<Line> {
-    Some(Line { stream: Stream::Progress, text })
-}
-
-fn note(text: String) -> Option<Line> {
-    Some(Line { stream: Stream::Note, text })
-}
-
-/// An event as a line; none where it says nothing by itself. `paint` is that of standard output and of standard error.
-pub(super) fn line(event: &Event, groups: usize, (out, err): (Paint, Paint)) -> Option<Line> {
-    match event {
-        Event::Started { .. } | Event::Finished(_) => None,
+/// Returns the line for an event of a run with so many nodes, if it has one. `out` and `err` paint standard output and
+/// standard error.
+pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> Option<Line> {
+    let (stream, text) = match event {
+        // The summary follows the last event, and objects that are not ready are only mentioned after a while.
+        Event::Started { .. } | Event::Waiting { .. } | Event::Finished(_) => return None,
         Event::NodeStarted { node, title, objects } => {
-            let place = group(*node, groups, title);
-            progress(err.dim(&format!("{place}: {}", count(*objects, "object"))))
+            let group = group(*node, nodes, title);
+            (Stream::Progress, err.dim(&format!("{group}: {}", count(*objects, "object"))))
         }
-        Event::Applied { object: key, result: what, .. } => {
-            let (verb, paint): (_, fn(Paint, &str) -> String) = match what {
-                ApplyResult::Created => ("created", Paint::good),
-                ApplyResult::Configured => ("configured", Paint::good),
-                ApplyResult::Adopted => ("adopted", Paint::good),
-                ApplyResult::Patched => ("patched", Paint::good),
-                ApplyResult::Unchanged => ("unchanged", Paint::dim),
-            };
-            result(format!("{} {}", paint(out, verb), object(key)))
+        Event::Applied { object: key, result, .. } => {
+            let verb = verb(*result);
+            let verb = if *result == ApplyResult::Unchanged { out.dim(verb) } else { out.good(verb) };
+            (Stream::Result, format!("{verb} {}", object(key)))
         }
-        Event::Ready { object: key, .. } => result(format!("{} {}", out.good("ready"), object(key))),
-        Event::Gone { object: key, .. } => result(format!("{} {}", out.good("deleted"), object(key))),
+        Event::Ready { object: key, .. } => (Stream::Result, format!("{} {}", out.good("ready"), object(key))),
+        Event::Gone { object: key, .. } => (Stream::Result, format!("{} {}", out.good("deleted"), object(key))),
         Event::FinalizersRemoved { object: key, finalizers, .. } => {
-            let what = list("finalizer", finalizers);
-            result(format!("{} {what} from {}", out.warn("removed by force"), object(key)))
-        }
-        Event::Waiting { object: key, reason, .. } => {
-            progress(format!("{} {}: {reason}", err.warn("waiting for"), object(key)))
+            let finalizers = list("finalizer", finalizers);
+            (Stream::Result, format!("{} {finalizers} from {}", out.warn("force-removed"), object(key)))
         }
         Event::Deleting { object: key, finalizers, .. } => {
-            let why = if finalizers.is_empty() {
-                String::new()
-            } else {
-                format!(" (waits for {})", list("finalizer", finalizers))
+            let waits = match &finalizers[..] {
+                [] => String::new(),
+                finalizers => format!(" (waiting for {})", list("finalizer", finalizers)),
             };
-            progress(format!("{} {}{why}", err.warn("deleting"), object(key)))
+            (Stream::Progress, format!("{} {}{waits}", err.warn("deleting"), object(key)))
         }
         Event::Appeared { object: key, .. } => {
-            note(format!("{} {}: it is deleted too", err.warn("appeared"), object(key)))
+            (Stream::Note, format!("{} {}: it will be deleted too", err.warn("appeared"), object(key)))
         }
         Event::Recreated { object: key, .. } => {
-            note(format!("{} {}: somebody else has made it anew", err.warn("kept"), object(key)))
+            let why = "another client recreated it, and it no longer belongs to the release";
+            (Stream::Note, format!("{} {}: {why}", err.warn("kept"), object(key)))
         }
-        Event::Refused { object: key, message, retried, .. } => {
-            let again = if *retried { " (trying again)" } else { "" };
-            let word = if *retried { err.warn("refused") } else { err.bad("refused") };
-            note(format!("{word} {}: {message}{again}", object(key)))
+        Event::Refused { object: key, message, retried: true, .. } => {
+            (Stream::Note, format!("{} {}: {message} (retrying)", err.warn("failed"), object(key)))
+        }
+        Event::Refused { object: key, message, .. } => {
+            (Stream::Note, format!("{} {}: {message}", err.bad("failed"), object(key)))
         }
         Event::ServerAway { cluster, reason } => {
-            note(format!("{} {}: {reason}; waiting for it", err.warn("away"), server(cluster.as_deref())))
+            let what = err.warn("API server unavailable");
+            (Stream::Note, format!("{what}{}: {reason}; waiting for it to recover", of(cluster.as_deref())))
         }
-        Event::ServerBack { cluster } => note(format!("{} {}", err.good("back"), server(cluster.as_deref()))),
-        Event::PollOnly { reason, .. } => note(format!("{} {reason}", err.warn("reading one by one:"))),
+        Event::ServerBack { cluster } => {
+            (Stream::Note, format!("{}{}", err.good("API server available again"), of(cluster.as_deref())))
+        }
+        Event::PollOnly { reason, .. } => {
+            (Stream::Note, format!("{} instead of watching: {reason}", err.warn("polling")))
+        }
         Event::NodeFinished { node, title, status, objects, elapsed_ms } => {
-            let place = group(*node, groups, title);
-            let took = duration(std::time::Duration::from_millis(*elapsed_ms));
-            let end = ended(*status, err);
-            progress(format!("{}: {end}, {} after {took}", err.dim(&place), count(*objects, "object")))
+            let group = err.dim(&group(*node, nodes, title));
+            let elapsed = duration(Duration::from_millis(*elapsed_ms));
+            let text = format!("{group}: {}, {} after {elapsed}", ended(*status, err), count(*objects, "object"));
+            (Stream::Progress, text)
         }
+    };
+    Some(Line { stream, text })
+}
+
+/// Returns the line for an object that has not been ready for a while.
+pub(super) fn waiting(key: &ObjectKey, reason: &str, paint: Paint) -> String {
+    format!("{} {}: {reason}", paint.warn("waiting for"), object(key))
+}
+
+fn group(node: usize, nodes: usize, title: &str) -> String {
+    format!("group {}/{} {title}", node + 1, nodes.max(node + 1))
+}
+
+fn of(cluster: Option<&str>) -> String {
+    cluster.map(|name| format!(" (target {name})")).unwrap_or_default()
+}
+
+/// What a request to apply an object did, as a participle.
+pub(super) fn verb(result: ApplyResult) -> &'static str {
+    match result {
+        ApplyResult::Created => "created",
+        ApplyResult::Configured => "configured",
+        ApplyResult::Adopted => "adopted",
+        ApplyResult::Patched => "patched",
+        ApplyResult::Unchanged => "unchanged",
     }
-}
-
-fn group(node: usize, groups: usize, title: &str) -> String {
-    format!("group {}/{} {title}", node + 1, groups.max(node + 1))
-}
-
-fn server(cluster: Option<&str>) -> String {
-    cluster.map_or_else(|| "the API server".to_owned(), |name| format!("the API server of target {name}"))
 }
 
 /// How a group ended.
@@ -113,10 +121,4 @@ pub(super) fn ended(status: Status, paint: Paint) -> String {
         Status::TimedOut => paint.bad("timed out"),
         Status::Failed => paint.bad("failed"),
     }
-}
-
-/// `finalizer a`, `finalizers a, b`.
-pub(super) fn list(what: &str, all: &[String]) -> String {
-    let s = if all.len() == 1 { "" } else { "s" };
-    format!("{what}{s} {}", all.join(", "))
 }

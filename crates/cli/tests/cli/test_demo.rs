@@ -13,7 +13,7 @@ fn both_orders_are_shown() {
         "  CustomResourceDefinition.apiextensions.k8s.io  databases.shop.example  being deleted, held by customresourcecleanup.apiextensions.k8s.io",
         "  Database.shop.example                          shop/orders             being deleted, held by shop.example/last-backup",
         "  Namespace                                      shop                    being deleted, held by kubernetes",
-        "error: timed out: 4 objects are left",
+        "error: timed out: 4 objects remain",
         "  Database.shop.example  shop/customers  finalizer shop.example/last-backup (set by kubectl)",
     ] {
         assert!(called.out.contains(words), "{words:?} is not in {}", called.out);

@@ -1,4 +1,4 @@
-//! A scripted run as lines, as JSON, and its end.
+//! A scripted run as lines, as JSON, and its summary.
 
 use billhook::{Paint, Printer, ReportOptions, Reporter};
 use billhook_engine::Event;
@@ -41,7 +41,7 @@ fn finished(status: &str, fields: Value) -> Value {
 }
 
 #[test]
-fn deleted_is_said_of_what_is_gone_only() {
+fn only_gone_objects_are_reported_as_deleted() {
     let (out, err) = play(
         lines(),
         &[
@@ -73,14 +73,14 @@ fn deleted_is_said_of_what_is_gone_only() {
         out,
         "\
 deleted Widget.a.example shop/a
-removed by force finalizer a.example/x from Widget.a.example shop/b
+force-removed finalizer a.example/x from Widget.a.example shop/b
 deleted Widget.a.example shop/b
 release shop/web deleted: 3 objects gone in 3.2s (7 requests)
 finalizers removed by force from 1 object:
   Widget.a.example shop/b  a.example/x
-1 object stays, made anew by somebody else:
+1 object remains, recreated by another client:
   Widget.a.example shop/c
-1 object stays:
+1 object remains:
   Widget.a.example shop/z  no group covers it
 "
     );
@@ -88,19 +88,19 @@ finalizers removed by force from 1 object:
         err,
         "\
 group 1/2 widgets: 3 objects
-deleting Widget.a.example shop/b (waits for finalizer a.example/x)
-refused Widget.a.example shop/c: no (trying again)
-appeared Widget.a.example shop/d: it is deleted too
-kept Widget.a.example shop/c: somebody else has made it anew
-away the API server: connection refused; waiting for it
-back the API server
+deleting Widget.a.example shop/b (waiting for finalizer a.example/x)
+failed Widget.a.example shop/c: no (retrying)
+appeared Widget.a.example shop/d: it will be deleted too
+kept Widget.a.example shop/c: another client recreated it, and it no longer belongs to the release
+API server unavailable: connection refused; waiting for it to recover
+API server available again
 group 1/2 widgets: done, 3 objects after 950ms
 "
     );
 }
 
 #[test]
-fn what_is_left_is_listed_with_its_blockers() {
+fn remaining_objects_are_listed_with_their_blockers() {
     let left = |name: &str, group: &str, blockers: Value| json!({"object": object(name), "group": group, "blockers": blockers});
     let (out, err) = play(
         lines(),
@@ -121,12 +121,12 @@ fn what_is_left_is_listed_with_its_blockers() {
     assert_eq!(
         err,
         "\
-error: timed out: 3 objects of release shop/web are left; 1 object gone in 3.2s (7 requests)
+error: timed out: 3 objects of release shop/web remain; 1 object gone in 3.2s (7 requests)
   Widget.a.example  shop/a       finalizer a.example/x (set by operator)
                                  Terminating: not yet
-  Widget.a.example  shop/longer  deletion requested, not confirmed
+  Widget.a.example  shop/longer  deletion requested, not yet confirmed by the API server
   group crds was not started: 1 object
-hint: the same call goes on where it stopped
+hint: run the same command again to resume
 "
     );
 }
@@ -137,12 +137,12 @@ fn long_lists_are_shortened() {
         .map(|i| json!({"object": object(&format!("w{i:02}")), "group": "widgets", "blockers": [{"type": "unconfirmed"}]}))
         .collect();
     let (_, err) = play(lines(), &[started("delete"), finished("interrupted", json!({"left": left}))]);
-    assert!(err.starts_with("error: interrupted: 23 objects of release shop/web are left"), "{err}");
+    assert!(err.starts_with("error: interrupted: 23 objects of release shop/web remain"), "{err}");
     assert!(err.contains("shop/w19") && !err.contains("shop/w20") && err.contains("  and 3 more\n"), "{err}");
 }
 
 #[test]
-fn an_apply_says_what_it_did_and_counts_what_it_left_alone() {
+fn an_apply_reports_changes_and_counts_unchanged_objects() {
     let applied =
         |name: &str, result: &str| json!({"event": "applied", "node": 0, "object": object(name), "result": result});
     let events = [
@@ -161,19 +161,21 @@ fn an_apply_says_what_it_did_and_counts_what_it_left_alone() {
     let head = "created Widget.a.example shop/a\nconfigured Widget.a.example shop/b\n";
     let tail = "adopted Widget.a.example shop/d\nready Widget.a.example shop/a\n";
     assert_eq!(out, format!("{head}{tail}{end}"));
-    // What passes at once is not worth a line.
+    // The object was ready at once: no line mentions that it was not.
     assert_eq!(err, "");
     let (out, _) = play(ReportOptions { verbose: true, ..lines() }, &events);
     assert_eq!(out, format!("{head}unchanged Widget.a.example shop/c\n{tail}{end}"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_lasts_is_said_once() {
+async fn a_wait_that_lasts_is_reported_once() {
     let (out, err) = (Shared::default(), Shared::default());
     let printer = Printer::new((Box::new(out), Paint(false)), (Box::new(err.clone()), Paint(false)));
     let reporter = Reporter::new(printer, lines());
     let waiting = json!({"event": "waiting", "node": 0, "object": object("a"), "reason": "0 of 1"});
-    (reporter.sink())(serde_json::from_value(waiting).unwrap());
+    for event in [started("apply"), waiting] {
+        (reporter.sink())(serde_json::from_value(event).unwrap());
+    }
     for _ in 0..100 {
         tokio::time::advance(std::time::Duration::from_millis(100)).await;
         reporter.tick();
@@ -182,13 +184,13 @@ async fn a_wait_that_lasts_is_said_once() {
 }
 
 #[test]
-fn a_conflict_says_how_to_take_over() {
+fn a_conflict_suggests_how_to_take_over() {
     let refused =
         json!([{"type": "refused", "message": "Apply failed with 1 conflict: conflict with \"helm\": .data.a"}]);
     let left = json!([{"object": object("a"), "group": "widgets", "blockers": refused}]);
     let (_, err) = play(lines(), &[started("apply"), finished("failed", json!({"left": left}))]);
     assert!(err.contains("1 object of release shop/web is not done"), "{err}");
-    assert!(err.ends_with("hint: --force-conflicts takes the fields over from their managers\n"), "{err}");
+    assert!(err.ends_with("hint: use --force-conflicts to take over the fields from their managers\n"), "{err}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 
 use super::{CAPACITY, Item, Recorder, Severity, Writer};
-use crate::progress::Progress;
+use crate::progress::ItemProgress;
 
 fn item(name: &str) -> Arc<Item> {
     Arc::new(Item { namespace: "default".to_owned(), name: name.to_owned(), uid: "u1".to_owned() })
@@ -36,15 +36,15 @@ fn events(sandbox: &Sandbox) -> Vec<Value> {
     found
 }
 
-/// What the engine says makes these Events.
+/// Checks that these events of the engine result in these Kubernetes Events.
 async fn check(engine: &[Event], expected: &[(&str, &str, &str)]) {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let (recorder, writer) = recorder(&sandbox, Counter::default());
-    let mut progress = Progress::default();
+    let mut progress = ItemProgress::default();
     let mut run = recorder.run(item("shop"));
     for event in engine {
-        progress.see(event);
-        run.see(event, &progress);
+        progress.fold(event);
+        run.event(event, &progress);
     }
     drop((run, recorder));
     writer.run().await;
@@ -84,7 +84,7 @@ fn refused(name: &str) -> Event {
     Event::Refused { node: 1, object: key(name), message: "no".to_owned(), retried: false }
 }
 
-/// A summary as the engine would give it, from its own format.
+/// The last event of a run, in its serialized format.
 fn finished(status: &str) -> Event {
     let summary = serde_json::json!({
         "event": "finished", "status": status, "gone": 0, "applied": 0, "unchanged": 0, "uncovered": [],
@@ -100,14 +100,14 @@ const FINISHED: (&str, &str, &str) =
     ("Normal", "DeletionGroupFinished", "group 2 of 2, namespaced-resources: 2 objects gone");
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_says_when_a_group_that_holds_objects_begins_and_ends() {
+async fn a_deletion_records_the_start_and_end_of_each_group_with_objects() {
     let empty = [started(Operation::Delete), node_started(0, 0), node_finished(0, Status::Done, 0)];
     let second = [node_started(1, 2), deleting("b"), gone("b"), gone("c"), node_finished(1, Status::Done, 2)];
     check(&[&empty[..], &second[..]].concat(), &[STARTED, FINISHED]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_says_nothing_unless_it_prunes() {
+async fn a_deployment_records_nothing_unless_it_prunes() {
     let applied = |node| Event::Applied { node, object: key("x"), result: ApplyResult::Created };
     let first = [started(Operation::Apply), node_started(0, 1), applied(0), node_finished(0, Status::Done, 1)];
     let ended = [node_finished(1, Status::Done, 2), finished("done")];
@@ -116,7 +116,7 @@ async fn a_deployment_says_nothing_unless_it_prunes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_and_why_is_a_warning() {
+async fn remaining_objects_are_a_warning() {
     let over = "time limit reached: 1 object left: ConfigMap/a/b: finalizer f";
     let begun = [started(Operation::Delete), node_started(1, 2)];
     let timed_out = [deleting("b"), node_finished(1, Status::TimedOut, 0), finished("timed-out")];
@@ -130,7 +130,7 @@ async fn what_is_left_and_why_is_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forced_removals_name_the_first_objects_and_count_the_others() {
+async fn removals_by_force_name_the_first_objects_and_count_the_others() {
     let removed = |name: String| Event::FinalizersRemoved {
         node: 1,
         object: key(&name),
@@ -146,7 +146,7 @@ async fn forced_removals_name_the_first_objects_and_count_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_event_within_ten_minutes_is_counted_and_later_written_anew() {
+async fn a_repeated_event_is_counted_for_ten_minutes() {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let (recorder, writer) = recorder(&sandbox, Counter::default());
     let writing = tokio::spawn(writer.run());
@@ -182,7 +182,7 @@ async fn the_same_event_within_ten_minutes_is_counted_and_later_written_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_the_server_has_forgotten_is_written_anew() {
+async fn an_event_that_no_longer_exists_is_created_again() {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let (recorder, writer) = recorder(&sandbox, Counter::default());
     let writing = tokio::spawn(writer.run());
@@ -214,7 +214,7 @@ async fn events_that_find_the_channel_full_are_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_stay_within_bounds_and_never_come_twice() {
+async fn names_are_unique_and_not_too_long() {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let (_recorder, mut writer) = recorder(&sandbox, Counter::default());
     let now = Timestamp::from_second(1).unwrap();

@@ -1,4 +1,4 @@
-//! Metrics that are read where they are, when somebody asks for them.
+//! Metrics that are computed when Prometheus scrapes them.
 
 use std::{
     collections::BTreeMap,
@@ -14,25 +14,25 @@ use prometheus_client::{
 };
 use tokio::sync::watch;
 
-use crate::progress::{Held, Progress};
+use crate::progress::{HoldCounts, ItemProgress};
 
 /// Responses by verb and code.
 type Responses = BTreeMap<(&'static str, u16), u64>;
 
-/// What is read at each scrape.
+/// What a scrape reads.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    runs: Vec<watch::Receiver<Progress>>,
+    runs: Vec<watch::Receiver<ItemProgress>>,
     clusters: BTreeMap<u64, Cluster>,
     next: u64,
-    /// The responses of clusters that are no longer read: a counter must not fall.
+    /// The responses of clusters that are no longer counted: a counter must not decrease.
     former: Responses,
 }
 
-/// A cluster whose requests are counted.
+/// A cluster whose responses are counted until this is dropped.
 #[derive(Debug)]
 pub struct CountedCluster {
     sources: Arc<Sources>,
@@ -53,7 +53,7 @@ impl Sources {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn follow(&self, progress: watch::Receiver<Progress>) {
+    pub(super) fn follow(&self, progress: watch::Receiver<ItemProgress>) {
         let mut state = self.state();
         state.forget();
         state.runs.push(progress);
@@ -69,19 +69,16 @@ impl Sources {
 }
 
 impl State {
-    /// Runs whose sender is gone are over.
+    /// Drops the runs that have ended: their sender no longer exists.
     fn forget(&mut self) {
         self.runs.retain(|run| run.has_changed().is_ok());
     }
 
-    fn held(&self) -> Held {
-        self.runs.iter().fold(Held::default(), |sum, run| {
-            let held = run.borrow().held();
-            Held {
-                finalizer: sum.finalizer + held.finalizer,
-                readiness: sum.readiness + held.readiness,
-                refused: sum.refused + held.refused,
-            }
+    fn hold_counts(&self) -> HoldCounts {
+        self.runs.iter().map(|run| run.borrow().hold_counts()).fold(HoldCounts::default(), |sum, counts| HoldCounts {
+            finalizer: sum.finalizer + counts.finalizer,
+            readiness: sum.readiness + counts.readiness,
+            refused: sum.refused + counts.refused,
         })
     }
 
@@ -100,15 +97,15 @@ fn add(sum: &mut Responses, responses: Responses) {
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (held, responses) = {
+        let (counts, responses) = {
             let mut state = self.state();
             state.forget();
-            (state.held(), state.responses())
+            (state.hold_counts(), state.responses())
         };
-        let help = "Objects that are waited for, by what holds them";
+        let help = "Objects that running operations wait for, by what holds them up";
         let mut waiting = encoder.encode_descriptor("objects_waiting", help, None, MetricType::Gauge)?;
         for (blocker, number) in
-            [("finalizer", held.finalizer), ("readiness", held.readiness), ("refused", held.refused)]
+            [("finalizer", counts.finalizer), ("readiness", counts.readiness), ("refused", counts.refused)]
         {
             let number = ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX));
             number.encode(waiting.encode_family(&[("blocker", blocker)])?)?;

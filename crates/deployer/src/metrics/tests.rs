@@ -8,9 +8,9 @@ use billhook_sandbox::{Sandbox, User};
 use tokio::sync::watch;
 
 use super::Metrics;
-use crate::{api::Phase, progress::Progress};
+use crate::{api::Phase, progress::ItemProgress};
 
-/// The values of a metric, each line without the name.
+/// Returns the lines of a metric, without its name.
 fn values(metrics: &Metrics, name: &str) -> Vec<String> {
     let text = metrics.encode().unwrap();
     text.lines().filter_map(|line| line.strip_prefix(name)).map(|line| line.trim().to_owned()).collect()
@@ -36,7 +36,7 @@ fn reconciles_are_counted_and_timed() {
 }
 
 #[test]
-fn gauges_follow_the_queue_the_phases_and_the_leader() {
+fn gauges_show_the_queue_the_phases_and_the_leader() {
     let metrics = Metrics::new();
     metrics.set_queue_depth(7);
     metrics.set_leader(true);
@@ -52,10 +52,10 @@ fn gauges_follow_the_queue_the_phases_and_the_leader() {
 }
 
 #[test]
-fn events_of_the_engine_are_counted_and_waiting_objects_as_long_as_their_run_goes_on() {
+fn objects_wait_only_while_their_run_goes_on() {
     let metrics = Metrics::new();
     let run = || {
-        let (sender, receiver) = watch::channel(Progress::default());
+        let (sender, receiver) = watch::channel(ItemProgress::default());
         metrics.follow(receiver);
         sender
     };
@@ -70,9 +70,9 @@ fn events_of_the_engine_are_counted_and_waiting_objects_as_long_as_their_run_goe
         Event::FinalizersRemoved { node: 0, object: key("e"), finalizers: vec!["f".to_owned(), "g".to_owned()] },
     ];
     for event in &begun {
-        metrics.see(event);
-        one.send_modify(|progress| progress.see(event));
-        two.send_modify(|progress| progress.see(event));
+        metrics.event(event);
+        one.send_modify(|progress| progress.fold(event));
+        two.send_modify(|progress| progress.fold(event));
     }
     assert_eq!(values(&metrics, "billhook_objects_deleted_total"), ["1"]);
     assert_eq!(values(&metrics, "billhook_finalizers_removed_total"), ["2"]);
@@ -86,7 +86,7 @@ fn events_of_the_engine_are_counted_and_waiting_objects_as_long_as_their_run_goe
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_stay_counted_when_their_cluster_is_dropped() {
+async fn requests_remain_counted_when_their_cluster_is_dropped() {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let metrics = Metrics::new();
     let requests = |number: u8| vec![format!("{{verb=\"get\",code=\"200\"}} {number}")];

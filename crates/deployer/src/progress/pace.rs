@@ -1,4 +1,4 @@
-//! When a progress is worth a request.
+//! How often the progress of an item is written to its status.
 
 use std::{
     pin::pin,
@@ -10,15 +10,15 @@ use billhook_engine::Sink;
 use futures::future::{Either, select};
 use tokio::{sync::watch, time::Instant};
 
-use super::{Progress, Report};
+use super::{ItemProgress, Report};
 use crate::{events::RunEvents, metrics::Metrics};
 
-/// How often the status of an item is written while it is worked on.
+/// How often the status of an item is written while the item is being worked on.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Nothing is written before this has passed: most runs are over by then.
+    /// The time before the first write: most runs end sooner.
     pub first: Duration,
-    /// The least time between two writes.
+    /// The shortest time between two writes.
     pub every: Duration,
 }
 
@@ -28,22 +28,22 @@ impl Default for Pace {
     }
 }
 
-/// What there is to write of a progress, at its pace.
+/// Reports of the progress of an item, at a limited pace.
 #[derive(Debug)]
 pub struct Reports {
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<ItemProgress>,
     every: Duration,
     due: Instant,
     written: Option<Report>,
 }
 
 impl Reports {
-    /// Begins now.
-    pub fn new(progress: watch::Receiver<Progress>, pace: Pace) -> Self {
+    /// Starts the clock.
+    pub fn new(progress: watch::Receiver<ItemProgress>, pace: Pace) -> Self {
         Self { progress, every: pace.every, due: Instant::now() + pace.first, written: None }
     }
 
-    /// The next report that differs from the last, when it may be written; none once the progress is over.
+    /// Waits until the next report may be written and differs from the last one; returns `None` once the run has ended.
     pub async fn next(&mut self) -> Option<Report> {
         loop {
             tokio::time::sleep_until(self.due).await;
@@ -61,8 +61,8 @@ impl Reports {
     }
 }
 
-/// Runs something and writes its reports beside it. A write that is under way when the run ends is waited for, so that it
-/// cannot overtake what is written next.
+/// Writes reports during a run. Waits for a write that is in progress when the run ends: it must not overtake the write
+/// that follows.
 pub async fn while_running<T, W: Future<Output = ()>>(
     run: impl Future<Output = T>,
     mut reports: Reports,
@@ -82,12 +82,12 @@ pub async fn while_running<T, W: Future<Output = ()>>(
     }
 }
 
-/// Where the events of a run go: to its progress, to Kubernetes Events and to the counters.
-pub fn sink(progress: watch::Sender<Progress>, events: RunEvents, metrics: Metrics) -> Sink {
+/// Returns a sink that passes events to the progress of the item, to Kubernetes Events and to the metrics.
+pub fn sink(progress: watch::Sender<ItemProgress>, events: RunEvents, metrics: Metrics) -> Sink {
     let events = Mutex::new(events);
     Arc::new(move |event| {
-        progress.send_modify(|progress| progress.see(&event));
-        events.lock().unwrap_or_else(PoisonError::into_inner).see(&event, &progress.borrow());
-        metrics.see(&event);
+        progress.send_modify(|progress| progress.fold(&event));
+        events.lock().unwrap_or_else(PoisonError::into_inner).event(&event, &progress.borrow());
+        metrics.event(&event);
     })
 }

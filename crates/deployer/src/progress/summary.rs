@@ -1,12 +1,12 @@
-//! How a run ended, and texts of objects.
+//! How a run ended, and texts that several messages share.
 
 use std::fmt::Write as _;
 
-use billhook_engine::{Blocker, Left, Status, Summary};
+use billhook_engine::{Left, Status, Summary};
 
 use super::QUOTED;
 
-/// How a run ended: what was done, or what is left and why. At most so many objects are named.
+/// Describes how a run ended: what was done, or what remains and why. It names at most `most` objects and counts the others.
 pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
     let how = match summary.status {
         Status::Done => return done(summary, deletes),
@@ -14,18 +14,18 @@ pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
         Status::Failed => "failed",
         Status::Interrupted | Status::NotStarted => "interrupted",
     };
-    let (waiting, blocked): (Vec<&Left>, Vec<&Left>) =
-        summary.left.iter().partition(|left| left.blockers.as_slice() == [Blocker::NotStarted]);
+    let blocked = summary.blocked();
+    let not_started = summary.left.len() - blocked.len();
     let what = if deletes { "left" } else { "not done" };
     let mut message = format!("{how}: {} {what}", count(summary.left.len(), "object"));
     if !blocked.is_empty() {
         let _ = write!(message, ": {}", objects(blocked.iter(), most, |left| one(left)));
     }
-    if !waiting.is_empty() {
-        let _ = write!(message, "; {} in groups that were not started", waiting.len());
+    if not_started > 0 {
+        let _ = write!(message, "; {not_started} in groups that were not started");
     }
     if let Some(error) = &summary.record_error {
-        let _ = write!(message, "; the record was not written: {}", clip(error, QUOTED));
+        let _ = write!(message, "; release record not written: {}", clip(error, QUOTED));
     }
     message
 }
@@ -48,25 +48,25 @@ fn one(left: &Left) -> String {
     if blockers.is_empty() { left.object.to_string() } else { format!("{}: {}", left.object, blockers.join(", ")) }
 }
 
-/// The first few of many, and how many more there are.
+/// Joins the texts of the first objects, and counts the others.
 pub(super) fn objects<T>(all: impl ExactSizeIterator<Item = T>, most: usize, text: impl Fn(T) -> String) -> String {
     let more = all.len().saturating_sub(most);
     let first = all.take(most).map(text).collect::<Vec<_>>().join("; ");
     if more == 0 { first } else { format!("{first}; and {more} more") }
 }
 
-/// `1 object`, `3 objects`.
+/// Formats a count: `1 object`, `3 objects`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// `finalizer a`, `finalizers a, b`.
+/// Formats a list: `finalizer a`, `finalizers a, b`.
 pub(crate) fn list(what: &str, all: &[String]) -> String {
     let s = if all.len() == 1 { "" } else { "s" };
     format!("{what}{s} {}", all.join(", "))
 }
 
-/// A text on one line, cut to a length in bytes.
+/// Puts a text on one line and cuts it to at most `most` bytes.
 pub(crate) fn clip(text: &str, most: usize) -> String {
     let text = text.trim().replace(['\n', '\r'], " ");
     if text.len() <= most {

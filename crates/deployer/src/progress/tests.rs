@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{CONDITION, Held, Pace, Progress, Report, Reports, clip, sink, while_running};
+use super::{CONDITION, HoldCounts, ItemProgress, Pace, Report, Reports, clip, sink, while_running};
 use crate::{
     events::{Item, Now, Recorder},
     metrics::Metrics,
@@ -57,7 +57,7 @@ fn ready(name: &str) -> Event {
     Event::Ready { node: 1, object: key(name) }
 }
 
-fn stripped(name: &str, finalizer: &str) -> Event {
+fn removed(name: &str, finalizer: &str) -> Event {
     Event::FinalizersRemoved { node: 1, object: key(name), finalizers: vec![finalizer.to_owned()] }
 }
 
@@ -81,28 +81,28 @@ fn left(name: &str, blockers: &[Blocker]) -> Left {
     Left { object: key(name), group: "g".to_owned(), blockers: blockers.to_vec() }
 }
 
-fn seen(events: &[Event]) -> Progress {
-    let mut progress = Progress::default();
-    events.iter().for_each(|event| progress.see(event));
+fn folded(events: &[Event]) -> ItemProgress {
+    let mut progress = ItemProgress::default();
+    events.iter().for_each(|event| progress.fold(event));
     progress
 }
 
 /// The second of two groups of a run, which holds `objects`.
-fn second(operation: Operation, objects: usize, events: &[Event]) -> Progress {
+fn second(operation: Operation, objects: usize, events: &[Event]) -> ItemProgress {
     let mut all = vec![started(operation, &[("crds", 1), ("namespaced-resources", objects)])];
     all.extend([node_started(0, 1), node_finished(0, 1), node_started(1, objects)]);
     all.extend_from_slice(events);
-    seen(&all)
+    folded(&all)
 }
 
-fn check(progress: &Progress, reason: &str, message: &str) {
+fn check(progress: &ItemProgress, reason: &str, message: &str) {
     assert_eq!((progress.reason(), progress.message().as_str()), (reason, message));
 }
 
 const GROUP: &str = "group 2 of 2, namespaced-resources: ";
 
 #[test]
-fn a_deletion_says_what_is_left_and_what_holds_it() {
+fn a_deletion_tells_what_remains_and_what_holds_it_up() {
     let check = |objects, events: &[Event], reason: &str, message: &str| {
         check(&second(Operation::Delete, objects, events), reason, &format!("{GROUP}{message}"));
     };
@@ -112,10 +112,11 @@ fn a_deletion_says_what_is_left_and_what_holds_it() {
     let held = deleting("b", &["x.example/y"]);
     let message = "1 of 3 gone, 2 left: ConfigMap/a/b held by finalizer x.example/y";
     check(3, &[held.clone(), gone("c")], "WaitingForFinalizers", message);
-    let twice = [deleting("b", &["x.example/y", "z"]), stripped("b", "z")];
+    let twice = [deleting("b", &["x.example/y", "z"]), removed("b", "z")];
     check(1, &twice, "WaitingForFinalizers", "0 of 1 gone, 1 left: ConfigMap/a/b held by finalizer x.example/y");
-    check(1, &[held.clone(), stripped("b", "x.example/y")], "Deleting", "0 of 1 gone, 1 left");
-    let message = "0 of 2 gone, 2 left: ConfigMap/a/b held by finalizer x.example/y; ConfigMap/a/c refused: not now";
+    check(1, &[held.clone(), removed("b", "x.example/y")], "Deleting", "0 of 1 gone, 1 left");
+    let message =
+        "0 of 2 gone, 2 left: ConfigMap/a/b held by finalizer x.example/y; ConfigMap/a/c failed, retrying: not now";
     check(2, &[held, refused("c", "not\nnow")], "Refused", message);
     check(1, &[refused("b", "not now"), deleting("b", &[])], "Deleting", "0 of 1 gone, 1 left");
     check(1, &[Event::Appeared { node: 1, object: key("n") }], "Deleting", "0 of 2 gone, 2 left");
@@ -133,12 +134,12 @@ fn only_the_first_few_objects_are_named() {
 }
 
 #[test]
-fn a_deployment_says_what_is_applied_and_what_is_not_ready() {
+fn a_deployment_tells_what_is_applied_and_what_is_not_ready() {
     let check = |objects, events: &[Event], reason: &str, message: &str| {
         check(&second(Operation::Apply, objects, events), reason, &format!("{GROUP}{message}"));
     };
     check(2, &[applied("b")], "Applying", "1 of 2 applied");
-    check(2, &[applied("b"), refused("c", "no")], "Refused", "1 of 2 applied: ConfigMap/a/c refused: no");
+    check(2, &[applied("b"), refused("c", "no")], "Refused", "1 of 2 applied: ConfigMap/a/c failed, retrying: no");
     let both = [applied("b"), applied("c")];
     let unready = [&both[..], &[waiting("b", "0 of 1 replicas")]].concat();
     let message = "2 of 2 applied, 1 not ready: ConfigMap/a/b (0 of 1 replicas)";
@@ -150,26 +151,26 @@ fn a_deployment_says_what_is_applied_and_what_is_not_ready() {
 }
 
 #[test]
-fn before_and_after_the_groups_something_is_said_too() {
-    check(&Progress::default(), "Preparing", "the plan is being made");
-    check(&seen(&[started(Operation::Delete, &[("g", 1)])]), "Preparing", "the plan is being made");
-    let between = seen(&[started(Operation::Delete, &[("g", 0)]), node_started(0, 0), node_finished(0, 0)]);
+fn there_is_a_message_before_and_between_groups() {
+    check(&ItemProgress::default(), "Preparing", "computing the plan");
+    check(&folded(&[started(Operation::Delete, &[("g", 1)])]), "Preparing", "computing the plan");
+    let between = folded(&[started(Operation::Delete, &[("g", 0)]), node_started(0, 0), node_finished(0, 0)]);
     check(&between, "Deleting", "group 1 of 1, g: 0 of 0 gone");
 }
 
 #[test]
-fn an_api_server_that_is_away_is_said_until_it_is_back() {
+fn an_unavailable_api_server_is_in_the_message_until_it_recovers() {
     let away = Event::ServerAway { cluster: Some("t".to_owned()), reason: "timeout".to_owned() };
     let back = Event::ServerBack { cluster: Some("t".to_owned()) };
-    let message = format!("{GROUP}0 of 1 gone, 1 left; the API server of target t does not answer: timeout");
+    let message = format!("{GROUP}0 of 1 gone, 1 left; the API server of target t is unavailable: timeout");
     check(&second(Operation::Delete, 1, std::slice::from_ref(&away)), "ServerAway", &message);
     check(&second(Operation::Delete, 1, &[away, back]), "Deleting", &format!("{GROUP}0 of 1 gone, 1 left"));
 }
 
 #[test]
-fn the_end_says_what_was_done_or_what_is_left_and_why() {
+fn the_end_tells_what_was_done_or_what_remains_and_why() {
     let check = |operation, summary: Summary, reason: &str, message: &str| {
-        check(&seen(&[started(operation, &[("g", 1)]), Event::Finished(summary)]), reason, message);
+        check(&folded(&[started(operation, &[("g", 1)]), Event::Finished(summary)]), reason, message);
     };
     let uncovered = vec![Uncovered { object: key("s"), reason: "no group".to_owned() }];
     let done = Summary { gone: 3, uncovered, ..summary(Status::Done) };
@@ -190,29 +191,30 @@ fn the_end_says_what_was_done_or_what_is_left_and_why() {
         record_error: Some("conflict".to_owned()),
         ..summary(Status::Failed)
     };
-    let message = "failed: 1 object not done: ConfigMap/a/b: refused: no; the record was not written: conflict";
+    let message =
+        "failed: 1 object not done: ConfigMap/a/b: request failed: no; release record not written: conflict";
     check(Operation::Apply, failed, "Failed", message);
     check(Operation::Delete, summary(Status::Interrupted), "Interrupted", "interrupted: 0 objects left");
 }
 
 #[test]
-fn held_objects_are_counted_until_their_group_ends() {
+fn holds_are_counted_until_their_group_ends() {
     let events = [deleting("b", &["f"]), deleting("c", &["f"]), refused("d", "no"), waiting("e", "soon")];
     let progress = second(Operation::Delete, 4, &events);
-    assert_eq!(progress.held(), Held { finalizer: 2, readiness: 1, refused: 1 });
+    assert_eq!(progress.hold_counts(), HoldCounts { finalizer: 2, readiness: 1, refused: 1 });
     let ended = second(Operation::Delete, 4, &[&events[..], &[node_finished(1, 4)]].concat());
-    assert_eq!(ended.held(), Held::default());
+    assert_eq!(ended.hold_counts(), HoldCounts::default());
 }
 
 #[test]
-fn a_quoted_text_is_cut_between_characters() {
+fn a_long_text_is_cut_between_characters() {
     assert_eq!(clip(" a\nb ", 10), "a b");
     assert_eq!(clip("äöü", 6), "äöü");
     assert_eq!(clip("äöüä", 6), "ä…");
 }
 
 #[test]
-fn a_condition_keeps_the_time_since_when_it_has_its_status() {
+fn a_condition_keeps_its_transition_time_while_its_status_is_the_same() {
     let report = |running| Report { running, reason: "Deleting", message: "m".to_owned() };
     let at = |second| jiff::Timestamp::from_second(second).unwrap();
     let first = report(true).condition(&[], at(1));
@@ -223,15 +225,15 @@ fn a_condition_keeps_the_time_since_when_it_has_its_status() {
     assert_eq!((third.status.as_str(), third.last_transition_time.0), ("False", at(3)));
 }
 
-/// Runs something that takes `takes` and says these events, each after so many milliseconds; gives the milliseconds at which
-/// a report was written, each with its message.
+/// Runs something that takes `takes` milliseconds and emits each event after so many milliseconds. Returns when each report
+/// was written, with its message, and how long it all took.
 async fn paced(takes: u64, events: &[(u64, Event)], write_takes: u64) -> (Vec<(u128, String)>, u128) {
     let begun = Instant::now();
     let (sender, receiver) = watch::channel(second(Operation::Delete, 9, &[]));
     let run = async {
         for (at, event) in events {
             tokio::time::sleep_until(begun + Duration::from_millis(*at)).await;
-            sender.send_modify(|progress| progress.see(event));
+            sender.send_modify(|progress| progress.fold(event));
         }
         tokio::time::sleep_until(begun + Duration::from_millis(takes)).await;
     };
@@ -253,7 +255,7 @@ async fn a_short_run_writes_no_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_run_writes_what_has_changed_at_its_pace() {
+async fn a_long_run_writes_changes_at_the_pace() {
     let events: Vec<_> = [100, 3000, 4000, 20_000].iter().map(|at| (*at, gone(&format!("o{at}")))).collect();
     let (written, _) = paced(60_000, &events, 50).await;
     let expected = [(2000, "1 of 9 gone, 8 left"), (7000, "3 of 9 gone, 6 left"), (20_000, "4 of 9 gone, 5 left")];
@@ -261,7 +263,7 @@ async fn a_long_run_writes_what_has_changed_at_its_pace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_under_way_at_the_end_is_waited_for() {
+async fn the_end_waits_for_a_write_in_progress() {
     let (written, took) = paced(2100, &[], 1000).await;
     assert_eq!((written.len(), took), (1, 3000));
 }
@@ -273,14 +275,14 @@ async fn nothing_is_written_after_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_of_the_engine_reaches_progress_events_and_counters() {
+async fn an_event_of_the_engine_reaches_progress_events_and_metrics() {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
     let metrics = Metrics::new();
     let now: Now = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
     let (recorder, writer) = Recorder::new(home, "i", now, metrics.events_dropped());
     let item = Item { namespace: "default".to_owned(), name: "shop".to_owned(), uid: "u".to_owned() };
-    let (sender, receiver) = watch::channel(Progress::default());
+    let (sender, receiver) = watch::channel(ItemProgress::default());
     let sink = sink(sender, recorder.run(Arc::new(item)), metrics.clone());
     drop(recorder);
     for event in [started(Operation::Delete, &[("crds", 0), ("g", 1)]), node_started(1, 1), gone("b")] {

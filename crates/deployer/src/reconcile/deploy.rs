@@ -20,7 +20,7 @@ use crate::{
     exports,
     item::Item,
     managed,
-    progress::{Progress, Report},
+    progress::{ItemProgress, Report},
     readiness,
     target::{OpenTarget, RENDER_AGE},
 };
@@ -103,11 +103,12 @@ async fn check_and_export(
         }
         _ => Map::new(),
     };
-    let (progress, receiver) = watch::channel(Progress::awaiting("WaitingForReadiness", "custom readiness checks run"));
+    let (progress, receiver) =
+        watch::channel(ItemProgress::awaiting("WaitingForReadiness", "custom readiness checks run"));
     let work = async {
-        let report = |reason| progress.send_replace(Progress::awaiting("WaitingForReadiness", reason));
+        let report = |reason| progress.send_replace(ItemProgress::awaiting("WaitingForReadiness", reason));
         readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| drop(report(reason))).await?;
-        progress.send_replace(Progress::awaiting("Exporting", "values are exported as soon as they are there"));
+        progress.send_replace(ItemProgress::awaiting("Exporting", "values are exported as soon as they are there"));
         Ok::<_, ItemFailure>(exports::export(clusters, &exports, &catalogs, deadline, stop).await?)
     };
     match item.report_while(receiver, work.boxed()).await {

@@ -1,0 +1,264 @@
+//! The state of a run, folded from its events.
+
+use std::{collections::BTreeMap, fmt};
+
+use billhook_objects::ObjectKey;
+use billhook_plan::Operation;
+
+use crate::{ApplyResult, Event, Status, Summary};
+
+/// The state of a run. Every front end renders this value; none folds the events itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// What the plan does; `None` before [`Event::Started`].
+    pub operation: Option<Operation>,
+    /// The release, as `namespace/name`.
+    pub release: Option<String>,
+    /// The nodes of the plan, in its order.
+    pub nodes: Vec<NodeProgress>,
+    /// The targets whose API server is unavailable, each with the reason; `None` is the release's own cluster.
+    pub unavailable: BTreeMap<Option<String>, String>,
+    /// How the run ended.
+    pub summary: Option<Summary>,
+}
+
+/// The state of a node of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeProgress {
+    /// The title.
+    pub title: String,
+    /// Whether the node has started or ended.
+    pub state: NodeState,
+    /// What its objects are to become.
+    pub goal: Goal,
+    /// How many objects it has, including those that appeared during a deletion.
+    pub total: usize,
+    /// How many objects were applied, by what the request did.
+    pub applied: BTreeMap<ApplyResult, usize>,
+    /// How many objects became ready.
+    pub ready: usize,
+    /// How many objects are gone.
+    pub gone: usize,
+    /// The objects that something holds up.
+    pub held: BTreeMap<ObjectKey, Hold>,
+}
+
+/// Whether a node has started or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It has not started.
+    Pending,
+    /// It is being carried out.
+    Running,
+    /// It has ended.
+    Ended {
+        /// How it ended.
+        status: Status,
+        /// How long it took, in milliseconds.
+        elapsed_ms: u64,
+    },
+}
+
+/// What the objects of a node are to become: the state that its progress counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Created, or updated to match the manifest.
+    Applied,
+    /// Patched.
+    Patched,
+    /// Ready: the node applies nothing and waits for objects that earlier nodes have applied.
+    Ready,
+    /// Gone.
+    Gone,
+}
+
+/// What keeps an object from reaching the goal of its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The object is being deleted and has these finalizers.
+    Finalizers(Vec<String>),
+    /// The object is not ready, for this reason.
+    NotReady(String),
+    /// A request for the object failed.
+    Refused {
+        /// The error.
+        message: String,
+        /// Whether the engine retries the request.
+        retried: bool,
+        /// The finalizers that held the object before: removing them by force may be what failed.
+        finalizers: Vec<String>,
+    },
+}
+
+impl Progress {
+    /// Updates the state with the next event of the run.
+    pub fn fold(&mut self, event: &Event) {
+        match event {
+            Event::Started { operation, release, nodes, .. } => {
+                let goal = if *operation == Operation::Delete { Goal::Gone } else { Goal::Applied };
+                let node = |(title, total): &(String, usize)| NodeProgress::new(title, goal, *total);
+                *self = Self {
+                    operation: Some(*operation),
+                    release: release.clone(),
+                    nodes: nodes.iter().map(node).collect(),
+                    ..Self::default()
+                };
+            }
+            Event::ServerAway { cluster, reason } => {
+                self.unavailable.insert(cluster.clone(), reason.clone());
+            }
+            Event::ServerBack { cluster } => {
+                self.unavailable.remove(cluster);
+            }
+            Event::Finished(summary) => self.summary = Some(summary.clone()),
+            Event::PollOnly { .. } => {}
+            Event::NodeStarted { node, .. }
+            | Event::Applied { node, .. }
+            | Event::Ready { node, .. }
+            | Event::Waiting { node, .. }
+            | Event::Deleting { node, .. }
+            | Event::Gone { node, .. }
+            | Event::Appeared { node, .. }
+            | Event::Recreated { node, .. }
+            | Event::FinalizersRemoved { node, .. }
+            | Event::Refused { node, .. }
+            | Event::NodeFinished { node, .. } => {
+                if let Some(node) = self.nodes.get_mut(*node) {
+                    node.fold(event);
+                }
+            }
+        }
+    }
+
+    /// Whether the run is a deletion.
+    pub fn deletes(&self) -> bool {
+        self.operation == Some(Operation::Delete)
+    }
+
+    /// Counts the objects of all nodes that were applied, by what the request did.
+    pub fn applied(&self) -> BTreeMap<ApplyResult, usize> {
+        let mut sum = BTreeMap::new();
+        for (result, number) in self.nodes.iter().flat_map(|node| &node.applied) {
+            *sum.entry(*result).or_default() += number;
+        }
+        sum
+    }
+
+    /// Returns the first node that is running, or else the last one that ended, with its index.
+    pub fn current(&self) -> Option<(usize, &NodeProgress)> {
+        let nodes = || self.nodes.iter().enumerate();
+        let running = nodes().find(|(_, node)| node.state == NodeState::Running);
+        running.or_else(|| nodes().rfind(|(_, node)| node.state != NodeState::Pending))
+    }
+}
+
+impl NodeProgress {
+    fn new(title: &str, goal: Goal, total: usize) -> Self {
+        Self {
+            title: title.to_owned(),
+            state: NodeState::Pending,
+            goal,
+            total,
+            applied: BTreeMap::new(),
+            ready: 0,
+            gone: 0,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// Counts the objects that have reached the goal.
+    pub fn reached(&self) -> usize {
+        match self.goal {
+            Goal::Applied | Goal::Patched => self.applied.values().sum(),
+            Goal::Ready => self.ready,
+            Goal::Gone => self.gone,
+        }
+    }
+
+    fn fold(&mut self, event: &Event) {
+        match event {
+            Event::NodeStarted { objects, .. } => {
+                self.state = NodeState::Running;
+                self.total = *objects;
+            }
+            Event::Applied { object, result, .. } => {
+                self.goal = if *result == ApplyResult::Patched { Goal::Patched } else { Goal::Applied };
+                *self.applied.entry(*result).or_default() += 1;
+                self.held.remove(object);
+            }
+            Event::Ready { object, .. } => {
+                self.waits_for_readiness();
+                self.ready += 1;
+                self.held.remove(object);
+            }
+            Event::Waiting { object, reason, .. } => {
+                self.waits_for_readiness();
+                self.held.insert(object.clone(), Hold::NotReady(reason.clone()));
+            }
+            Event::Deleting { object, finalizers, .. } => {
+                self.goal = Goal::Gone;
+                self.held.remove(object);
+                if !finalizers.is_empty() {
+                    self.held.insert(object.clone(), Hold::Finalizers(finalizers.clone()));
+                }
+            }
+            Event::Gone { object, .. } => {
+                self.goal = Goal::Gone;
+                self.gone += 1;
+                self.held.remove(object);
+            }
+            Event::Appeared { .. } => {
+                self.goal = Goal::Gone;
+                self.total += 1;
+            }
+            Event::Recreated { object, .. } => {
+                self.held.remove(object);
+            }
+            Event::FinalizersRemoved { object, finalizers: removed, .. } => {
+                let held = self.held.remove(object).map(Hold::into_finalizers).unwrap_or_default();
+                let remaining: Vec<_> = held.into_iter().filter(|finalizer| !removed.contains(finalizer)).collect();
+                if !remaining.is_empty() {
+                    self.held.insert(object.clone(), Hold::Finalizers(remaining));
+                }
+            }
+            Event::Refused { object, message, retried, .. } => {
+                let finalizers = self.held.remove(object).map(Hold::into_finalizers).unwrap_or_default();
+                let hold = Hold::Refused { message: message.clone(), retried: *retried, finalizers };
+                self.held.insert(object.clone(), hold);
+            }
+            Event::NodeFinished { status, elapsed_ms, .. } => {
+                self.state = NodeState::Ended { status: *status, elapsed_ms: *elapsed_ms };
+            }
+            _ => {}
+        }
+    }
+
+    fn waits_for_readiness(&mut self) {
+        if self.applied.is_empty() {
+            self.goal = Goal::Ready;
+        }
+    }
+}
+
+impl Hold {
+    fn into_finalizers(self) -> Vec<String> {
+        match self {
+            Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
+            Self::NotReady(_) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Applied => "applied",
+            Self::Patched => "patched",
+            Self::Ready => "ready",
+            Self::Gone => "gone",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+use billhook_objects::{GroupKind, ObjectKey, Uid};
+use billhook_plan::Operation;
+
+use super::{Goal, Hold, NodeProgress, NodeState, Progress};
+use crate::{ApplyResult, EVENT_FORMAT, Event, Status};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name)
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn started(operation: Operation, nodes: usize) -> Event {
+    let nodes = (0..nodes).map(|node| (format!("n{node}"), 3)).collect();
+    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes }
+}
+
+fn node_started(node: usize) -> Event {
+    Event::NodeStarted { node, title: String::new(), objects: 3 }
+}
+
+fn node_finished(node: usize, status: Status) -> Event {
+    Event::NodeFinished { node, title: String::new(), status, objects: 0, elapsed_ms: 7 }
+}
+
+fn applied(name: &str, result: ApplyResult) -> Event {
+    Event::Applied { node: 0, object: key(name), result }
+}
+
+fn ready(name: &str) -> Event {
+    Event::Ready { node: 0, object: key(name) }
+}
+
+fn waiting(name: &str) -> Event {
+    Event::Waiting { node: 0, object: key(name), reason: "0 of 1".to_owned() }
+}
+
+fn deleting(name: &str, finalizers: &[&str]) -> Event {
+    Event::Deleting { node: 0, object: key(name), finalizers: names(finalizers) }
+}
+
+fn gone(name: &str) -> Event {
+    Event::Gone { node: 0, object: key(name), uid: Uid::new("u") }
+}
+
+fn removed(name: &str, finalizers: &[&str]) -> Event {
+    Event::FinalizersRemoved { node: 0, object: key(name), finalizers: names(finalizers) }
+}
+
+fn refused(name: &str, retried: bool) -> Event {
+    Event::Refused { node: 0, object: key(name), message: "no".to_owned(), retried }
+}
+
+fn folded(events: &[Event]) -> Progress {
+    let mut progress = Progress::default();
+    events.iter().for_each(|event| progress.fold(event));
+    progress
+}
+
+/// The first node of a run in which these events happened.
+fn node(operation: Operation, events: &[Event]) -> NodeProgress {
+    let events = [&[started(operation, 1), node_started(0)], events].concat();
+    folded(&events).nodes.remove(0)
+}
+
+fn finalizers(names: &[&str]) -> Hold {
+    Hold::Finalizers(self::names(names))
+}
+
+fn not_ready() -> Hold {
+    Hold::NotReady("0 of 1".to_owned())
+}
+
+fn failed(retried: bool, finalizers: &[&str]) -> Hold {
+    Hold::Refused { message: "no".to_owned(), retried, finalizers: names(finalizers) }
+}
+
+#[test]
+fn events_of_a_node_change_its_goal_count_and_holds() {
+    use ApplyResult::{Configured, Created, Patched, Unchanged};
+    use Operation::{Apply, Delete};
+    let recreated = Event::Recreated { node: 0, object: key("b") };
+    let appeared = Event::Appeared { node: 0, object: key("n") };
+    let cases: &[(&str, Operation, &[Event], (Goal, usize, usize), &[(&str, Hold)])] = &[
+        ("a deletion counts gone objects", Delete, &[], (Goal::Gone, 0, 3), &[]),
+        ("finalizers hold", Delete, &[deleting("b", &["f"])], (Goal::Gone, 0, 3), &[("b", finalizers(&["f"]))]),
+        ("no finalizers, no hold", Delete, &[deleting("b", &[])], (Goal::Gone, 0, 3), &[]),
+        ("gone ends a hold", Delete, &[deleting("b", &["f"]), gone("b")], (Goal::Gone, 1, 3), &[]),
+        (
+            "one hold ends",
+            Delete,
+            &[deleting("b", &["f"]), gone("c")],
+            (Goal::Gone, 1, 3),
+            &[("b", finalizers(&["f"]))],
+        ),
+        (
+            "some finalizers removed",
+            Delete,
+            &[deleting("b", &["f", "g"]), removed("b", &["f"])],
+            (Goal::Gone, 0, 3),
+            &[("b", finalizers(&["g"]))],
+        ),
+        ("all removed", Delete, &[deleting("b", &["f"]), removed("b", &["f"])], (Goal::Gone, 0, 3), &[]),
+        ("removed from an instance of a CRD", Delete, &[removed("i", &["f"])], (Goal::Gone, 0, 3), &[]),
+        (
+            "a failed removal keeps the finalizers",
+            Delete,
+            &[deleting("b", &["f", "g"]), refused("b", true)],
+            (Goal::Gone, 0, 3),
+            &[("b", failed(true, &["f", "g"]))],
+        ),
+        (
+            "a retried removal succeeds",
+            Delete,
+            &[deleting("b", &["f", "g"]), refused("b", true), removed("b", &["f"])],
+            (Goal::Gone, 0, 3),
+            &[("b", finalizers(&["g"]))],
+        ),
+        ("a failure for good holds", Delete, &[refused("b", false)], (Goal::Gone, 0, 3), &[("b", failed(false, &[]))]),
+        (
+            "the last failure counts",
+            Delete,
+            &[refused("b", true), refused("b", false)],
+            (Goal::Gone, 0, 3),
+            &[("b", failed(false, &[]))],
+        ),
+        ("a retried DELETE succeeds", Delete, &[refused("b", true), deleting("b", &[])], (Goal::Gone, 0, 3), &[]),
+        ("another client recreated it", Delete, &[refused("b", true), gone("b"), recreated], (Goal::Gone, 1, 3), &[]),
+        ("an object appeared", Delete, &[gone("b"), appeared], (Goal::Gone, 1, 4), &[]),
+        ("a patch before the deletion", Delete, &[applied("b", Patched)], (Goal::Patched, 1, 3), &[]),
+        ("an apply counts applied objects", Apply, &[], (Goal::Applied, 0, 3), &[]),
+        (
+            "each result counts",
+            Apply,
+            &[applied("b", Created), applied("c", Unchanged), applied("d", Configured)],
+            (Goal::Applied, 3, 3),
+            &[],
+        ),
+        ("applied on retry", Apply, &[refused("b", true), applied("b", Created)], (Goal::Applied, 1, 3), &[]),
+        (
+            "not ready after the apply",
+            Apply,
+            &[applied("b", Created), waiting("b")],
+            (Goal::Applied, 1, 3),
+            &[("b", not_ready())],
+        ),
+        ("ready", Apply, &[applied("b", Created), waiting("b"), ready("b")], (Goal::Applied, 1, 3), &[]),
+        (
+            "nothing applied: readiness counts",
+            Apply,
+            &[ready("b"), waiting("c")],
+            (Goal::Ready, 1, 3),
+            &[("c", not_ready())],
+        ),
+        (
+            "a failure before the first apply is no wait",
+            Apply,
+            &[refused("b", true)],
+            (Goal::Applied, 0, 3),
+            &[("b", failed(true, &[]))],
+        ),
+        (
+            "a workload failed for good",
+            Apply,
+            &[applied("b", Created), waiting("b"), refused("b", false)],
+            (Goal::Applied, 1, 3),
+            &[("b", failed(false, &[]))],
+        ),
+        ("an update prunes", Apply, &[deleting("b", &[]), gone("b")], (Goal::Gone, 1, 3), &[]),
+    ];
+    for (what, operation, events, expected, held) in cases {
+        let node = node(*operation, events);
+        assert_eq!((node.goal, node.reached(), node.total), *expected, "{what}");
+        let found: Vec<_> = node.held.iter().map(|(object, hold)| (&*object.name, hold.clone())).collect();
+        assert_eq!(found, *held, "{what}");
+    }
+}
+
+#[test]
+fn nodes_start_and_end() {
+    let mut progress = folded(&[started(Operation::Delete, 2)]);
+    assert_eq!((progress.deletes(), progress.release.as_deref()), (true, Some("a/web")));
+    assert_eq!(progress.current(), None);
+    let mut current = |event: Event| {
+        progress.fold(&event);
+        progress.current().map(|(index, node)| (index, node.state))
+    };
+    assert_eq!(current(node_started(0)), Some((0, NodeState::Running)));
+    let ended = |status| NodeState::Ended { status, elapsed_ms: 7 };
+    assert_eq!(current(node_finished(0, Status::Done)), Some((0, ended(Status::Done))));
+    assert_eq!(current(node_started(1)), Some((1, NodeState::Running)));
+    assert_eq!(current(node_finished(1, Status::TimedOut)), Some((1, ended(Status::TimedOut))));
+}
+
+#[test]
+fn results_of_all_nodes_are_added() {
+    let second = Event::Applied { node: 1, object: key("c"), result: ApplyResult::Created };
+    let unknown = Event::Applied { node: 2, object: key("d"), result: ApplyResult::Created };
+    let adopted = applied("d", ApplyResult::Adopted);
+    let created = applied("b", ApplyResult::Created);
+    let progress = folded(&[started(Operation::Apply, 2), created, second, unknown, adopted]);
+    let applied: Vec<_> = progress.applied().into_iter().collect();
+    assert_eq!(applied, [(ApplyResult::Created, 2), (ApplyResult::Adopted, 1)]);
+}
+
+#[test]
+fn an_api_server_is_unavailable_until_it_is_back() {
+    let away =
+        |cluster: Option<&str>| Event::ServerAway { cluster: cluster.map(str::to_owned), reason: "timeout".into() };
+    let back = Event::ServerBack { cluster: None };
+    let progress = folded(&[away(None), away(Some("t")), back]);
+    let unavailable: Vec<_> = progress.unavailable.into_iter().collect();
+    assert_eq!(unavailable, [(Some("t".to_owned()), "timeout".to_owned())]);
+}
