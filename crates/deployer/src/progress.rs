@@ -1,5 +1,5 @@
-//! How far the work on an item has come, as the condition [`CONDITION`] tells it to people on call: which group of how many
-//! is being worked on, how many of its objects remain, and what holds them up.
+//! The progress of an item, for people on call: the condition [`CONDITION`] contains which group of how many is being worked
+//! on, how many of its objects remain, and what holds them up.
 //!
 //! [`ItemProgress`] puts the engine's [`Progress`] into words, and [`Pace`] limits how often they are written: a run that
 //! ends at once writes none.
@@ -20,7 +20,7 @@ pub use pace::{Pace, Reports, sink, while_running};
 use summary::objects;
 pub(crate) use summary::{clip, count, list, message};
 
-/// The type of the condition that tells the progress of an item. It is `True` while the item is being worked on; then
+/// The type of the condition with the progress of an item. It is `True` while the item is being worked on; then
 /// `False`, with how the work ended as its reason.
 pub const CONDITION: &str = "billhook.dev/Progressing";
 

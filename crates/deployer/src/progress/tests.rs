@@ -191,8 +191,7 @@ fn the_end_tells_what_was_done_or_what_remains_and_why() {
         record_error: Some("conflict".to_owned()),
         ..summary(Status::Failed)
     };
-    let message =
-        "failed: 1 object not done: ConfigMap/a/b: request failed: no; release record not written: conflict";
+    let message = "failed: 1 object not done: ConfigMap/a/b: request failed: no; release record not written: conflict";
     check(Operation::Apply, failed, "Failed", message);
     check(Operation::Delete, summary(Status::Interrupted), "Interrupted", "interrupted: 0 objects left");
 }
