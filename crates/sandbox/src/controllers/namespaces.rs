@@ -5,7 +5,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::objects::{Next, Step, edit_status, id, load, objects, writer};
 use crate::{
