@@ -77,13 +77,16 @@ fn failed(retried: bool, finalizers: &[&str]) -> Hold {
     Hold::Refused { message: "no".to_owned(), retried, finalizers: names(finalizers) }
 }
 
+/// What happens, the operation and its events; the goal, how many of how many objects have reached it, and the holds.
+type Case<'a> = (&'a str, Operation, &'a [Event], (Goal, usize, usize), &'a [(&'a str, Hold)]);
+
 #[test]
 fn events_of_a_node_change_its_goal_count_and_holds() {
     use ApplyResult::{Configured, Created, Patched, Unchanged};
     use Operation::{Apply, Delete};
     let recreated = Event::Recreated { node: 0, object: key("b") };
     let appeared = Event::Appeared { node: 0, object: key("n") };
-    let cases: &[(&str, Operation, &[Event], (Goal, usize, usize), &[(&str, Hold)])] = &[
+    let cases: &[Case<'_>] = &[
         ("a deletion counts gone objects", Delete, &[], (Goal::Gone, 0, 3), &[]),
         ("finalizers hold", Delete, &[deleting("b", &["f"])], (Goal::Gone, 0, 3), &[("b", finalizers(&["f"]))]),
         ("no finalizers, no hold", Delete, &[deleting("b", &[])], (Goal::Gone, 0, 3), &[]),
