@@ -1,11 +1,14 @@
-//! A node that applies: all objects are written, then, where the plan says so, waited for until they are ready.
+//! A node that applies: it writes all objects, then waits until those that the plan marks are ready.
 
-use std::{collections::BTreeMap, pin::Pin};
+use std::collections::BTreeMap;
 
 use billhook_cluster::{Cluster, ObjectChange};
 use billhook_objects::{ObjectKey, wellknown};
 use billhook_plan::{ApplyTask, ApplyWork, Query, Resource, Select};
-use futures::{Stream, StreamExt as _, stream::SelectAll};
+use futures::{
+    StreamExt as _,
+    stream::{BoxStream, SelectAll},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -15,15 +18,15 @@ use crate::{
     write,
 };
 
-/// Objects of one query, as far as readiness looks at them.
-type ReadyWatch = Pin<Box<dyn Stream<Item = (usize, ObjectChange<View>)> + Send>>;
+/// The changes of a query's objects, reduced to the fields that readiness needs.
+type ReadyWatch = BoxStream<'static, (usize, ObjectChange<View>)>;
 
-/// Up to how many objects of a kind are watched by name for readiness, which works without the right to list.
+/// Up to how many objects of a kind are watched by name for readiness, which needs no permission to list.
 const FEW_NAMES: usize = 8;
-/// Up to how many namespaces are watched one by one for readiness; more are watched in one go.
+/// Up to how many namespaces are watched one by one for readiness; beyond that one watch covers all namespaces.
 const FEW_NAMESPACES: usize = 16;
 
-/// Applies the objects of a node, then waits for those that the plan waits for.
+/// Applies the objects of a node, then waits until those that the plan marks are ready.
 pub(crate) async fn run_apply(context: &Context<'_>, cluster: &Cluster, node: usize, work: &ApplyWork) -> NodeResult {
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
@@ -36,7 +39,7 @@ pub(crate) async fn run_apply(context: &Context<'_>, cluster: &Cluster, node: us
     result
 }
 
-/// Waits until all of these objects are ready, by one list and watch a kind.
+/// Waits until all of these objects are ready, with one list and watch for each query.
 async fn wait(
     context: &Context<'_>,
     cluster: &Cluster,
@@ -49,7 +52,7 @@ async fn wait(
     let queries = ready_queries(&tasks, context.label.as_deref());
     let kinds: Vec<_> = queries.iter().map(|query| query.resource.kind.clone()).collect();
     for (index, query) in queries.iter().enumerate() {
-        watches.push(Box::pin(cluster.watch_objects::<View>(query).map(move |change| (index, change))));
+        watches.push(cluster.watch_objects::<View>(query).map(move |change| (index, change)).boxed());
     }
     let mut waiting: BTreeMap<ObjectKey, String> =
         tasks.iter().map(|task| (task.object.clone(), "not seen yet".to_owned())).collect();
@@ -104,15 +107,16 @@ async fn wait(
     status
 }
 
-/// Queries by name where a kind's objects are few; else by the release's label, in each namespace where those are few. An
-/// object that is left as it is may not carry the label.
+/// Returns queries by name for a few objects of a kind, else by the release's label in each namespace, or in all
+/// namespaces at once if they are many. If the policy leaves any object unchanged, only names are used, because that
+/// object may not carry the label.
 fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
-    let mut spaces: BTreeMap<&Resource, BTreeMap<Option<&str>, Vec<String>>> = BTreeMap::new();
+    let mut names_by_namespace: BTreeMap<&Resource, BTreeMap<Option<&str>, Vec<String>>> = BTreeMap::new();
     for ApplyTask { object, resource, .. } in tasks {
-        let names = spaces.entry(resource).or_default().entry(object.namespace.as_deref()).or_default();
+        let names = names_by_namespace.entry(resource).or_default().entry(object.namespace.as_deref()).or_default();
         names.push(object.name.clone());
     }
-    spaces.values_mut().flat_map(BTreeMap::values_mut).for_each(|names| names.sort_unstable());
+    names_by_namespace.values_mut().flat_map(BTreeMap::values_mut).for_each(|names| names.sort_unstable());
     let label = label.filter(|_| tasks.iter().all(|task| task.uid.is_none()));
     let labels = label.map(|label| Select::Labels(format!("{}={label}", wellknown::RELEASE_LABEL)));
     let query = |resource: &Resource, namespace: Option<&str>, select: Select| Query {
@@ -123,7 +127,7 @@ fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
         namespaces: Vec::new(),
     };
     let mut queries = Vec::new();
-    for (resource, namespaces) in spaces {
+    for (resource, namespaces) in names_by_namespace {
         let everywhere = labels.as_ref().filter(|_| namespaces.len() > FEW_NAMESPACES);
         if let Some(labels) = everywhere {
             queries.push(query(resource, None, labels.clone()));

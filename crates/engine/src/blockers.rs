@@ -1,4 +1,4 @@
-//! Says what keeps the objects that are left: their finalizers and who set them, the conditions of a Namespace or CRD.
+//! Finds what blocks the objects that are left: finalizers and who set them, the conditions of a Namespace or CRD.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,11 +11,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{Blocker, Left, node::Context};
 
-/// How many objects are read for their blockers; with more left, the first ones tell the story.
+/// How many objects are read for their blockers. If more are left, the first ones usually show the cause.
 const MAX_READ: usize = 100;
-/// How many are read at a time.
+/// How many objects are read at a time.
 const AT_ONCE: usize = 16;
-/// How long all of the reading may take: somebody has waited for the time limit already, or has pressed Ctrl-C.
+/// The time limit for reading all objects: the user has waited for a time limit already, or has pressed Ctrl-C.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Turns what a node left into [`Left`], reading the objects whose blockers the node itself does not know.
@@ -31,14 +31,14 @@ pub(crate) async fn explain(
         let read = cluster?.get(resource(context, &node.work, key)?, key);
         Some((key, timeout_at(until, read).await.ok()?.ok()?))
     });
-    // The closures must not live across an await: the compiler cannot see then that the future may change threads.
+    // Collected, because the compiler cannot prove a future `Send` that holds these closures across an await.
     let reads: Vec<_> = reads.collect();
     let read: HashMap<_, _> =
         futures::stream::iter(reads).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
     let left_of = |(key, blocker): &(ObjectKey, Option<Blocker>)| {
         let blockers = match (blocker, read.get(key)) {
             (Some(blocker), _) => vec![blocker.clone()],
-            // It went while we asked.
+            // It was deleted meanwhile.
             (None, Some(None)) => return None,
             (None, Some(Some(object))) => blockers(object),
             (None, None) => vec![Blocker::Unconfirmed],
@@ -48,8 +48,12 @@ pub(crate) async fn explain(
     left.iter().filter_map(left_of).collect()
 }
 
-/// What keeps an object from being gone, as far as the object itself says: its finalizers and who set them, the
-/// conditions of a Namespace or CRD. Empty where the object is gone or is not being deleted.
+/// Returns what blocks the deletion of an object: finalizers and who set them, the conditions of a Namespace or CRD.
+/// Returns nothing if the object is gone or is not being deleted.
+///
+/// # Errors
+///
+/// Fails if the object cannot be read.
 pub(crate) async fn blockers_of(
     cluster: &Cluster,
     resource: &Resource,
@@ -79,7 +83,7 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
     }
 }
 
-/// What an object says of its own deletion.
+/// Returns what an object's metadata and status say about its deletion.
 fn blockers(object: &Value) -> Vec<Blocker> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let list = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
@@ -87,14 +91,14 @@ fn blockers(object: &Value) -> Vec<Blocker> {
         finalizer: finalizer.to_owned(),
         manager: manager_of(object, finalizer),
     });
-    // `kubernetes` is in every namespace: the conditions say what it waits for.
+    // Every namespace has `kubernetes`; the conditions explain what its controller waits for.
     let spec = list("/spec/finalizers").filter_map(Value::as_str).filter(|f| *f != wellknown::NAMESPACE_FINALIZER);
     let spec = spec.map(|finalizer| Blocker::Finalizer { finalizer: finalizer.to_owned(), manager: None });
-    let telling = |condition: &&Value| {
+    let is_blocking = |condition: &&Value| {
         let r#type = text(condition, "type");
         (r#type.starts_with("Namespace") || r#type == "Terminating") && text(condition, "status") == "True"
     };
-    let conditions = list("/status/conditions").filter(telling).map(|condition| Blocker::Condition {
+    let conditions = list("/status/conditions").filter(is_blocking).map(|condition| Blocker::Condition {
         condition: text(condition, "type"),
         message: text(condition, "message"),
     });
@@ -102,7 +106,7 @@ fn blockers(object: &Value) -> Vec<Blocker> {
     if found.is_empty() { vec![Blocker::Unconfirmed] } else { found }
 }
 
-/// The field manager whose `managedFields` entry owns a finalizer (`f:metadata.f:finalizers.v:"NAME"`).
+/// Returns the field manager whose `managedFields` entry owns a finalizer (`f:metadata.f:finalizers.v:"NAME"`).
 fn manager_of(object: &Value, finalizer: &str) -> Option<String> {
     let entries = object.pointer("/metadata/managedFields")?.as_array()?;
     let owned = format!("v:{}", Value::from(finalizer));
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_says_by_its_conditions_what_it_waits_for() {
+    fn the_true_conditions_of_a_namespace_are_its_blockers() {
         let object = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}, "status": {"conditions": [
             {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"},
             {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "fine"}]}});

@@ -1,29 +1,30 @@
-//! What the nodes of a run share, and what each hands back.
+//! What the nodes of a run share, and what each returns.
 
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
-use billhook_cluster::{Error, Known};
+use billhook_cluster::Known;
 use billhook_objects::{Manifest, ObjectKey, Uid};
 use billhook_plan::{Listed, Listing, Plan, QueryId};
 use tokio::time::Instant;
 
 use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status};
 
-/// How many requests are handed to the cluster's own limiter; more would only hold memory, and go out after a Ctrl-C.
+/// How many requests a node has in flight. The cluster's own limiter queues them, so more would only use memory, and
+/// would still be sent after Ctrl-C.
 pub(crate) const WINDOW: usize = 64;
-/// How long requests under way may still take once the user has interrupted.
+/// How long a node waits for requests in flight after Ctrl-C.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// The longest pause before something that was refused for the moment is tried again.
+/// The longest pause before a failed request is retried, unless the API server asks for more.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
-/// How long to wait before what was refused for the moment is tried again: longer each time, and as long as the server
-/// wishes.
-pub(crate) fn pause(attempts: u32, error: &Error) -> Duration {
-    let own = Duration::from_millis(500 << attempts.min(5)).min(MAX_PAUSE);
-    own.max(error.retry_after().unwrap_or_default())
+/// Returns how long to wait before a request is retried: longer with each attempt, and at least as long as the API
+/// server asks for.
+pub(crate) fn pause(attempts: u32, retry_after: Option<Duration>) -> Duration {
+    let backoff = Duration::from_millis(500 << attempts.min(5)).min(MAX_PAUSE);
+    backoff.max(retry_after.unwrap_or_default())
 }
 
 /// What all nodes of a run share.
@@ -31,7 +32,7 @@ pub(crate) struct Context<'a> {
     pub plan: &'a Plan,
     pub clusters: &'a Clusters,
     pub manifests: &'a BTreeMap<ObjectKey, Manifest>,
-    /// The value of the release's label; none where manifests alone name the objects.
+    /// The value of the release's label; none if the objects come from manifests alone.
     pub label: Option<String>,
     pub options: &'a RunOptions,
     pub deadline: Option<Instant>,
@@ -39,7 +40,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// What the snapshot knows of a query, as the start of its watch.
+    /// Returns what the snapshot found for a query, from where its watch continues.
     pub fn known(&self, query: QueryId) -> Known {
         match self.listings.get(&query).map(|listing| &listing.found) {
             Some(Listed::Items { resource_version, items }) => Known {
@@ -54,7 +55,7 @@ impl<'a> Context<'a> {
         (self.options.sink)(event);
     }
 
-    /// When a node must have ended: its own limit or that of the whole run, whichever comes first.
+    /// Returns the deadline of a node that starts now: its own or that of the whole run, whichever comes first.
     pub fn deadline(&self, node: usize) -> Option<Instant> {
         let own = self.plan.nodes[node].timeout.and_then(|limit| Instant::now().checked_add(limit.0));
         match (own, self.deadline) {
@@ -67,7 +68,7 @@ impl<'a> Context<'a> {
 /// How a node ended.
 pub(crate) struct NodeResult {
     pub status: Status,
-    /// What is not done, with what the node itself knows of the reason.
+    /// The objects that are not done, each with the reason if the node itself knows it.
     pub left: Vec<(ObjectKey, Option<Blocker>)>,
     pub gone: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
@@ -90,7 +91,7 @@ impl NodeResult {
     }
 }
 
-/// What our own write returned: remembered, so that applying it again unchanged costs nothing.
+/// What our own write returned. The inventory keeps it, so that applying the same manifest again sends no request.
 pub(crate) struct AppliedObject {
     pub object: ObjectKey,
     pub uid: Uid,
@@ -103,7 +104,7 @@ pub(crate) fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits for a moment that may never come.
+/// Waits until a deadline, or forever if there is none.
 pub(crate) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,

@@ -1,19 +1,18 @@
-//! When an object is ready, from what it says of itself.
+//! Decides from an object's own status whether it is ready.
 //!
-//! The rules are the documented status of each kind (the API reference's status fields, and what `kubectl rollout status`
-//! looks at); kinds that are not named here are ready by their `Ready` or `Available` condition where they have one, and
-//! by existing where they have none.
+//! The rules follow the status fields in the API reference of each kind, and `kubectl rollout status`. An object of any
+//! other kind is ready if its `Ready` or `Available` condition is true, or if it has neither.
 
 use billhook_objects::GroupKind;
 use serde::Deserialize;
 
-/// What of an object readiness looks at; the rest of it is not decoded.
+/// The fields of an object that readiness depends on; the others are not decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct View {
     /// Identity and generation.
     pub metadata: Metadata,
-    /// The few fields of the spec that count.
+    /// The spec.
     pub spec: Spec,
     /// The status.
     pub status: ObjectStatus,
@@ -78,7 +77,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// A custom resource may use the names of these fields for something else: then they count as absent.
+/// Reads a field that custom resources may use for something else: a value of another type counts as absent.
 fn lenient<'de, D: serde::Deserializer<'de>, T: serde::de::DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(serde_json::Value::deserialize(from)?).ok())
 }
@@ -90,15 +89,15 @@ fn lenient_list<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Conditi
 /// Whether an object is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It is.
+    /// It is ready.
     Ready,
-    /// It is not yet, for this reason.
+    /// It is not ready yet, for this reason.
     NotYet(String),
-    /// It will not become so by itself, for this reason.
+    /// It will not become ready by itself, for this reason.
     Failed(String),
 }
 
-/// Says whether an object is ready.
+/// Returns whether an object is ready.
 pub fn readiness(kind: &GroupKind, object: &View) -> Readiness {
     let status = &object.status;
     let stale = || object.metadata.generation > status.observed_generation;
@@ -108,7 +107,7 @@ pub fn readiness(kind: &GroupKind, object: &View) -> Readiness {
                 && condition.reason == "ProgressDeadlineExceeded"
                 && !stale()
             {
-                return Readiness::Failed(said("progress deadline exceeded", condition));
+                return Readiness::Failed(with_cause("progress deadline exceeded", condition));
             }
             replicas(object, stale(), &[("updated", status.updated_replicas), ("available", status.available_replicas)])
         }
@@ -126,19 +125,21 @@ pub fn readiness(kind: &GroupKind, object: &View) -> Readiness {
         }
         ("", "Pod") => match status.phase.as_deref() {
             Some("Succeeded") => Readiness::Ready,
-            Some("Failed") => Readiness::Failed("the pod has failed".into()),
+            Some("Failed") => Readiness::Failed("the pod failed".into()),
             _ => by_condition(status, "Ready"),
         },
         ("batch", "Job") => match (status.condition("Complete"), status.condition("Failed")) {
             (Some(condition), _) if condition.is_true() => Readiness::Ready,
-            (_, Some(condition)) if condition.is_true() => Readiness::Failed(said("the job has failed", condition)),
+            (_, Some(condition)) if condition.is_true() => Readiness::Failed(with_cause("the job failed", condition)),
             _ if object.spec.suspend == Some(true) => Readiness::Ready,
             _ => Readiness::NotYet("the job is not complete".into()),
         },
         ("", "PersistentVolumeClaim") => phase(status, "Bound"),
         ("", "Namespace") => phase(status, "Active"),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => match status.condition("NamesAccepted") {
-            Some(condition) if condition.status == "False" => Readiness::Failed(said("its names are taken", condition)),
+            Some(condition) if condition.status == "False" => {
+                Readiness::Failed(with_cause("another CRD uses its names", condition))
+            }
             _ => by_condition(status, "Established"),
         },
         ("apiregistration.k8s.io", "APIService") => by_condition(status, "Available"),
@@ -164,7 +165,7 @@ impl Condition {
 }
 
 fn not_observed() -> Readiness {
-    Readiness::NotYet("its controller has not seen this version yet".into())
+    Readiness::NotYet("its controller has not observed the current generation yet".into())
 }
 
 fn replicas(object: &View, stale: bool, have: &[(&str, Option<i64>)]) -> Readiness {
@@ -173,9 +174,9 @@ fn replicas(object: &View, stale: bool, have: &[(&str, Option<i64>)]) -> Readine
     }
     let wanted = object.spec.replicas.unwrap_or(1);
     match counts(wanted, have) {
-        // Old replicas that are still there belong to a rollout that has not ended.
+        // While old replicas are running, the rollout has not finished.
         Readiness::Ready if object.status.replicas.unwrap_or(0) > wanted => {
-            Readiness::NotYet(format!("{} old replicas are still there", object.status.replicas.unwrap_or(0) - wanted))
+            Readiness::NotYet(format!("old replicas still running: {}", object.status.replicas.unwrap_or(0) - wanted))
         }
         readiness => readiness,
     }
@@ -207,11 +208,12 @@ fn by(condition: &Condition) -> Readiness {
     if condition.is_true() {
         Readiness::Ready
     } else {
-        Readiness::NotYet(said(&format!("{} is {}", condition.r#type, condition.status), condition))
+        Readiness::NotYet(with_cause(&format!("{} is {}", condition.r#type, condition.status), condition))
     }
 }
 
-fn said(what: &str, condition: &Condition) -> String {
+/// Appends the reason and message of a condition.
+fn with_cause(what: &str, condition: &Condition) -> String {
     match (condition.reason.as_str(), condition.message.as_str()) {
         ("", "") => what.to_owned(),
         (reason, "") => format!("{what}: {reason}"),
@@ -243,15 +245,20 @@ mod tests {
                    "status": {"observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated, "availableReplicas": available}})
         };
         check("apps", "Deployment", deployment(2, 2, 2, 2), "ready");
-        check("apps", "Deployment", deployment(3, 2, 2, 2), "not yet: its controller has not seen this version yet");
+        check(
+            "apps",
+            "Deployment",
+            deployment(3, 2, 2, 2),
+            "not yet: its controller has not observed the current generation yet",
+        );
         check("apps", "Deployment", deployment(2, 1, 2, 2), "not yet: 1 of 2 updated");
         check("apps", "Deployment", deployment(2, 2, 0, 2), "not yet: 0 of 2 available");
-        check("apps", "Deployment", deployment(2, 2, 2, 3), "not yet: 1 old replicas are still there");
+        check("apps", "Deployment", deployment(2, 2, 2, 3), "not yet: old replicas still running: 1");
         check(
             "apps",
             "Deployment",
             json!({"metadata": {"generation": 1}}),
-            "not yet: its controller has not seen this version yet",
+            "not yet: its controller has not observed the current generation yet",
         );
         let stuck = json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "conditions":
             [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too slow"}]}});
@@ -266,14 +273,14 @@ mod tests {
             "apps",
             "DaemonSet",
             json!({"metadata": {"generation": 1}}),
-            "not yet: its controller has not seen this version yet",
+            "not yet: its controller has not observed the current generation yet",
         );
     }
 
     #[test]
     fn pods_jobs_claims_and_namespaces_are_ready_by_phase_and_condition() {
         check("", "Pod", json!({"status": {"phase": "Succeeded"}}), "ready");
-        check("", "Pod", json!({"status": {"phase": "Failed"}}), "failed: the pod has failed");
+        check("", "Pod", json!({"status": {"phase": "Failed"}}), "failed: the pod failed");
         check("", "Pod", json!({"status": {"phase": "Pending"}}), "not yet: no condition Ready yet");
         check(
             "",
@@ -287,7 +294,7 @@ mod tests {
             "batch",
             "Job",
             json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}),
-            "failed: the job has failed: BackoffLimitExceeded",
+            "failed: the job failed: BackoffLimitExceeded",
         );
         check("", "PersistentVolumeClaim", json!({"status": {"phase": "Pending"}}), "not yet: phase Pending");
         check("", "PersistentVolumeClaim", json!({"status": {"phase": "Lost"}}), "failed: phase Lost");
@@ -304,7 +311,7 @@ mod tests {
             crd.0,
             crd.1,
             json!({"status": {"conditions": [{"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict"}]}}),
-            "failed: its names are taken: ListKindConflict",
+            "failed: another CRD uses its names: ListKindConflict",
         );
         check(
             "apiregistration.k8s.io",
@@ -336,6 +343,6 @@ mod tests {
             "ready",
         );
         let old = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]}});
-        check("example.com", "Widget", old, "not yet: its controller has not seen this version yet");
+        check("example.com", "Widget", old, "not yet: its controller has not observed the current generation yet");
     }
 }

@@ -1,4 +1,4 @@
-//! Carries out a plan's graph: a node starts when all before it are done, and nothing starts after a failure.
+//! Executes a plan's graph: a node starts when all nodes before it are done, and none starts after a failure.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,36 +21,36 @@ use crate::{
     write::run_patch,
 };
 
-/// The clusters a plan acts on.
+/// The clusters that a plan acts on.
 #[derive(Clone)]
 pub struct Clusters {
-    /// The release's own: where its objects are.
+    /// The release's own cluster, which holds its objects.
     pub own: Cluster,
-    /// Where its record is, if that is another one than its own.
+    /// The cluster that holds its record, if that is not its own.
     pub records: Option<Cluster>,
-    /// Others, by the name a policy's `targetName` has for them.
+    /// Other clusters, by the `targetName` that policies use for them.
     pub targets: BTreeMap<String, Cluster>,
-    /// The time of the call, as RFC 3339 writes it: it is noted with the record of a release.
+    /// The time of the call in RFC 3339 format, which is stored with the record of a release.
     pub now: String,
 }
 
 impl Clusters {
-    /// The cluster of a node or query: the release's own, or the target of that name.
+    /// Returns the cluster of a node or query: the release's own, or the target of that name.
     pub(crate) fn get(&self, name: Option<&str>) -> Option<&Cluster> {
         name.map_or(Some(&self.own), |name| self.targets.get(name))
     }
 
-    /// The store of releases' records.
+    /// Returns the store of the records of releases.
     pub(crate) fn inventory(&self) -> InventoryStore {
         self.records.as_ref().unwrap_or(&self.own).inventory().stamped(self.now.as_str())
     }
 
-    /// Whether the record of a release lies where its objects are, in the namespace of the release.
+    /// Returns whether the cluster of a release's objects also holds its record, in the namespace of the release.
     pub(crate) fn record_here(&self) -> bool {
         self.records.is_none()
     }
 
-    /// The requests sent so far by verb, all clusters together.
+    /// Counts the requests sent so far by verb, to all clusters together.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         let mut sum = BTreeMap::new();
         for cluster in std::iter::once(&self.own).chain(&self.records).chain(self.targets.values()) {
@@ -62,29 +62,29 @@ impl Clusters {
     }
 }
 
-/// How a plan is carried out.
+/// How a plan is executed.
 #[derive(Clone)]
 pub struct RunOptions {
-    /// How long all may take; no limit where none is given.
+    /// The time limit for the whole operation.
     pub timeout: Option<Duration>,
-    /// Cancelled by the user: nothing more is sent, and what is left is said.
+    /// Cancelled by the user: no new requests are sent, and the summary lists what is left.
     pub stop: CancellationToken,
-    /// Where events go.
+    /// Receives the events.
     pub sink: Sink,
-    /// Take over fields that another manager owns.
+    /// Takes over fields that another manager owns.
     pub force_conflicts: bool,
 }
 
-/// How a run ended: the summary for people, and what the record of the release needs.
+/// How a run ended: the summary for the user, and what the record of the release needs.
 pub(crate) struct Outcome {
     pub summary: Summary,
     pub gone: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
-    /// What was patched, with the version after the patch.
+    /// The patched objects, with their version after the patch.
     pub patched: Vec<AppliedObject>,
 }
 
-/// Carries out a plan.
+/// Executes a plan.
 pub(crate) async fn run(
     plan: &Plan,
     snapshot: &Snapshot,
@@ -138,12 +138,10 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
         (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
         (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work).await,
         (None, work) => {
-            let message = format!("target {} is not known", node.cluster.as_deref().unwrap_or_default());
+            let message = format!("no cluster is given for target {}", node.cluster.as_deref().unwrap_or_default());
             let refused =
                 |object| (object, Some(Blocker::Refused { message: message.clone(), by: RefusedBy::default() }));
-            let mut result = NodeResult::new(Status::Failed);
-            result.left.extend(objects(work).into_iter().map(refused));
-            result
+            NodeResult { left: objects(work).into_iter().map(refused).collect(), ..NodeResult::new(Status::Failed) }
         }
     };
     context.emit(Event::NodeFinished {
@@ -175,17 +173,15 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         applied: Vec::new(),
         patched: Vec::new(),
     };
-    // What a patch has left is not listed once more with a group that was not started for it.
+    // Objects whose patch failed are not listed again with the group that was not started because of it.
     let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
     let until = Instant::now() + blockers::PATIENCE;
     for (node, result) in context.plan.nodes.iter().zip(results) {
         let result = result.unwrap_or_else(|| {
-            let mut result = NodeResult::new(Status::NotStarted);
-            let objects = objects(&node.work).into_iter();
-            let listed = |object: &ObjectKey| node.cluster.is_none() && unpatched.contains(object);
-            let left = objects.filter(|object| !listed(object));
-            result.left = left.map(|object| (object, Some(Blocker::NotStarted))).collect();
-            result
+            let is_listed = |object: &ObjectKey| node.cluster.is_none() && unpatched.contains(object);
+            let left = objects(&node.work).into_iter().filter(|object| !is_listed(object));
+            let left = left.map(|object| (object, Some(Blocker::NotStarted))).collect();
+            NodeResult { left, ..NodeResult::new(Status::NotStarted) }
         });
         if matches!(node.work, Work::Patch(_)) {
             unpatched.extend(result.left.iter().map(|(object, _)| object.clone()));
@@ -201,7 +197,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);
         summary.gone += result.gone.len();
-        // An object of another cluster is none of the release's, whatever its name.
+        // The record lists objects of the release's own cluster only.
         if node.cluster.is_none() {
             outcome.gone.extend(result.gone);
         }

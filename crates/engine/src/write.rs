@@ -1,15 +1,14 @@
-//! Requests that write objects, in parallel: by update strategy, or a patch.
+//! Requests that write objects in parallel: by update strategy, or as a patch.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    pin::Pin,
     time::Duration,
 };
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
 use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, PatchTask, PatchWork, Resource};
-use futures::{StreamExt as _, stream::FuturesUnordered};
+use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -18,8 +17,8 @@ use crate::{
     node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, pause, until},
 };
 
-/// A request under way, and how often its object was tried before; the answer holds no object where there is none.
-type Sending<'a> = Pin<Box<dyn Future<Output = (Try<'a>, Result<Option<Applied>, Error>)> + Send + 'a>>;
+/// A request in flight. Its answer is empty if a patch found no object.
+type Sending<'a> = BoxFuture<'a, (Attempt<'a>, Result<Option<Applied>, Error>)>;
 
 /// A request for one object.
 #[derive(Clone, Copy)]
@@ -37,25 +36,32 @@ impl<'a> Write<'a> {
     }
 }
 
-/// One object that is being written.
-pub(crate) struct Try<'a> {
+/// A request and what its earlier attempts came to.
+pub(crate) struct Attempt<'a> {
     write: Write<'a>,
-    attempts: u32,
-    /// What the server said last, so that it is not said again.
-    said: String,
+    failures: u32,
+    /// The failure that was last reported, so that it is reported once.
+    reported: String,
 }
 
-/// Sends requests in parallel, those again that may succeed later, until the time is over or the user interrupts.
+impl<'a> Attempt<'a> {
+    fn first(write: Write<'a>) -> Self {
+        Self { write, failures: 0, reported: String::new() }
+    }
+}
+
+/// Sends requests in parallel and retries those that may succeed later, until the deadline or Ctrl-C.
 pub(crate) async fn send(
     context: &Context<'_>,
     cluster: &Cluster,
     node: usize,
-    mut queue: VecDeque<Try<'_>>,
+    mut queue: VecDeque<Attempt<'_>>,
     deadline: Option<Instant>,
     result: &mut NodeResult,
 ) -> Status {
     let stop = &context.options.stop;
-    let mut left: BTreeMap<&ObjectKey, Option<Blocker>> = queue.iter().map(|t| (t.write.object(), None)).collect();
+    let mut left: BTreeMap<&ObjectKey, Option<Blocker>> =
+        queue.iter().map(|next| (next.write.object(), None)).collect();
     let mut sending: FuturesUnordered<Sending<'_>> = FuturesUnordered::new();
     let mut status = Status::Done;
     let mut stop_at = None;
@@ -68,23 +74,23 @@ pub(crate) async fn send(
         }
         tokio::select! {
             answer = sending.next() => match answer {
-                Some((Try { write, .. }, Ok(written))) => {
+                Some((Attempt { write, .. }, Ok(written))) => {
                     left.remove(write.object());
                     if let Some(written) = written {
                         succeeded(context, node, write, written, result);
                     }
                 }
-                Some((tried, Err(error))) => {
+                Some((attempt, Err(error))) => {
                     let message = error.message();
-                    left.insert(tried.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
-                    let retried = passes(&error) && stop_at.is_none();
-                    if tried.said != message {
-                        let object = tried.write.object().clone();
+                    left.insert(attempt.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
+                    let retried = may_succeed_later(&error) && stop_at.is_none();
+                    if attempt.reported != message {
+                        let object = attempt.write.object().clone();
                         context.emit(Event::Refused { node, object, message: message.clone(), retried });
                     }
                     if retried {
-                        let pause = pause(tried.attempts, &error);
-                        let next = Try { attempts: tried.attempts + 1, said: message, ..tried };
+                        let pause = pause(attempt.failures, error.retry_after());
+                        let next = Attempt { failures: attempt.failures + 1, reported: message, ..attempt };
                         sending.push(send_one(context, cluster, next, pause));
                     } else {
                         status = Status::Failed;
@@ -110,27 +116,21 @@ pub(crate) async fn send(
     status
 }
 
-impl<'a> Try<'a> {
-    fn first(write: Write<'a>) -> Self {
-        Self { write, attempts: 0, said: String::new() }
-    }
-}
-
-/// Patches the objects of a node. One that is gone needs no patch.
+/// Patches the objects of a node, except those that are gone.
 pub(crate) async fn run_patch(context: &Context<'_>, cluster: &Cluster, node: usize, work: &PatchWork) -> NodeResult {
     let mut result = NodeResult::new(Status::Done);
-    let writes = work.objects.iter().map(|task| Try::first(Write::Patch(task))).collect();
+    let writes = work.objects.iter().map(|task| Attempt::first(Write::Patch(task))).collect();
     result.status = send(context, cluster, node, writes, context.deadline(node), &mut result).await;
     result
 }
 
-/// The objects of a node that a request is sent for; the others are counted.
+/// Returns the requests that a node needs, and counts the objects that need none.
 pub(crate) fn to_apply<'a>(
     context: &Context<'a>,
     node: usize,
     work: &'a ApplyWork,
     result: &mut NodeResult,
-) -> VecDeque<Try<'a>> {
+) -> VecDeque<Attempt<'a>> {
     let mut queue = VecDeque::new();
     for task in &work.objects {
         match task.action {
@@ -141,16 +141,16 @@ pub(crate) fn to_apply<'a>(
             }
             ApplyAction::Create | ApplyAction::Update | ApplyAction::Adopt => {
                 let manifest = context.manifests.get(&task.object);
-                queue.extend(manifest.map(|manifest| Try::first(Write::Apply(task, manifest))));
+                queue.extend(manifest.map(|manifest| Attempt::first(Write::Apply(task, manifest))));
             }
         }
     }
     queue
 }
 
-fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Try<'a>, pause: Duration) -> Sending<'a> {
+fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, pause: Duration) -> Sending<'a> {
     let force_conflicts = context.options.force_conflicts;
-    Box::pin(async move {
+    async move {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -159,10 +159,11 @@ fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Try<'a>, paus
             Write::Patch(task) => patch(cluster, task).await,
         };
         (next, answer)
-    })
+    }
+    .boxed()
 }
 
-/// Writes an object as its task says.
+/// Writes an object by the update strategy of its task.
 pub(crate) async fn apply(
     cluster: &Cluster,
     task: &ApplyTask,
@@ -170,7 +171,7 @@ pub(crate) async fn apply(
     force_conflicts: bool,
     dry_run: bool,
 ) -> Result<Applied, Error> {
-    // The version its manifest was written in; the plan's resource says where it lives.
+    // An object is written in the version of its manifest; the plan's resource may have another one.
     let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
     let options = WriteOptions {
         strategy: task.strategy,
@@ -182,12 +183,12 @@ pub(crate) async fn apply(
     cluster.write(&resource, &task.object, manifest.json(), &options).await
 }
 
-/// Patches an object; none where it, or the object of that name that the plan is about, is gone.
+/// Patches an object; returns nothing if the object with the planned UID is gone.
 async fn patch(cluster: &Cluster, task: &PatchTask) -> Result<Option<Applied>, Error> {
     let PatchTask { object, resource, uid, patch } = task;
     let mut body = patch.clone();
     if let (Some(uid), Some(body)) = (uid, body.as_object_mut()) {
-        // The server refuses to change a UID, and so to patch another object of that name.
+        // The API server rejects a change of the UID, so another object of this name is not patched.
         let metadata = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut();
         metadata.map(|metadata| metadata.insert("uid".to_owned(), json!(uid)));
     }
@@ -195,16 +196,16 @@ async fn patch(cluster: &Cluster, task: &PatchTask) -> Result<Option<Applied>, E
     let answer = cluster.patch(resource, object, &patch).await;
     match (&answer, uid) {
         (Err(error), Some(uid)) if matches!(error.code(), Some(409 | 422)) => {
-            let there = cluster.get_meta(resource, object).await?;
-            if there.is_some_and(|there| there.uid == *uid) { answer } else { Ok(None) }
+            let found = cluster.get_meta(resource, object).await?;
+            if found.is_some_and(|found| found.uid == *uid) { answer } else { Ok(None) }
         }
         _ => answer,
     }
 }
 
-/// Whether the same request may succeed later: the server is away, a webhook's backend is not up yet (perhaps it is part
-/// of the release), or a new namespace has no ServiceAccount yet.
-fn passes(error: &Error) -> bool {
+/// Returns whether the same request may succeed later: the API server is unavailable, a webhook's backend is not
+/// running yet (it may be part of the release), or a new namespace has no ServiceAccount yet.
+fn may_succeed_later(error: &Error) -> bool {
     error.is_transient()
         || *error.kind() == ErrorKind::Webhook
         || error.message().contains("error looking up service account")

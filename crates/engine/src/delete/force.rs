@@ -1,208 +1,143 @@
-//! The force stage: finalizers are removed from objects that already carry a `deletionTimestamp`.
+//! The force stage: it removes finalizers from objects that already carry a `deletionTimestamp`.
 
-use billhook_cluster::{Error, Known, RemoveAnswer};
+use billhook_cluster::RemoveAnswer;
 use billhook_objects::{ObjectKey, Uid, wellknown};
 use billhook_plan::{Observed, QueryId};
-use futures::FutureExt as _;
 use serde_json::Value;
 
-use super::{Answer, Deletion, Due, Forcing, MAX_PAUSE, Object, State};
+use super::{
+    machine::Machine,
+    messages::{Failure, Request, Timer},
+    objects::{ForceRequest, Object, State},
+};
+use crate::node::MAX_PAUSE;
 
-impl Deletion<'_> {
-    /// The finalizers of a list that the group's force stage removes.
+impl Machine<'_> {
+    /// Returns those of an object's finalizers that the force stage of the group removes.
     ///
-    /// A CRD's cleanup finalizer is never among them: stripped of it, the CRD goes and its instances stay in storage (they
-    /// come back with the next CRD of that name). Nor is `orphan`: the dependents that are to stay would be collected.
-    /// `foregroundDeletion` is, once the deletion was graceful for a time or where it is named.
+    /// A CRD's cleanup finalizer is never among them: without it the API server deletes the CRD but keeps its instances
+    /// in storage, and they reappear with the next CRD of that name. Nor is `orphan`: the garbage collector would delete
+    /// the dependents that it protects. `foregroundDeletion` is if the policy names it, or if it had time to take effect.
     fn removable(&self, finalizers: &[String]) -> Vec<String> {
         let Some(force) = &self.work.force else { return Vec::new() };
-        let may = |name: &String| match name.as_str() {
+        let is_removable = |name: &String| match name.as_str() {
             name if wellknown::is_never_removed(name) => false,
             wellknown::FOREGROUND_FINALIZER => force.finalizers.contains(name) || !force.after.0.is_zero(),
             _ => force.finalizers.is_empty() || force.finalizers.contains(name),
         };
-        finalizers.iter().filter(|name| may(name)).cloned().collect()
+        finalizers.iter().filter(|name| is_removable(name)).cloned().collect()
     }
 
-    /// Removes what may be removed from an object whose force stage has begun.
+    /// Does what the force stage of an object can do now.
     pub(super) fn force(&mut self, key: &ObjectKey) {
-        let Some(object) = self.objects.get_mut(key).filter(|o| o.state == State::Deleting) else { return };
-        if self.stopping {
+        if self.is_stopping() {
             return;
         }
-        if object.forcing != Forcing::Idle {
-            object.forcing = Forcing::Again;
+        let Some(object) = self.objects.get_mut(key).filter(|object| object.state == State::Deleting) else { return };
+        if object.force_request != ForceRequest::None {
+            object.force_request = ForceRequest::Outdated;
             return;
         }
-        let instances = object.instances;
-        let finalizers = object.finalizers.clone();
-        if let Some(instances) = instances
-            && self.instance_queries.insert(instances)
-        {
-            // Nothing is known of them, so that the watch begins with a list: instances whose deletion was under way
-            // before show no further change.
-            self.watch(instances, Known::default());
+        let (uid, query, present) = (object.uid.clone(), object.query, object.finalizers.clone());
+        if let Some(instances) = object.instances {
+            self.watch_instances(instances);
         }
-        let remove = self.removable(&finalizers);
+        let remove = self.removable(&present);
         if !remove.is_empty() {
-            self.strip(key, remove);
+            self.send_force(Request::RemoveFinalizers { key: key.clone(), uid, query, present, remove }, key);
         } else if key.kind == wellknown::namespace() {
-            self.look_at_namespace(key);
+            self.send_force(Request::ReadNamespace { key: key.clone(), uid, query }, key);
         }
     }
 
-    /// A CRD takes its instances along; it is they whose finalizers hold it.
-    pub(super) fn instance(&mut self, query: QueryId, key: ObjectKey, found: Observed) {
+    fn send_force(&mut self, request: Request, key: &ObjectKey) {
+        if let Some(object) = self.objects.get_mut(key) {
+            object.force_request = ForceRequest::InFlight;
+        }
+        self.send(request);
+    }
+
+    pub(super) fn remove_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<RemoveAnswer, Failure>) {
+        if let Ok(RemoveAnswer::Removed(finalizers)) = &answer {
+            self.finalizers_removed(key.clone(), finalizers.clone());
+        }
+        let Some((object, outdated)) = self.force_answered(&key, &uid) else { return };
+        match answer {
+            Ok(RemoveAnswer::Removed(finalizers)) => {
+                object.finalizers.retain(|finalizer| !finalizers.contains(finalizer));
+                self.force(&key);
+            }
+            Ok(RemoveAnswer::Changed) => self.read(key),
+            Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) if outdated => self.force(&key),
+            Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) => {}
+            Err(failure) => self.force_failed(key, uid, &failure),
+        }
+    }
+
+    /// Removes the entries of a Namespace's `spec.finalizers` once it is empty, or if the policy names `kubernetes`.
+    pub(super) fn namespace_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<Option<Value>, Failure>) {
+        let named = |finalizer: &String| finalizer == wellknown::NAMESPACE_FINALIZER;
+        let is_named = self.work.force.as_ref().is_some_and(|force| force.finalizers.iter().any(named));
+        let Some((_, outdated)) = self.force_answered(&key, &uid) else { return };
+        match answer {
+            Ok(Some(namespace)) if is_named || is_emptied(&namespace) => {
+                let remove = self.removable(&spec_finalizers(&namespace));
+                if !remove.is_empty() {
+                    self.send_force(Request::FinalizeNamespace { key: key.clone(), uid, remove }, &key);
+                }
+            }
+            // Each change of its status is a change of the watch, which reads it again.
+            Ok(_) if outdated => self.force(&key),
+            Ok(_) => {}
+            Err(failure) => self.force_failed(key, uid, &failure),
+        }
+    }
+
+    /// Returns the object that a request was about, and whether it changed while the request was in flight. Returns
+    /// nothing if another object has its name by now.
+    fn force_answered(&mut self, key: &ObjectKey, uid: &Uid) -> Option<(&mut Object, bool)> {
+        let object = self.objects.get_mut(key).filter(|object| object.uid == *uid)?;
+        let outdated = std::mem::replace(&mut object.force_request, ForceRequest::None) == ForceRequest::Outdated;
+        Some((object, outdated))
+    }
+
+    fn force_failed(&mut self, key: ObjectKey, uid: Uid, failure: &Failure) {
+        self.report(&key, &failure.message, true);
+        self.set_timer(Timer::Force(key, uid), MAX_PAUSE);
+    }
+
+    /// A CRD is deleted together with its instances, so what holds it is their finalizers.
+    pub(super) fn instance_observed(&mut self, query: QueryId, key: ObjectKey, found: Observed) {
         if !found.deleting {
             return;
         }
-        let former = self.objects.get(&key).filter(|object| object.uid == found.uid);
-        let object = Object {
-            uid: found.uid,
-            query,
-            state: State::Deleting,
-            finalizers: found.finalizers,
-            instances: None,
-            attempts: 0,
-            forced: true,
-            forcing: former.map_or(Forcing::Idle, |object| object.forcing),
-            said: former.map(|object| object.said.clone()).unwrap_or_default(),
-            instance: true,
-        };
-        self.objects.insert(key.clone(), object);
+        match self.objects.get_mut(&key) {
+            Some(object) if object.uid == found.uid => object.finalizers = found.finalizers,
+            _ => {
+                let object = Object::new(found.uid, query, found.finalizers);
+                let object = Object { state: State::Deleting, forced: true, instance: true, ..object };
+                self.objects.insert(key.clone(), object);
+            }
+        }
         self.force(&key);
-    }
-
-    fn strip(&mut self, key: &ObjectKey, remove: Vec<String>) {
-        let Some(object) = self.objects.get_mut(key) else { return };
-        object.forcing = Forcing::Running;
-        let observed = marked(key, object);
-        let (cluster, resource) = (self.cluster, &self.context.plan.queries[object.query].resource);
-        let key = key.clone();
-        self.requests.push(
-            async move {
-                let answer = cluster.remove_finalizers(resource, &observed, &remove).await;
-                Answer::Strip(key, answer)
-            }
-            .boxed(),
-        );
-    }
-
-    pub(super) fn stripped(&mut self, key: ObjectKey, answer: Result<RemoveAnswer, Error>) {
-        let Some(object) = self.objects.get_mut(&key) else { return };
-        let again = std::mem::replace(&mut object.forcing, Forcing::Idle) == Forcing::Again;
-        match answer {
-            Ok(RemoveAnswer::Removed(finalizers)) => {
-                object.finalizers.retain(|f| !finalizers.contains(f));
-                self.removed(key.clone(), finalizers);
-                self.force(&key);
-            }
-            Ok(RemoveAnswer::Changed) => self.look(key),
-            Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) => {
-                if again {
-                    self.force(&key);
-                }
-            }
-            Err(error) => self.not_forced(key, &error),
-        }
-    }
-
-    /// A request of the force stage failed: it is said once and tried again.
-    fn not_forced(&mut self, key: ObjectKey, error: &Error) {
-        let Some(object) = self.objects.get_mut(&key) else { return };
-        let message = error.message();
-        let uid = object.uid.clone();
-        if object.said != message {
-            object.said.clone_from(&message);
-            let object = key.clone();
-            self.context.emit(crate::Event::Refused { node: self.node, object, message, retried: true });
-        }
-        self.timers.insert(Due::Force(key, uid), MAX_PAUSE);
-    }
-
-    /// Reads a Namespace that holds on to its `spec.finalizers`, to see whether its content is gone.
-    fn look_at_namespace(&mut self, key: &ObjectKey) {
-        let Some(object) = self.objects.get_mut(key) else { return };
-        object.forcing = Forcing::Running;
-        let (cluster, resource, key) = (self.cluster, &self.context.plan.queries[object.query].resource, key.clone());
-        self.requests.push(
-            async move {
-                let found = cluster.get(resource, &key).await;
-                Answer::Namespace(key, found)
-            }
-            .boxed(),
-        );
-    }
-
-    pub(super) fn looked_at_namespace(&mut self, key: ObjectKey, answer: Result<Option<Value>, Error>) {
-        let declared =
-            self.work.force.as_ref().is_some_and(|f| f.finalizers.iter().any(|f| f == wellknown::NAMESPACE_FINALIZER));
-        let Some(object) = self.objects.get_mut(&key) else { return };
-        let again = std::mem::replace(&mut object.forcing, Forcing::Idle) == Forcing::Again;
-        let uid = object.uid.clone();
-        match answer {
-            Ok(Some(namespace)) if declared || is_emptied(&namespace) => {
-                let remove = self.removable(&spec_finalizers(&namespace));
-                if !remove.is_empty() {
-                    self.finalize(key, uid, remove);
-                }
-            }
-            // Each change of its status is an event of the watch, and asks again.
-            Ok(_) => {
-                if again {
-                    self.force(&key);
-                }
-            }
-            Err(error) => self.not_forced(key, &error),
-        }
-    }
-
-    fn finalize(&mut self, key: ObjectKey, uid: Uid, remove: Vec<String>) {
-        if let Some(object) = self.objects.get_mut(&key) {
-            object.forcing = Forcing::Running;
-        }
-        let cluster = self.cluster;
-        self.requests.push(
-            async move {
-                let answer = cluster.finalize_namespace(&key.name, &uid, &remove).await;
-                Answer::Strip(key, answer)
-            }
-            .boxed(),
-        );
-    }
-}
-
-/// An object as the force stage needs it: with its `deletionTimestamp`, and its finalizers in order.
-fn marked(key: &ObjectKey, object: &Object) -> Observed {
-    Observed {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-        uid: object.uid.clone(),
-        resource_version: String::new(),
-        labels: std::collections::BTreeMap::new(),
-        finalizers: object.finalizers.clone(),
-        deleting: true,
-        owners: Vec::new(),
     }
 }
 
 fn spec_finalizers(namespace: &Value) -> Vec<String> {
     let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
-    finalizers.into_iter().flatten().filter_map(|f| f.as_str().map(str::to_owned)).collect()
+    finalizers.into_iter().flatten().filter_map(|finalizer| finalizer.as_str().map(str::to_owned)).collect()
 }
 
-/// Whether the namespace controller says that nothing is left in a Namespace, and only a failed discovery (a dead
-/// aggregated API) keeps it. The conditions are written together after each sweep; missing ones prove nothing.
+/// Returns whether the namespace controller has found a Namespace empty, so that only a failed discovery (an
+/// unavailable aggregated API) keeps it. The controller writes these conditions together after each sweep; missing ones
+/// prove nothing.
 fn is_emptied(namespace: &Value) -> bool {
     let conditions = namespace.pointer("/status/conditions").and_then(Value::as_array);
-    let status = |wanted: &str| {
-        conditions
-            .into_iter()
-            .flatten()
-            .find(|c| c.get("type").and_then(Value::as_str) == Some(wanted))
-            .and_then(|c| c.get("status").and_then(Value::as_str))
+    let is_false = |wanted: &&str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|condition| condition["type"] == *wanted && condition["status"] == "False")
     };
     ["NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining"]
         .iter()
-        .all(|condition| status(condition) == Some("False"))
+        .all(is_false)
 }

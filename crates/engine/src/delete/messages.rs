@@ -1,0 +1,118 @@
+//! What the machine takes and what it returns.
+
+use std::time::Duration;
+
+use billhook_cluster::{Change, DeleteAnswer, Error, ErrorKind, RemoveAnswer};
+use billhook_objects::{ObjectKey, Uid};
+use billhook_plan::{Observed, QueryId};
+use serde_json::Value;
+
+use crate::{Event, RefusedBy};
+
+/// What happened outside.
+pub(super) enum Input {
+    /// The node starts.
+    Start,
+    /// A request was answered.
+    Answer(Answer),
+    /// The watch of a query reported a change.
+    Change(QueryId, Change),
+    /// A timer has expired.
+    Due(Timer),
+    /// The user pressed Ctrl-C.
+    Stop,
+    /// The time limit has passed.
+    Deadline,
+}
+
+/// The answer to a [`Request`].
+pub(super) enum Answer {
+    Delete(ObjectKey, Uid, Result<DeleteAnswer, Failure>),
+    /// To `RemoveFinalizers` and `FinalizeNamespace`.
+    Remove(ObjectKey, Uid, Result<RemoveAnswer, Failure>),
+    Read(ObjectKey, Uid, Result<Option<Observed>, Failure>),
+    ReadNamespace(ObjectKey, Uid, Result<Option<Value>, Failure>),
+    List(usize, Result<Vec<Observed>, Failure>),
+}
+
+/// Why a request failed.
+pub(super) struct Failure {
+    pub message: String,
+    pub kind: ErrorKind,
+    pub by: RefusedBy,
+    pub retry_after: Option<Duration>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self {
+            message: error.message(),
+            kind: error.kind().clone(),
+            by: RefusedBy::of(&error),
+            retry_after: error.retry_after(),
+        }
+    }
+}
+
+/// What the driver does next.
+pub(super) enum Effect {
+    Send(Request),
+    /// Watches a query: from where the plan's snapshot was read, or beginning with a list of its own.
+    Watch {
+        query: QueryId,
+        from_snapshot: bool,
+    },
+    /// Returns the timer as an input after this time.
+    Timer(Timer, Duration),
+    Emit(Event),
+}
+
+/// A request. Each is answered by exactly one [`Answer`].
+pub(super) enum Request {
+    Delete {
+        key: ObjectKey,
+        uid: Uid,
+        query: QueryId,
+    },
+    /// Removes some of an object's `metadata.finalizers`, which were last seen as `present`.
+    RemoveFinalizers {
+        key: ObjectKey,
+        uid: Uid,
+        query: QueryId,
+        present: Vec<String>,
+        remove: Vec<String>,
+    },
+    /// Removes some of a Namespace's `spec.finalizers`.
+    FinalizeNamespace {
+        key: ObjectKey,
+        uid: Uid,
+        remove: Vec<String>,
+    },
+    /// Reads the metadata of the object that has this name now; the one with this UID is replaced or has changed.
+    Read {
+        key: ObjectKey,
+        uid: Uid,
+        query: QueryId,
+    },
+    ReadNamespace {
+        key: ObjectKey,
+        uid: Uid,
+        query: QueryId,
+    },
+    /// Lists what a collection (an index into the node's collections) holds.
+    List(usize),
+}
+
+/// What a timer is for.
+pub(super) enum Timer {
+    /// Sends a failed DELETE again.
+    Retry(ObjectKey, Uid),
+    /// Begins the force stage of an object, or retries a request of it.
+    Force(ObjectKey, Uid),
+    /// Reads a name again.
+    Read(ObjectKey),
+    /// Lists a collection again.
+    List(usize),
+    /// Stops waiting for the answers that were in flight at Ctrl-C.
+    Grace,
+}

@@ -1,0 +1,151 @@
+//! The objects that a deletion tracks, with running counts of those that remain.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::{ObjectKey, Uid};
+use billhook_plan::QueryId;
+
+use crate::{Blocker, RefusedBy};
+
+/// One object: a member of the group, or an instance of a CRD in it.
+pub(super) struct Object {
+    pub uid: Uid,
+    pub query: QueryId,
+    pub state: State,
+    pub finalizers: Vec<String>,
+    /// For a CRD under a force stage: the query that lists its instances.
+    pub instances: Option<QueryId>,
+    /// How many DELETE requests failed and were retried.
+    pub attempts: u32,
+    /// The force stage of this object has begun.
+    pub forced: bool,
+    pub force_request: ForceRequest,
+    /// The failure that was last reported, so that it is reported once.
+    pub reported: String,
+    /// An instance that is deleted along with its CRD. It is no member of the group, so the group does not wait for it.
+    pub instance: bool,
+    /// Its replacement under the same name was reported and remains.
+    pub recreated: bool,
+}
+
+impl Object {
+    pub fn new(uid: Uid, query: QueryId, finalizers: Vec<String>) -> Self {
+        Self {
+            uid,
+            query,
+            state: State::Queued,
+            finalizers,
+            instances: None,
+            attempts: 0,
+            forced: false,
+            force_request: ForceRequest::None,
+            reported: String::new(),
+            instance: false,
+            recreated: false,
+        }
+    }
+
+    /// Returns what this object adds to the counts.
+    fn counts(&self) -> Counts {
+        let member = !self.instance;
+        Counts {
+            remaining: usize::from(member && self.state != State::Gone),
+            refused: usize::from(member && matches!(self.state, State::Refused { retried: false, .. })),
+        }
+    }
+}
+
+/// Whether a request of an object's force stage is in flight.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum ForceRequest {
+    None,
+    InFlight,
+    /// The object changed after the request was sent: the stage decides again once the answer arrives.
+    Outdated,
+}
+
+#[derive(PartialEq)]
+pub(super) enum State {
+    /// No DELETE was sent, or it will be sent again.
+    Queued,
+    /// A DELETE is in flight, or its answer had no `deletionTimestamp`.
+    Requested,
+    /// The object carries a `deletionTimestamp`.
+    Deleting,
+    /// The DELETE failed: for good, or until it is retried.
+    Refused { message: String, by: RefusedBy, retried: bool },
+    /// The API server has confirmed that it is gone.
+    Gone,
+}
+
+/// All tracked objects. The counts change with each state, so that asking for them costs nothing.
+#[derive(Default)]
+pub(super) struct Objects {
+    by_key: BTreeMap<ObjectKey, Object>,
+    counts: Counts,
+}
+
+/// How many members of the group are not gone, and how many of these were refused for good.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub remaining: usize,
+    pub refused: usize,
+}
+
+impl Objects {
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<&Object> {
+        self.by_key.get(key)
+    }
+
+    /// Returns an object whose state is changed by [`Self::set_state`] only.
+    pub fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Object> {
+        self.by_key.get_mut(key)
+    }
+
+    /// Returns the object of a name if it has this UID and is not gone.
+    pub fn present(&mut self, key: &ObjectKey, uid: &Uid) -> Option<&mut Object> {
+        self.get_mut(key).filter(|object| object.uid == *uid && object.state != State::Gone)
+    }
+
+    /// Returns the objects of a query that are not gone.
+    pub fn present_of(&self, query: QueryId) -> Vec<(ObjectKey, Uid)> {
+        let present = self.by_key.iter().filter(|(_, object)| object.query == query && object.state != State::Gone);
+        present.map(|(key, object)| (key.clone(), object.uid.clone())).collect()
+    }
+
+    /// Tracks an object, in place of the one that was tracked under its name.
+    pub fn insert(&mut self, key: ObjectKey, object: Object) {
+        let new = object.counts();
+        let old = self.by_key.insert(key, object).map(|old| old.counts()).unwrap_or_default();
+        self.recount(old, new);
+    }
+
+    pub fn set_state(&mut self, key: &ObjectKey, state: State) {
+        let Some(object) = self.by_key.get_mut(key) else { return };
+        let old = object.counts();
+        object.state = state;
+        let new = object.counts();
+        self.recount(old, new);
+    }
+
+    fn recount(&mut self, old: Counts, new: Counts) {
+        self.counts.remaining = self.counts.remaining + new.remaining - old.remaining;
+        self.counts.refused = self.counts.refused + new.refused - old.refused;
+    }
+
+    /// Returns the members that are not gone, each with what is known of the reason.
+    pub fn left(self) -> impl Iterator<Item = (ObjectKey, Option<Blocker>)> {
+        self.by_key.into_iter().filter(|(_, object)| object.counts().remaining > 0).map(|(key, object)| {
+            let blocker = match object.state {
+                State::Refused { message, by, .. } => Some(Blocker::Refused { message, by }),
+                State::Queued => Some(Blocker::NotRequested),
+                State::Requested | State::Deleting | State::Gone => None,
+            };
+            (key, blocker)
+        })
+    }
+}

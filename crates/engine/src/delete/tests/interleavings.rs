@@ -1,0 +1,290 @@
+//! What holds however requests, answers, watches, timers and other clients interleave.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A small API server with three objects, and all that is on its way between it and the machine.
+struct World {
+    objects: BTreeMap<String, Observed>,
+    /// Query 0 shows every object, query 1 those with the label `extra`; each lags behind on its own.
+    watches: [VecDeque<Change>; 2],
+    requests: Vec<Request>,
+    answers: Vec<Answer>,
+    timers: Vec<Timer>,
+    /// How many times other clients and failures may still interfere.
+    mischief: usize,
+    created: usize,
+    /// An object was created after the API server answered the last list.
+    created_since_list: bool,
+    refused: bool,
+    stopped: bool,
+    gone: usize,
+    appeared: usize,
+}
+
+/// What can happen next.
+enum Step {
+    Watch(usize),
+    Serve(usize),
+    Answer(usize),
+    RemoveFinalizers(String),
+    Expire(usize),
+    /// The API server carries a request out, or not, and the answer is a failure.
+    Fail(usize, bool),
+    Refuse(usize),
+    /// Another client creates an object, in place of the one of that name.
+    Create(&'static str, &'static str),
+    Stop,
+}
+
+impl World {
+    fn new() -> Self {
+        let objects = ["a-1 ours", "b-1 ours x", "c-1 extra x"].map(observed);
+        Self {
+            objects: objects.into_iter().map(|object| (object.name.clone(), object)).collect(),
+            watches: Default::default(),
+            requests: Vec::new(),
+            answers: Vec::new(),
+            timers: Vec::new(),
+            mischief: 6,
+            created: 1,
+            created_since_list: false,
+            refused: false,
+            stopped: false,
+            gone: 0,
+            appeared: 0,
+        }
+    }
+
+    /// Returns what can happen next: first what must happen in the end, then mischief.
+    fn steps(&self) -> (Vec<Step>, Vec<Step>) {
+        let mut steps: Vec<_> = (0..2).filter(|at| !self.watches[*at].is_empty()).map(Step::Watch).collect();
+        steps.extend((0..self.requests.len()).map(Step::Serve));
+        steps.extend((0..self.answers.len()).map(Step::Answer));
+        let held = self.objects.values().filter(|object| object.deleting && !object.finalizers.is_empty());
+        steps.extend(held.map(|object| Step::RemoveFinalizers(object.name.clone())));
+        steps.extend((0..self.timers.len()).map(Step::Expire));
+        let mut mischief = Vec::new();
+        if self.mischief > 0 {
+            for at in 0..self.requests.len() {
+                mischief.extend([Step::Fail(at, false), Step::Fail(at, true), Step::Refuse(at)]);
+            }
+            for name in ["a", "b", "c", "d"] {
+                mischief.extend(["ours x", "extra", ""].map(|rest| Step::Create(name, rest)));
+            }
+            mischief.push(Step::Stop);
+        }
+        (steps, mischief)
+    }
+
+    /// Does a step, and returns the input that the machine gets of it.
+    fn step(&mut self, step: Step) -> Option<Input> {
+        match step {
+            Step::Watch(at) => return self.watches[at].pop_front().map(|change| Input::Change(at, change)),
+            Step::Answer(at) => return Some(Input::Answer(self.answers.remove(at))),
+            Step::Expire(at) => return Some(Input::Due(self.timers.remove(at))),
+            Step::Serve(at) => {
+                let request = self.requests.remove(at);
+                let answer = self.serve(&request);
+                self.answers.push(answer);
+            }
+            Step::RemoveFinalizers(name) => self.remove_finalizers(&name),
+            Step::Fail(at, served) => {
+                let request = self.requests.remove(at);
+                if served {
+                    self.serve(&request);
+                }
+                self.answers.push(failed(request, ErrorKind::Timeout));
+            }
+            Step::Refuse(at) => {
+                self.refused |= matches!(self.requests[at], Request::Delete { .. });
+                let answer = failed(self.requests.remove(at), ErrorKind::Refused);
+                self.answers.push(answer);
+            }
+            Step::Create(name, rest) => {
+                self.remove(name);
+                self.created += 1;
+                self.objects.insert(name.to_owned(), observed(&format!("{name}-{} {rest}", self.created)));
+                self.created_since_list = true;
+                self.show(name);
+            }
+            Step::Stop => {
+                self.stopped = true;
+                self.mischief = 0;
+                return Some(Input::Stop);
+            }
+        }
+        None
+    }
+
+    fn serve(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::Delete { key, uid, .. } => {
+                let answer = match self.objects.get_mut(&key.name) {
+                    None => DeleteAnswer::NotFound,
+                    Some(object) if object.uid != *uid => DeleteAnswer::OtherUid,
+                    Some(object) => {
+                        assert!(!object.labels.is_empty(), "{uid} belongs to another client");
+                        let finalizers = object.finalizers.clone();
+                        object.deleting = !finalizers.is_empty();
+                        if finalizers.is_empty() {
+                            self.remove(&key.name)
+                        } else {
+                            self.show(&key.name)
+                        }
+                        DeleteAnswer::Accepted { deletion: !finalizers.is_empty(), finalizers }
+                    }
+                };
+                Answer::Delete(key.clone(), uid.clone(), Ok(answer))
+            }
+            Request::RemoveFinalizers { key, uid, present, .. } => {
+                let answer = match self.objects.get(&key.name) {
+                    None => RemoveAnswer::Gone,
+                    Some(object) if object.uid == *uid && object.finalizers == *present => {
+                        assert!(object.deleting, "{uid} is not being deleted");
+                        self.remove_finalizers(&key.name);
+                        RemoveAnswer::Removed(present.clone())
+                    }
+                    Some(_) => RemoveAnswer::Changed,
+                };
+                Answer::Remove(key.clone(), uid.clone(), Ok(answer))
+            }
+            Request::Read { key, uid, .. } => {
+                let found = self.objects.get(&key.name).cloned();
+                Answer::Read(key.clone(), uid.clone(), Ok(found))
+            }
+            Request::List(index) => {
+                self.created_since_list = false;
+                let found = self.objects.values().filter(|object| is_extra(object)).cloned().collect();
+                Answer::List(*index, Ok(found))
+            }
+            Request::FinalizeNamespace { .. } | Request::ReadNamespace { .. } => {
+                unreachable!("no object is a Namespace")
+            }
+        }
+    }
+
+    fn remove_finalizers(&mut self, name: &str) {
+        if let Some(object) = self.objects.get_mut(name) {
+            object.finalizers.clear();
+        }
+        self.remove(name);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(object) = self.objects.remove(name) else { return };
+        let change =
+            Change::Gone { namespace: object.namespace.clone(), name: name.to_owned(), uid: object.uid.clone() };
+        self.report(&object, change);
+    }
+
+    fn show(&mut self, name: &str) {
+        let object = self.objects[name].clone();
+        self.report(&object, Change::Present(object.clone()));
+    }
+
+    fn report(&mut self, object: &Observed, change: Change) {
+        if is_extra(object) {
+            self.watches[1].push_back(change.clone());
+        }
+        self.watches[0].push_back(change);
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send(request) => {
+                assert!(!self.stopped, "a request was sent after Ctrl-C");
+                self.requests.push(request);
+            }
+            Effect::Timer(timer, _) => self.timers.push(timer),
+            Effect::Watch { .. } => {}
+            Effect::Emit(Event::Gone { uid, .. }) => {
+                assert!(self.objects.values().all(|object| object.uid != uid), "{uid} is not gone");
+                self.gone += 1;
+            }
+            Effect::Emit(Event::Appeared { .. }) => self.appeared += 1,
+            Effect::Emit(_) => {}
+        }
+    }
+
+    fn check_end(&self, status: Status) {
+        match status {
+            Status::Done => {
+                assert_eq!(self.gone, 3 + self.appeared, "the node ended before all objects were gone");
+                let left = self.objects.values().find(|object| is_extra(object));
+                assert!(left.is_none() || self.created_since_list, "the collection is not empty: {left:?}");
+            }
+            Status::Failed => assert!(self.refused, "nothing was refused for good"),
+            Status::Interrupted => assert!(self.stopped, "nobody pressed Ctrl-C"),
+            Status::NotStarted | Status::TimedOut => unreachable!("{status:?}"),
+        }
+    }
+}
+
+fn is_extra(object: &Observed) -> bool {
+    object.labels.contains_key("extra")
+}
+
+fn failed(request: Request, kind: ErrorKind) -> Answer {
+    let failure = failure(kind);
+    match request {
+        Request::Delete { key, uid, .. } => Answer::Delete(key, uid, Err(failure)),
+        Request::RemoveFinalizers { key, uid, .. } | Request::FinalizeNamespace { key, uid, .. } => {
+            Answer::Remove(key, uid, Err(failure))
+        }
+        Request::Read { key, uid, .. } => Answer::Read(key, uid, Err(failure)),
+        Request::ReadNamespace { key, uid, .. } => Answer::ReadNamespace(key, uid, Err(failure)),
+        Request::List(index) => Answer::List(index, Err(failure)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn only_what_is_gone_is_reported_gone_and_every_node_ends(
+        schedule in proptest::collection::vec(any::<u8>(), 0..80),
+        force in any::<bool>(),
+    ) {
+        let mut rest = json!({"collections": [{"query": 1, "labelSelector": {"matchLabels": {"extra": "yes"}}}]});
+        if force {
+            rest["force"] = json!({"after": "5m"});
+        }
+        let mut plan = plan("a-1 b-1 c-1", rest);
+        plan.queries[1] = plan.queries[0].clone();
+        let Work::Delete(work) = &mut plan.nodes[0].work else { unreachable!("the node deletes") };
+        work.objects[2].query = 1;
+        let work = work.clone();
+
+        let mut machine = Machine::new(&plan, 0, &work, Some(LABEL));
+        let mut world = World::new();
+        let mut schedule = schedule.into_iter();
+        let mut input = Some(Input::Start);
+        for _ in 0..1000 {
+            if let Some(input) = input.take() {
+                machine.on(input).for_each(|effect| world.carry_out(effect));
+            }
+            if machine.has_ended() {
+                break;
+            }
+            let (mut steps, mischief) = world.steps();
+            let next = match schedule.next() {
+                Some(choice) => {
+                    let certain = steps.len();
+                    steps.extend(mischief);
+                    let next = usize::from(choice) % steps.len();
+                    world.mischief -= usize::from(next >= certain && world.mischief > 0);
+                    next
+                }
+                None => 0,
+            };
+            prop_assert!(next < steps.len(), "nothing can happen any more, and the node has not ended");
+            input = world.step(steps.swap_remove(next));
+        }
+        prop_assert!(machine.has_ended(), "the node does not end");
+        world.check_end(machine.into_result().status);
+    }
+}
