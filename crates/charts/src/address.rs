@@ -1,12 +1,12 @@
-//! Where charts lie: references into registries and addresses of repositories, as far as credentials depend on them.
+//! References to charts in registries, and addresses of repositories, which decide the credentials.
 
-/// What is wrong with what names a chart, with what to write instead.
+/// A mistake in the reference or address of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct SourceError {
-    /// What was written.
+    /// The reference or address.
     pub what: String,
-    /// What is wrong with it.
+    /// The mistake, and how to write it.
     pub problem: &'static str,
 }
 
@@ -14,7 +14,7 @@ fn wrong(what: &str, problem: &'static str) -> SourceError {
     SourceError { what: what.to_owned(), problem }
 }
 
-/// A reference into a registry: `HOST/REPOSITORY[:TAG][@sha256:DIGEST]`, with or without `oci://`.
+/// A reference to a chart in a registry: `HOST/REPOSITORY[:TAG][@sha256:DIGEST]`, with or without `oci://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference<'a> {
     pub(crate) host: &'a str,
@@ -30,7 +30,7 @@ impl<'a> Reference<'a> {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (rest, None),
         };
-        let no_host = "a reference to a chart in a registry begins with the registry's host, \
+        let no_host = "a reference to a chart in a registry must begin with the registry's host, \
                        such as registry.example/charts/shop:1.2.3";
         let (host, path) = rest.split_once('/').ok_or_else(|| wrong(text, no_host))?;
         let (repository, tag) = match path.rsplit_once(':') {
@@ -42,10 +42,10 @@ impl<'a> Reference<'a> {
             return Err(wrong(text, no_host));
         }
         if repository.chars().any(char::is_uppercase) || repository.split('/').any(|part| !made_of(part, "._-")) {
-            return Err(wrong(text, "a repository's name is made of lower-case letters, digits and . _ - /"));
+            return Err(wrong(text, "the name of a repository consists of lower-case letters, digits and . _ - /"));
         }
         if tag.is_some_and(|tag| !made_of(tag, "._-+")) {
-            return Err(wrong(text, "a tag is made of letters, digits and . _ -"));
+            return Err(wrong(text, "a tag consists of letters, digits and . _ -"));
         }
         let is_digest = |digest: &str| {
             let hex = digest.strip_prefix("sha256:").unwrap_or_default();
@@ -57,10 +57,10 @@ impl<'a> Reference<'a> {
         Ok(Self { host, repository, tag, digest })
     }
 
-    /// What helm takes as the chart and as its version.
+    /// Returns helm's arguments for the chart and its version.
     ///
-    /// Where there is a digest, the tag decides nothing. helm puts `_` into a tag for the `+` of a version; it only
-    /// finds such a tag by the version.
+    /// A tag is ignored if there is a digest. helm writes the `+` of a version as `_` in the tag, and finds such a tag only by
+    /// the version.
     pub(crate) fn chart_and_version(&self) -> (String, Option<String>) {
         let chart = format!("oci://{}/{}", self.host, self.repository);
         match self.digest {
@@ -69,24 +69,18 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The address that credentials are looked up with.
+    /// Returns the address for the lookup of credentials.
     pub(crate) fn address(&self) -> Address {
         Address::new("oci", self.host, self.repository)
     }
-
-    pub(crate) fn is_loopback(&self) -> bool {
-        let name = self.host.rsplit_once(':').map_or(self.host, |(name, _)| name);
-        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-        name == "localhost" || address.is_ok_and(|address| address.is_loopback())
-    }
 }
 
-/// Whether a text is not empty and holds only ASCII letters, digits and some other characters.
+/// Returns whether a text is not empty and consists of ASCII letters, digits and some other characters.
 fn made_of(text: &str, others: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
-/// What of an address decides which credentials it gets.
+/// The parts of an address that decide the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: String,
@@ -100,20 +94,21 @@ impl Address {
         Self { scheme: scheme.to_lowercase(), host: host.to_lowercase(), path }
     }
 
-    /// The address of a repository or an archive, which is fetched over HTTP.
+    /// Parses the address of a repository or an archive, which is fetched over HTTP.
     pub(crate) fn of_url(url: &str) -> Result<Self, SourceError> {
         let address = Self::parse(url).filter(|address| ["http", "https"].contains(&address.scheme.as_str()));
-        let address = address.ok_or_else(|| wrong(&without_user(url), "an address begins with https:// or http://"))?;
+        let address =
+            address.ok_or_else(|| wrong(&without_user(url), "an address must begin with https:// or http://"))?;
         if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(wrong(&without_user(url), "an address holds no blanks"));
+            return Err(wrong(&without_user(url), "an address must not contain white space"));
         }
         if address.host.contains('@') {
-            return Err(wrong(&without_user(url), "a user and password do not belong into the address of a chart"));
+            return Err(wrong(&without_user(url), "the address of a chart must not contain a user and password"));
         }
         Ok(address)
     }
 
-    /// Any `SCHEME://HOST/PATH`; a query does not count.
+    /// Parses `SCHEME://HOST/PATH`, and ignores a query.
     pub(crate) fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -121,11 +116,11 @@ impl Address {
         Some(Self::new(scheme, host, path)).filter(|address| !address.host.is_empty())
     }
 
-    /// The key of an entry of a docker config: a host, with or without a scheme and a path.
+    /// Parses the key of an entry in a docker config: a host, with or without a scheme and a path.
     pub(crate) fn of_docker_key(key: &str) -> Self {
         let key = key.split_once("://").map_or(key, |(_, rest)| rest);
         let (host, path) = key.split_once('/').unwrap_or((key, ""));
-        // What docker itself writes: https://index.docker.io/v1/
+        // docker itself writes https://index.docker.io/v1/
         let path = if ["v1", "v2"].contains(&path.trim_matches('/')) { "" } else { path };
         let mut address = Self::new("oci", host, path);
         if is_docker_hub(&address.host) {
@@ -134,7 +129,7 @@ impl Address {
         address
     }
 
-    /// How much of this address a more general one covers, if it does: the more, the better it fits.
+    /// Returns the number of path segments that a more general address shares with this one, if it covers this one.
     pub(crate) fn covered_by(&self, general: &Self) -> Option<usize> {
         let host = if is_docker_hub(&self.host) { DOCKER_HUB } else { &self.host };
         let same = self.scheme == general.scheme && (self.host == general.host || host == general.host);
@@ -144,12 +139,12 @@ impl Address {
 
 const DOCKER_HUB: &str = "docker.io";
 
-/// Whether a host is one of the names of Docker Hub.
+/// Returns whether a host is one of the names of Docker Hub.
 pub(crate) fn is_docker_hub(host: &str) -> bool {
     [DOCKER_HUB, "index.docker.io", "registry-1.docker.io"].contains(&host)
 }
 
-/// An address without the user and password it may hold, for people.
+/// Removes the user and password from an address, for messages.
 pub(crate) fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -164,10 +159,10 @@ mod tests {
     const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn a_reference_becomes_what_helm_takes() {
+    fn a_reference_is_converted_to_the_arguments_of_helm() {
         fn check(text: &str, chart: &str, version: Option<&str>) {
-            let told = Reference::parse(text).unwrap().chart_and_version();
-            assert_eq!(told, (chart.to_owned(), version.map(str::to_owned)), "{text}");
+            let arguments = Reference::parse(text).unwrap().chart_and_version();
+            assert_eq!(arguments, (chart.to_owned(), version.map(str::to_owned)), "{text}");
         }
         check("a.example/charts/shop:1.2.3", "oci://a.example/charts/shop", Some("1.2.3"));
         check("oci://a.example:5000/shop:1.2.3", "oci://a.example:5000/shop", Some("1.2.3"));
@@ -179,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_told() {
+    fn an_invalid_reference_is_an_error() {
         for (text, problem) in [
-            ("shop:1.2.3", "begins with the registry's host"),
-            ("charts/shop:1.2.3", "begins with the registry's host"),
-            ("https://a.example/shop:1.2.3", "begins with the registry's host"),
-            ("user:secret@a.example/shop", "begins with the registry's host"),
+            ("shop:1.2.3", "must begin with the registry's host"),
+            ("charts/shop:1.2.3", "must begin with the registry's host"),
+            ("https://a.example/shop:1.2.3", "must begin with the registry's host"),
+            ("user:secret@a.example/shop", "must begin with the registry's host"),
             ("a.example/Shop", "lower-case"),
             ("a.example/", "lower-case"),
             ("a.example/../shop", ""),
@@ -200,20 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_from_the_rest() {
-        for (text, loopback) in [
-            ("localhost:5000/a", true),
-            ("127.0.0.1/a", true),
-            ("[::1]:5000/a", true),
-            ("10.0.0.1:5000/a", false),
-            ("localhost.example/a", false),
-        ] {
-            assert_eq!(Reference::parse(text).unwrap().is_loopback(), loopback, "{text}");
-        }
-    }
-
-    #[test]
-    fn an_address_is_covered_by_whole_parts_of_it() {
+    fn an_address_is_covered_by_whole_segments() {
         fn check(url: &str, general: &str, expected: Option<usize>) {
             let covered = Address::parse(url).unwrap().covered_by(&Address::parse(general).unwrap());
             assert_eq!(covered, expected, "{url} by {general}");
@@ -227,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn an_address_over_which_nothing_is_fetched_is_told_without_its_password() {
-        for (url, told) in [
-            ("ftp://a.example/x.tgz", "ftp://a.example/x.tgz: an address begins with https:// or http://"),
-            ("x.tgz", "x.tgz: an address begins with https:// or http://"),
+    fn the_error_for_an_address_hides_its_password() {
+        for (url, error) in [
+            ("ftp://a.example/x.tgz", "ftp://a.example/x.tgz: an address must begin with https:// or http://"),
+            ("x.tgz", "x.tgz: an address must begin with https:// or http://"),
             (
                 "https://user:secret@a.example/x.tgz",
-                "https://a.example/x.tgz: a user and password do not belong into the address of a chart",
+                "https://a.example/x.tgz: the address of a chart must not contain a user and password",
             ),
         ] {
-            assert_eq!(Address::of_url(url).unwrap_err().to_string(), told);
+            assert_eq!(Address::of_url(url).unwrap_err().to_string(), error);
         }
     }
 }

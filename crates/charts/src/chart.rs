@@ -1,4 +1,4 @@
-//! Where a chart comes from, and how helm is told to get it.
+//! Where a chart comes from, and the arguments with which helm fetches it.
 
 use std::{ffi::OsString, fmt, io, path::Path};
 
@@ -6,8 +6,9 @@ use billhook_policy::ChartSource;
 use serde_json::json;
 
 use crate::{
-    Credentials, ErrorKind, RepositoryAuth, SourceError,
-    address::{Address, Reference, without_user},
+    address::{Address, Reference, SourceError, without_user},
+    credentials::{Credentials, RepositoryAuth},
+    error::ErrorKind,
     home::{Home, REGISTRIES, REPOSITORIES},
     program::Program,
 };
@@ -15,16 +16,16 @@ use crate::{
 /// Where a chart comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Source {
-    /// What helm finds by itself, with the repositories and credentials the user has set it up with: a folder, an
-    /// archive, `REPOSITORY/NAME`, an `oci://` or `https://` address.
+    /// A reference that helm resolves itself, with the repositories and credentials that the user has configured: a folder,
+    /// an archive, `REPOSITORY/NAME`, an `oci://` or `https://` address.
     Reference {
         /// The reference.
         reference: String,
-        /// The version or range of versions; the newest where there is none.
+        /// The version or range of versions; the newest version if not set.
         version: Option<String>,
     },
-    /// What a configuration names. Of the tags in a registry, helm only finds those that are versions; a reference with
-    /// a digest means that digest, and one with neither the newest version.
+    /// The source in the configuration of a DeployItem. In a registry, helm finds only tags that are versions. If a reference
+    /// has a digest, the tag is ignored; without both, it means the newest version.
     Configured(ChartSource),
 }
 
@@ -52,20 +53,18 @@ impl fmt::Debug for Source {
     }
 }
 
-/// A chart and what opens the place where it lies.
+/// A chart, and the credentials to fetch it.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Where it comes from.
+    /// Where the chart comes from.
     pub source: Source,
-    /// Credentials; those that fit the source are used, and but for [`Source::Reference`] no others.
+    /// The credentials, of which only those for the source are used. [`Source::Reference`] ignores them.
     pub credentials: Credentials,
-    /// Talks HTTP to a registry ([`ChartSource::Oci`]), which has to be on a loopback address.
-    pub plain_http: bool,
 }
 
 impl From<Source> for Chart {
     fn from(source: Source) -> Self {
-        Self { source, credentials: Credentials::default(), plain_http: false }
+        Self { source, credentials: Credentials::default() }
     }
 }
 
@@ -75,15 +74,15 @@ impl From<ChartSource> for Chart {
     }
 }
 
-/// A chart as helm is told of it.
+/// A chart with the program and the arguments that fetch it.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct LocatedChart {
     pub(crate) helm: Program,
     pub(crate) chart: OsString,
     pub(crate) flags: Vec<OsString>,
 }
 
-impl Told {
+impl LocatedChart {
     fn flag(&mut self, name: &str, value: impl Into<OsString>) {
         self.flags.extend([name.into(), value.into()]);
     }
@@ -95,67 +94,67 @@ impl Told {
     }
 }
 
-/// The name that a repository has in a run's own list of repositories.
+/// The name of the repository in the run's own list of repositories.
 const REPOSITORY: &str = "charts";
 
 impl Chart {
-    /// Puts what helm needs into its folder.
-    pub(crate) async fn tell(&self, helm: &Path, home: &Home) -> Result<Told, ErrorKind> {
+    /// Writes the files that helm needs to fetch the chart, and returns the arguments.
+    pub(crate) async fn locate(&self, helm: &Path, home: &Home) -> Result<LocatedChart, ErrorKind> {
         let helm = Program::helm(helm);
         let helm = if matches!(self.source, Source::Reference { .. }) { helm } else { home.isolate(helm) };
-        let mut told = Told { helm, chart: OsString::new(), flags: Vec::new() };
+        let mut located = LocatedChart { helm, chart: OsString::new(), flags: Vec::new() };
         let configured = match &self.source {
             Source::Reference { reference, version } => {
-                told.chart = reference.into();
-                told.version(version.as_deref());
-                return Ok(told);
+                located.chart = reference.into();
+                located.version(version.as_deref());
+                return Ok(located);
             }
             Source::Configured(configured) => configured,
         };
         match configured {
-            ChartSource::Oci(reference) => self.tell_reference(&Reference::parse(reference)?, home, &mut told)?,
-            ChartSource::Archive(bytes) => {
-                told.chart = home.write("chart.tgz", bytes).map_err(ErrorKind::Folder)?.into();
+            ChartSource::Oci(reference) => {
+                self.locate_in_registry(&Reference::parse(reference)?, home, &mut located)?
             }
-            ChartSource::RemoteArchive(url) => self.tell_archive(url, home, &mut told)?,
+            ChartSource::Archive(bytes) => {
+                located.chart = home.write("chart.tgz", bytes).map_err(ErrorKind::Folder)?.into();
+            }
+            ChartSource::RemoteArchive(url) => self.locate_archive(url, home, &mut located)?,
             ChartSource::Repository { url, name, version } => {
-                // helm looks for a file of that path first.
+                // helm first looks for a file with this path.
                 if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
-                    let problem = "the name of a chart in a repository is a single word";
+                    let problem = "the name of a chart in a repository must not be a path";
                     return Err(SourceError { what: name.clone(), problem }.into());
                 }
-                self.add_repository(url, home, &told.helm).await?;
-                told.chart = format!("{REPOSITORY}/{name}").into();
-                told.version(version.as_deref());
+                self.add_repository(url, home, &located.helm).await?;
+                located.chart = format!("{REPOSITORY}/{name}").into();
+                located.version(version.as_deref());
             }
         }
-        Ok(told)
+        Ok(located)
     }
 
-    fn tell_reference(&self, reference: &Reference<'_>, home: &Home, told: &mut Told) -> Result<(), ErrorKind> {
-        if self.plain_http {
-            if !reference.is_loopback() {
-                let problem = "HTTP without TLS is for registries on a loopback address";
-                return Err(SourceError { what: self.source.to_string(), problem }.into());
-            }
-            told.flags.push("--plain-http".into());
-        }
+    fn locate_in_registry(
+        &self,
+        reference: &Reference<'_>,
+        home: &Home,
+        located: &mut LocatedChart,
+    ) -> Result<(), ErrorKind> {
         if let Some(file) = self.credentials.registry_file(reference)? {
             home.write(REGISTRIES, file.to_string().as_bytes()).map_err(ErrorKind::Folder)?;
         }
         if let Some(file) = authorities(self.credentials.fitting(&reference.address())?, home)? {
-            told.flag("--ca-file", file);
+            located.flag("--ca-file", file);
         }
         let (chart, version) = reference.chart_and_version();
-        told.chart = chart.into();
-        told.version(version.as_deref());
+        located.chart = chart.into();
+        located.version(version.as_deref());
         Ok(())
     }
 
-    /// An archive with credentials is made known as the only chart of a repository: helm takes a password for a single
-    /// address only on its command line, where other users of the machine can read it.
-    fn tell_archive(&self, url: &str, home: &Home, told: &mut Told) -> Result<(), ErrorKind> {
-        told.chart = url.into();
+    /// An archive with credentials is configured as the only chart of a repository: for a single address, helm accepts a
+    /// password only on its command line, where other users of the machine can read it.
+    fn locate_archive(&self, url: &str, home: &Home, located: &mut LocatedChart) -> Result<(), ErrorKind> {
+        located.chart = url.into();
         let Some(auth) = self.credentials.fitting(&Address::of_url(url)?)? else { return Ok(()) };
         let (username, password) = auth.user_and_password()?.unwrap_or_default();
         let ca_file = authorities(Some(auth), home)?.unwrap_or_default();
@@ -192,7 +191,7 @@ impl Chart {
 
 const NEVER: &str = "1970-01-01T00:00:00Z";
 
-/// The file of the authorities that credentials bring, if they do.
+/// Writes the CA certificates of credentials to a file, if they have any.
 fn authorities(auth: Option<&RepositoryAuth>, home: &Home) -> Result<Option<OsString>, ErrorKind> {
     let pem = auth.map(RepositoryAuth::authorities).transpose()?.flatten();
     let file = pem.map(|pem| home.write_authorities(&pem)).transpose();

@@ -1,4 +1,4 @@
-//! What opens registries and repositories: pull secrets and Landscaper's `helmChartRepoCredentials`.
+//! Credentials for registries and repositories: pull secrets and Landscaper's `helmChartRepoCredentials`.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::address::{Address, Reference, is_docker_hub, without_user};
 
-/// What is wrong with credentials; it never holds a secret.
+/// A mistake in credentials. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct CredentialsError {
-    /// Which of them, such as `auths[0].url`, or for which registry or repository.
+    /// The field, such as `auths[0].url`, or the registry or repository.
     pub what: String,
-    /// What is wrong with it, and what may be there instead.
+    /// The mistake, and how to correct it.
     pub problem: String,
 }
 
@@ -21,12 +21,12 @@ fn wrong(what: impl Into<String>, problem: impl Into<String>) -> CredentialsErro
     CredentialsError { what: what.into(), problem: problem.into() }
 }
 
-/// All credentials that may be used for a chart; those that fit its address are.
+/// All credentials that are available for a chart. Only those for its address are used.
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// Entries of docker configs, in their order.
     registries: Vec<(Address, Map<String, Value>)>,
-    /// Credentials for repositories, archives, and under `oci://HOST/PATH` for registries.
+    /// Credentials for repositories and archives, and with an address `oci://HOST/PATH` for registries.
     pub repositories: Vec<RepositoryAuth>,
 }
 
@@ -41,22 +41,22 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Adds what a pull secret holds under `.dockerconfigjson`.
+    /// Adds the content of `.dockerconfigjson` of a pull secret.
     ///
-    /// An entry is for a host, with or without a path and a scheme, as docker has it; the one with the longest path
-    /// counts, and of equal ones the first. Programs that a docker config names to get credentials from are not run.
+    /// As in docker, the key of an entry is a host, with or without a path and a scheme. The entry with the longest path is
+    /// used, and the first of equal ones. Credential helper programs are not run.
     ///
     /// # Errors
     ///
-    /// When it is not the JSON of a docker config.
+    /// When the text is not the JSON of a docker config.
     pub fn add_docker_config(&mut self, json: &str) -> Result<(), CredentialsError> {
         let what = || "docker config".to_owned();
-        // The words of the parser hold no value of a document that is not JSON.
+        // The parser's message does not contain values of a document that is not JSON.
         let config: Value = serde_json::from_str(json).map_err(|error| wrong(what(), error.to_string()))?;
         let auths = match config.get("auths") {
             Some(Value::Object(auths)) => auths,
             None if config.is_object() => return Ok(()),
-            _ => return Err(wrong(what(), "it has to be an object with an object \"auths\"")),
+            _ => return Err(wrong(what(), "it must be an object with an object \"auths\"")),
         };
         for (key, entry) in auths {
             let entry = docker_entry(entry).map_err(|problem| wrong(format!("docker config, {key}"), problem))?;
@@ -65,7 +65,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// The credentials file of a registry for one reference, if there are credentials for it.
+    /// Returns the content of the credentials file for a reference, if there are credentials for it.
     pub(crate) fn registry_file(&self, reference: &Reference<'_>) -> Result<Option<Value>, CredentialsError> {
         let address = reference.address();
         let from_secrets = best(&address, self.registries.iter().map(|(general, entry)| (general.clone(), entry)));
@@ -78,42 +78,42 @@ impl Credentials {
             }
             (None, None) => return Ok(None),
         };
-        // Docker Hub has several names, and programs look under another one than the user writes.
+        // Docker Hub has several names, and programs may look up another one than the user wrote.
         let hub = ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"];
         let hosts = if is_docker_hub(reference.host) { hub.to_vec() } else { vec![reference.host] };
         let auths: Map<_, _> = hosts.into_iter().map(|host| (host.to_owned(), entry.clone().into())).collect();
         Ok(Some(json!({ "auths": auths })))
     }
 
-    /// The credentials of a repository or archive: of those whose address it lies below, the most specific.
+    /// Returns the credentials for an address: those with the longest address that covers it.
     pub(crate) fn fitting(&self, address: &Address) -> Result<Option<&RepositoryAuth>, CredentialsError> {
         let auths = self.repositories.iter().filter_map(|auth| Some((Address::parse(&auth.url)?, auth)));
         let found = best(address, auths);
         match found.and_then(|auth| Some((auth, auth.secret_ref.as_ref().filter(|_| auth.auth_header.is_none())?))) {
             Some((auth, secret)) => {
-                Err(wrong(without_user(&auth.url), format!("the secret {} has not been read", secret.name)))
+                Err(wrong(without_user(&auth.url), format!("Secret {} has not been read", secret.name)))
             }
             None => Ok(found),
         }
     }
 }
 
-/// What covers most of an address; of equals the first.
+/// Returns the candidate that covers most of an address; the first of equal ones.
 fn best<T>(address: &Address, candidates: impl Iterator<Item = (Address, T)>) -> Option<T> {
     let fitting = candidates.filter_map(|(general, value)| Some((address.covered_by(&general)?, value)));
     let longest = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best });
     longest.map(|(_, value)| value)
 }
 
-/// What counts of an entry of a docker config: a user with a password, or a token.
+/// Returns the relevant fields of an entry in a docker config: a user with a password, or a token.
 fn docker_entry(entry: &Value) -> Result<Map<String, Value>, &'static str> {
-    let entry = entry.as_object().ok_or("an entry is an object with auth, or with username and password")?;
+    let entry = entry.as_object().ok_or("an entry must be an object with auth, or with username and password")?;
     let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let pair = text("username").zip(text("password")).map(|(user, password)| format!("{user}:{password}"));
     let auth = match (text("auth"), pair) {
         (Some(auth), _) => {
             let decoded = STANDARD.decode(auth).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            decoded.filter(|pair| pair.contains(':')).ok_or("auth has to be the base64 of USER:PASSWORD")?;
+            decoded.filter(|pair| pair.contains(':')).ok_or("auth must be the base64 of USER:PASSWORD")?;
             Some(auth.to_owned())
         }
         (None, pair) => pair.map(|pair| STANDARD.encode(pair)),
@@ -123,20 +123,20 @@ fn docker_entry(entry: &Value) -> Result<Map<String, Value>, &'static str> {
     Ok(fields.filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect())
 }
 
-/// One entry of Landscaper's `helmChartRepoCredentials`: what opens all repositories and archives below an address.
+/// An entry of Landscaper's `helmChartRepoCredentials`: the credentials for all repositories and archives below an address.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RepositoryAuth {
-    /// The address; of several that fit, the one with the longest path counts.
+    /// The address. If several entries match, the one with the longest path is used.
     pub url: String,
-    /// The value of the `Authorization` header. helm only sends `Basic`.
+    /// The value of the `Authorization` header. helm sends only the scheme `Basic`.
     pub auth_header: Option<String>,
-    /// Where the header stands instead; whoever can read the Secret puts it into `auth_header`.
+    /// The Secret with the header. The caller reads it and sets `auth_header`.
     pub secret_ref: Option<SecretReference>,
-    /// Certificates of authorities to trust besides those of the machine: PEM, or the base64 of that.
+    /// CA certificates to trust in addition to those of the machine: PEM, or the base64 of it.
     pub custom_ca_data: Option<String>,
 }
 
-/// A value in a Secret of the namespace of the configuration.
+/// A value in a Secret in the namespace of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretReference {
     /// The name of the Secret.
@@ -157,24 +157,17 @@ impl fmt::Debug for RepositoryAuth {
 }
 
 impl RepositoryAuth {
-    /// Credentials of a user for all that lies below an address.
-    #[must_use]
-    pub fn basic(url: &str, user: &str, password: &str) -> Self {
-        let header = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-        Self { url: url.to_owned(), auth_header: Some(header), ..Self::default() }
-    }
-
-    /// Reads `{auths: [{url, authHeader | secretRef: {name, key}, customCAData}]}`, as it stands under
-    /// `helmChartRepoCredentials` in the configurations of a Landscaper Context.
+    /// Parses `{auths: [{url, authHeader | secretRef: {name, key}, customCAData}]}`, the value of `helmChartRepoCredentials`
+    /// in the configurations of a Landscaper Context.
     ///
     /// # Errors
     ///
-    /// When it has another form, or an entry has neither a header nor a certificate, or both kinds of header.
+    /// When the format is wrong, or an entry has neither a header nor a certificate, or both kinds of header.
     pub fn list(configuration: &Value) -> Result<Vec<Self>, CredentialsError> {
         let auths = match configuration.get("auths") {
             Some(Value::Array(auths)) => auths.as_slice(),
             None | Some(Value::Null) if configuration.is_object() => &[],
-            _ => return Err(wrong("helmChartRepoCredentials", "it has to be an object with a list \"auths\"")),
+            _ => return Err(wrong("helmChartRepoCredentials", "it must be an object with a list \"auths\"")),
         };
         auths.iter().enumerate().map(|(index, auth)| Self::read(auth, &format!("auths[{index}]"))).collect()
     }
@@ -183,15 +176,16 @@ impl RepositoryAuth {
         let text = |value: &Value, name: &str| match value.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-            Some(_) => Err(wrong(format!("{at}.{name}"), "it has to be a string")),
+            Some(_) => Err(wrong(format!("{at}.{name}"), "it must be a string")),
         };
         let url = text(auth, "url")?.filter(|url| Address::parse(url).is_some());
         let url =
-            url.ok_or_else(|| wrong(format!("{at}.url"), "it has to be an address such as https://charts.example"))?;
+            url.ok_or_else(|| wrong(format!("{at}.url"), "it must be an address such as https://charts.example"))?;
         let secret_ref = match auth.get("secretRef").filter(|reference| !reference.is_null()) {
             Some(reference) => {
                 let name = text(reference, "name")?;
-                let name = name.ok_or_else(|| wrong(format!("{at}.secretRef.name"), "it has to name a Secret"))?;
+                let name =
+                    name.ok_or_else(|| wrong(format!("{at}.secretRef.name"), "it must be the name of a Secret"))?;
                 Some(SecretReference { name, key: text(reference, "key")? })
             }
             None => None,
@@ -204,29 +198,29 @@ impl RepositoryAuth {
         };
         match (&read.auth_header, &read.secret_ref, &read.custom_ca_data) {
             (Some(_), Some(_), _) => Err(wrong(at, "only one of authHeader and secretRef may be set")),
-            (None, None, None) => Err(wrong(at, "authHeader, secretRef or customCAData has to be set")),
+            (None, None, None) => Err(wrong(at, "authHeader, secretRef or customCAData must be set")),
             _ => Ok(read),
         }
     }
 
-    /// The user and password of the header, if there is one.
+    /// Returns the user and password in the header, if there is one.
     pub(crate) fn user_and_password(&self) -> Result<Option<(String, String)>, CredentialsError> {
         let Some(header) = &self.auth_header else { return Ok(None) };
         let fail = |problem: &str| wrong(without_user(&self.url), problem);
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("Basic") {
-            return Err(fail("the Authorization header is not of the scheme Basic, the only one that helm sends"));
+            return Err(fail("the Authorization header must have the scheme Basic, the only one that helm supports"));
         }
         let decoded = STANDARD.decode(rest.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let pair = decoded.as_deref().and_then(|pair| pair.split_once(':'));
         let pair = pair.filter(|(user, password)| !user.is_empty() && !password.is_empty());
         let (user, password) = pair.ok_or_else(|| {
-            fail("the Authorization header has to be \"Basic\" with the base64 of USER:PASSWORD, neither of them empty")
+            fail("the Authorization header must be \"Basic\" with the base64 of USER:PASSWORD, neither of them empty")
         })?;
         Ok(Some((user.to_owned(), password.to_owned())))
     }
 
-    /// The certificates as PEM, if there are any.
+    /// Returns the CA certificates as PEM, if there are any.
     pub(crate) fn authorities(&self) -> Result<Option<String>, CredentialsError> {
         let Some(data) = &self.custom_ca_data else { return Ok(None) };
         let is_pem = |text: &String| text.contains("-----BEGIN CERTIFICATE-----");
@@ -235,7 +229,7 @@ impl RepositoryAuth {
             STANDARD.decode(compact).ok().and_then(|bytes| String::from_utf8(bytes).ok())
         };
         let pem = Some(data.clone()).filter(is_pem).or_else(|| decode().filter(is_pem));
-        let problem = "customCAData has to be certificates in PEM, or the base64 of that";
+        let problem = "customCAData must be certificates in PEM format, or the base64 of it";
         pem.map(Some).ok_or_else(|| wrong(without_user(&self.url), problem))
     }
 }
@@ -250,13 +244,19 @@ mod tests {
         credentials.registry_file(&Reference::parse(reference).unwrap()).unwrap()
     }
 
-    /// An entry of the user `a` and a password.
+    /// Returns credentials with a header for a user and password.
+    fn basic(url: &str, user: &str, password: &str) -> RepositoryAuth {
+        let header = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        RepositoryAuth { url: url.to_owned(), auth_header: Some(header), ..RepositoryAuth::default() }
+    }
+
+    /// Returns an entry for the user `a` with a password.
     fn entry(password: &str) -> Value {
         json!({"auth": STANDARD.encode(format!("a:{password}"))})
     }
 
     #[test]
-    fn the_entry_that_fits_a_reference_best_goes_into_the_file_of_the_registry() {
+    fn the_credentials_file_holds_the_most_specific_entry() {
         let first = json!({
             "auths": {"a.example": entry("host"), "https://b.example:5000/v2/": entry("v2"), "a.example/x": entry("x")},
         });
@@ -300,18 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_docker_config_is_told_without_its_secrets() {
+    fn errors_in_a_docker_config_hide_its_secrets() {
         for (config, problem) in [
             ("{", "docker config: EOF while parsing an object at line 1 column 1"),
-            ("\"sesame\"", "docker config: it has to be an object with an object \"auths\""),
-            (r#"{"auths": "sesame"}"#, "docker config: it has to be an object with an object \"auths\""),
+            ("\"sesame\"", "docker config: it must be an object with an object \"auths\""),
+            (r#"{"auths": "sesame"}"#, "docker config: it must be an object with an object \"auths\""),
             (
                 r#"{"auths": {"a.example": "sesame"}}"#,
-                "docker config, a.example: an entry is an object with auth, or with username and password",
+                "docker config, a.example: an entry must be an object with auth, or with username and password",
             ),
             (
                 r#"{"auths": {"a.example": {"auth": "sesame"}}}"#,
-                "docker config, a.example: auth has to be the base64 of USER:PASSWORD",
+                "docker config, a.example: auth must be the base64 of USER:PASSWORD",
             ),
         ] {
             let error = Credentials::default().add_docker_config(config).unwrap_err();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_credentials_of_the_longest_address_count() {
+    fn the_credentials_with_the_longest_address_are_used() {
         let auth = |url: &str, header: &str| json!({"url": url, "authHeader": header});
         let list = json!({
             "auths": [auth("https://a.example", "1"), auth("https://a.example/x", "2"), auth("https://a.example/x/", "3")],
@@ -339,16 +339,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_credentials_of_repositories_is_told() {
+    fn mistakes_in_repository_credentials_are_reported() {
         for (list, problem) in [
-            (json!([]), "helmChartRepoCredentials: it has to be an object with a list \"auths\""),
-            (json!({"auths": {}}), "helmChartRepoCredentials: it has to be an object with a list \"auths\""),
-            (json!({"auths": [{"url": "x"}]}), "auths[0].url: it has to be an address such as https://charts.example"),
-            (json!({"auths": [{"url": "https://x", "authHeader": 7}]}), "auths[0].authHeader: it has to be a string"),
-            (json!({"auths": [{"url": "https://x"}]}), "auths[0]: authHeader, secretRef or customCAData has to be set"),
+            (json!([]), "helmChartRepoCredentials: it must be an object with a list \"auths\""),
+            (json!({"auths": {}}), "helmChartRepoCredentials: it must be an object with a list \"auths\""),
+            (json!({"auths": [{"url": "x"}]}), "auths[0].url: it must be an address such as https://charts.example"),
+            (json!({"auths": [{"url": "https://x", "authHeader": 7}]}), "auths[0].authHeader: it must be a string"),
+            (json!({"auths": [{"url": "https://x"}]}), "auths[0]: authHeader, secretRef or customCAData must be set"),
             (
                 json!({"auths": [{"url": "https://x", "secretRef": {}}]}),
-                "auths[0].secretRef.name: it has to name a Secret",
+                "auths[0].secretRef.name: it must be the name of a Secret",
             ),
             (
                 json!({"auths": [{"url": "https://x", "authHeader": "a", "secretRef": {"name": "s"}}]}),
@@ -361,8 +361,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_helm_cannot_send_is_refused_only_where_it_is_used() {
-        let basic = RepositoryAuth::basic("https://a.example", "me", "se:same");
+    fn a_header_that_helm_cannot_send_is_an_error_only_if_it_is_used() {
+        let basic = basic("https://a.example", "me", "se:same");
         assert_eq!(basic.user_and_password(), Ok(Some(("me".to_owned(), "se:same".to_owned()))));
         for header in ["Bearer sesame", "sesame", "Basic sesame", "Basic bWU6"] {
             let auth = RepositoryAuth { auth_header: Some(header.to_owned()), ..basic.clone() };
@@ -376,18 +376,14 @@ mod tests {
         let find =
             |url: &str| credentials.fitting(&Address::of_url(url).unwrap()).map(Option::<&RepositoryAuth>::cloned);
         assert_eq!(find("https://b.example"), Ok(None));
-        assert_eq!(
-            find("https://a.example").unwrap_err().to_string(),
-            "https://a.example: the secret s has not been read"
-        );
+        assert_eq!(find("https://a.example").unwrap_err().to_string(), "https://a.example: Secret s has not been read");
     }
 
     #[test]
-    fn certificates_are_pem_or_the_base64_of_it() {
+    fn certificates_are_pem_or_base64_of_pem() {
         let pem = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
         let read = |data: String| {
-            RepositoryAuth { custom_ca_data: Some(data), ..RepositoryAuth::basic("https://a.example", "a", "b") }
-                .authorities()
+            RepositoryAuth { custom_ca_data: Some(data), ..basic("https://a.example", "a", "b") }.authorities()
         };
         assert_eq!(read(pem.to_owned()), Ok(Some(pem.to_owned())));
         assert_eq!(read(format!("{}\n", STANDARD.encode(pem))), Ok(Some(pem.to_owned())));

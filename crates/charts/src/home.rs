@@ -1,4 +1,4 @@
-//! The private folder of a run of helm.
+//! The private folder of a helm run.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions},
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::program::Program;
 
-/// Where the certificates lie that the machine trusts, as Go looks for them.
+/// The files with the certificates that the machine trusts, as in Go.
 const TRUSTED: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -20,7 +20,7 @@ const TRUSTED: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A folder in the system's folder for temporary files that only this user can read; it goes when this is dropped.
+/// A temporary folder that only this user can read. Dropping it deletes the folder.
 #[derive(Debug)]
 pub(crate) struct Home {
     folder: TempDir,
@@ -33,7 +33,7 @@ impl Home {
         Ok(Self { folder })
     }
 
-    /// Writes a file that only this user can read; its folders are made.
+    /// Writes a file that only this user can read, and creates its folders.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let path = self.folder.path().join(name);
         if let Some(parent) = path.parent() {
@@ -44,15 +44,14 @@ impl Home {
         Ok(path)
     }
 
-    /// Writes certificates of authorities for `--ca-file`, together with those the machine trusts.
-    ///
-    /// helm trusts nothing but such a file, and a repository may redirect to a server of the public kind.
+    /// Writes CA certificates for `--ca-file`, together with those that the machine trusts: helm trusts only this file, but a
+    /// repository may redirect to a server with a public certificate.
     pub(crate) fn write_authorities(&self, pem: &str) -> io::Result<PathBuf> {
         let trusted = TRUSTED.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         self.write("ca.pem", format!("{}\n{trusted}", pem.trim_end()).as_bytes())
     }
 
-    /// Lets helm work in this folder only: with its own credentials and repositories, without the user's plugins.
+    /// Restricts helm to this folder, with separate credentials and repositories and without the user's plugins.
     pub(crate) fn isolate(&self, helm: Program) -> Program {
         let folder = |name: &str| self.folder.path().join(name);
         ["HELM_CONTENT_CACHE", "HELM_REPOSITORY_CACHE", "HELM_REPOSITORY_CONFIG", "HELM_PLUGINS", "HELM_DEBUG"]
@@ -62,7 +61,7 @@ impl Home {
             .with("HELM_CONFIG_HOME", folder("config"))
             .with("HELM_DATA_HOME", folder("data"))
             .with("HELM_REGISTRY_CONFIG", folder(REGISTRIES))
-            // Where helm looks when its own file has nothing to offer.
+            // helm reads it if its own file has no credentials.
             .with("DOCKER_CONFIG", folder("docker"))
             .with("KUBECACHEDIR", folder("kube"))
             .within(self.path())
@@ -73,7 +72,7 @@ impl Home {
     }
 }
 
-/// The file of credentials of registries.
+/// The file with the credentials of registries.
 pub(crate) const REGISTRIES: &str = "registries.json";
-/// The file that lists repositories with their credentials: where helm expects it.
+/// The file with the repositories and their credentials, where helm expects it.
 pub(crate) const REPOSITORIES: &str = "config/repositories.yaml";

@@ -1,4 +1,4 @@
-//! Running a program to its end.
+//! Runs a program and returns its output.
 
 use std::{
     ffi::OsString,
@@ -9,47 +9,47 @@ use std::{
 
 use tokio::{io::AsyncWriteExt as _, process::Command};
 
-/// Why a program gave no output.
+/// An error of running a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// It is not there.
-    #[error("there is no program {}: {hint}", .program.display())]
+    /// The program does not exist.
+    #[error("program {} not found: {hint}", .program.display())]
     Missing {
-        /// What was to be run.
+        /// The path of the program.
         program: PathBuf,
         /// What to do about it.
         hint: &'static str,
     },
-    /// It could not be started.
+    /// The program could not be started.
     #[error("start {}", .program.display())]
     Start {
-        /// What was to be run.
+        /// The path of the program.
         program: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It ended with an error.
-    #[error("{} ended with {status}: {stderr}", .program.display())]
+    /// The program failed.
+    #[error("{} failed with {status}: {stderr}", .program.display())]
     Failed {
-        /// What was run.
+        /// The path of the program.
         program: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it wrote to standard error, or that it wrote nothing.
+        /// Its standard error, or a note that it is empty.
         stderr: String,
     },
-    /// Its output is not text.
-    #[error("{} printed something other than UTF-8", .program.display())]
+    /// The output is not text.
+    #[error("the output of {} is not UTF-8", .program.display())]
     NotText {
-        /// What was run.
+        /// The path of the program.
         program: PathBuf,
     },
 }
 
-/// What would lead a program to a cluster other than by KUBECONFIG. Everything else it finds as the caller has it:
-/// proxies, and for a chart that helm finds by itself, helm's own folders.
-const WAYS_TO_A_CLUSTER: [&str; 12] = [
+/// Environment variables other than KUBECONFIG that point a program to a cluster. All others are inherited, such as proxies,
+/// and helm's own folders for a chart that helm resolves itself.
+const CLUSTER_VARIABLES: [&str; 12] = [
     "KUBERNETES_MASTER",
     "KUBERNETES_SERVICE_HOST",
     "KUBERNETES_SERVICE_PORT",
@@ -64,7 +64,7 @@ const WAYS_TO_A_CLUSTER: [&str; 12] = [
     "HELM_NAMESPACE",
 ];
 
-/// A program with all that its runs have in common.
+/// A program with its working folder and environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -74,13 +74,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// A program that finds no cluster; `hint` says what to do where it is missing.
+    /// Creates a program without access to a cluster. `hint` tells what to do if the program is missing.
     pub(crate) fn new(path: &Path, hint: &'static str) -> Self {
-        let none = WAYS_TO_A_CLUSTER.map(|name| (name, None));
+        let none = CLUSTER_VARIABLES.map(|name| (name, None));
         Self { path: path.to_owned(), hint, folder: None, environment: none.into() }.with("KUBECONFIG", "/dev/null")
     }
 
-    /// `helm`, with the oldest version whose flags are used.
+    /// Creates a program for helm.
     pub(crate) fn helm(path: &Path) -> Self {
         Self::new(path, "install helm 3.8 or newer")
     }
@@ -97,18 +97,18 @@ impl Program {
         self
     }
 
-    /// Runs it in a folder.
+    /// Sets the working folder.
     pub(crate) fn within(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// Runs it to its end and gives back what it printed; it is killed when the future is dropped.
+    /// Runs the program and returns its standard output. Dropping the future kills the program.
     pub(crate) async fn run(&self, arguments: &[OsString]) -> Result<String, ProgramError> {
         self.run_with_input(arguments, "").await
     }
 
-    /// The same with something on its standard input, where no other user of the machine can read it.
+    /// Runs the program with some standard input, which other users of the machine cannot read.
     pub(crate) async fn run_with_input(&self, arguments: &[OsString], input: &str) -> Result<String, ProgramError> {
         let mut command = Command::new(&self.path);
         command.args(arguments).kill_on_drop(true);
@@ -129,13 +129,13 @@ impl Program {
         };
         let mut child = command.spawn().map_err(start)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that ends without reading says why on standard error. What it reads fits into the pipe.
+            // If the program ends before it reads the input, its standard error tells why. The input fits into the pipe.
             let _unread = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await.map_err(start)?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            let stderr = Some(stderr.trim()).filter(|text| !text.is_empty()).unwrap_or("it said nothing").to_owned();
+            let stderr = Some(stderr.trim()).filter(|text| !text.is_empty()).unwrap_or("no error message").to_owned();
             return Err(ProgramError::Failed { program: self.path.clone(), status: output.status, stderr });
         }
         String::from_utf8(output.stdout).map_err(|_| ProgramError::NotText { program: self.path.clone() })

@@ -1,41 +1,47 @@
-//! Releases that helm itself deploys and deletes.
+//! Deploys and deletes releases with helm.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use billhook_objects::Manifest;
 
-use crate::{Chart, Error, ErrorKind, ProgramError, Release, home::Home, hooks, program::Program};
+use crate::{
+    chart::Chart,
+    error::{Error, ErrorKind},
+    home::Home,
+    input::Release,
+    output::sort_out,
+    program::{Program, ProgramError},
+};
 
-/// How `helm upgrade --install` goes about it. Flags that helm 3.8 lacks are only used where they are asked for.
+/// The options of `helm upgrade --install`. Flags that helm 3.8 lacks are used only if their option is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeployOptions {
     /// Waits until the objects are ready (`--wait`).
     pub wait: bool,
-    /// How long helm waits for any single thing; helm's own 5 minutes where there is none.
+    /// The time limit for each operation of helm; helm's default is 5 minutes.
     pub timeout: Option<Duration>,
-    /// Undoes what it did when it fails: `--rollback-on-failure`, and `--atomic` before helm 4. It makes helm wait.
+    /// Rolls back after a failure: `--rollback-on-failure`, or `--atomic` before helm 4. Implies `wait`.
     pub atomic: bool,
-    /// Replaces objects that cannot be changed: `--force-replace`, without server-side apply, and `--force` before
+    /// Replaces objects that cannot be updated: `--force-replace` without server-side apply, or `--force` before
     /// helm 4.
     pub force: bool,
-    /// Makes the release's namespace if it is not there (`--create-namespace`).
+    /// Creates the release's namespace if it does not exist (`--create-namespace`).
     pub create_namespace: bool,
-    /// Does not hold the values against the chart's `values.schema.json` (`--skip-schema-validation`, helm 3.16).
+    /// Skips the validation of the values against the chart's schema (`--skip-schema-validation`, helm 3.16).
     pub skip_schema_validation: bool,
-    /// Takes objects that are there and belong to no release or another one (`--take-ownership`, helm 3.17).
+    /// Takes over existing objects, even those of other releases (`--take-ownership`, helm 3.17).
     pub take_ownership: bool,
 }
 
-/// Installs a release, or upgrades it if it is there: `helm upgrade --install`.
+/// Installs a release, or upgrades an existing one: `helm upgrade --install`.
 ///
-/// `kubeconfig` is the text of one; it lies in a private file while helm runs. A run that is killed, as it is when the
-/// future is dropped, leaves the release *pending*: helm then refuses the next one until the Secret of that revision
-/// (labels `owner: helm`, `name` and `status: pending-install` or `pending-upgrade`) is gone, or
-/// marked [`crate::as_failed`].
+/// `kubeconfig` is the text of a kubeconfig; it is in a private file while helm runs. Dropping the future kills helm and
+/// leaves the release *pending*: helm rejects further runs until the Secret of the pending revision (labels `owner: helm`,
+/// `name` and `status: pending-install` or `pending-upgrade`) is deleted, or marked with [`crate::as_failed`].
 ///
 /// # Errors
 ///
-/// When the chart cannot be had, or helm cannot be run or fails, with its own words.
+/// When the chart cannot be fetched, or helm cannot be run or fails (with the error that it printed).
 pub async fn install_or_upgrade(
     chart: &Chart,
     release: &Release<'_>,
@@ -45,15 +51,15 @@ pub async fn install_or_upgrade(
 ) -> Result<(), Error> {
     let deploy = async {
         let home = Home::new().map_err(ErrorKind::Folder)?;
-        let told = chart.tell(helm, &home).await?;
-        let program = with_cluster(told.helm, kubeconfig, &home)?;
+        let located = chart.locate(helm, &home).await?;
+        let program = with_cluster(located.helm, kubeconfig, &home)?;
         let flags = flags(options, major_version(&program).await?);
         let mut arguments: Vec<OsString> = ["upgrade", "--install"].map(Into::into).into();
         arguments.extend(flags.into_iter().map(Into::into));
-        arguments.extend(told.flags);
+        arguments.extend(located.flags);
         arguments.extend(release.arguments(&home)?);
-        // Neither name may be taken for a flag.
-        arguments.extend(["--".into(), release.name.into(), told.chart]);
+        // After `--`, neither name can be parsed as a flag.
+        arguments.extend(["--".into(), release.name.into(), located.chart]);
         program.run(&arguments).await.map_err(ErrorKind::Program)?;
         Ok(())
     };
@@ -61,11 +67,11 @@ pub async fn install_or_upgrade(
     deploy.await.map_err(fail)
 }
 
-/// Deletes a release: `helm uninstall`. One that is not there is no error.
+/// Deletes a release: `helm uninstall`. Succeeds if the release does not exist.
 ///
 /// # Errors
 ///
-/// When helm cannot be run or fails, with its own words.
+/// When helm cannot be run or fails (with the error that it printed).
 pub async fn uninstall(
     name: &str,
     namespace: &str,
@@ -83,12 +89,13 @@ pub async fn uninstall(
     ended.map(drop).map_err(|kind| Error { what: format!("uninstall release {name}"), kind })
 }
 
-/// The objects of a release as helm deployed them last, its hooks left out: `helm get manifest`; `None` where there is
-/// no such release. Objects keep the namespace the templates gave them.
+/// Returns the objects of a release without its hooks: `helm get manifest`; `None` if the release does not exist. Objects
+/// keep the namespaces that the templates set.
 ///
 /// # Errors
 ///
-/// When helm cannot be run or fails (then with its own words), or when its output is not made of objects.
+/// When helm cannot be run or fails (with the error that it printed), or when its output contains documents that are not
+/// objects.
 pub async fn manifest_of(
     name: &str,
     namespace: &str,
@@ -98,13 +105,13 @@ pub async fn manifest_of(
     let fail = |kind| Error { what: format!("read the manifest of release {name}"), kind };
     let arguments = ["get", "manifest"].map(str::to_owned).into();
     let output = on_release(arguments, name, namespace, kubeconfig, helm).await.map_err(fail)?;
-    let rendered = output.map(|output| hooks::sort_out(&output, name)).transpose().map_err(fail)?;
+    let rendered = output.map(|output| sort_out(&output, name)).transpose().map_err(fail)?;
     Ok(rendered.map(|rendered| rendered.manifests))
 }
 
-/// Runs helm on a release that is there; `None` where it says that there is none.
+/// Runs helm on a release; returns `None` if helm reports that the release does not exist.
 ///
-/// Before helm 3.13 `uninstall` has no `--ignore-not-found`, and `get` never had it.
+/// There is no flag for this: `uninstall` has `--ignore-not-found` only since helm 3.13, and `get` does not have it.
 async fn on_release(
     arguments: Vec<String>,
     name: &str,
@@ -128,7 +135,7 @@ fn with_cluster(helm: Program, kubeconfig: &str, home: &Home) -> Result<Program,
     Ok(helm.with("KUBECONFIG", file))
 }
 
-/// The `4` of `v4.3.1`.
+/// Returns the major version of helm, such as 4 for `v4.3.1`.
 async fn major_version(helm: &Program) -> Result<u32, ErrorKind> {
     let arguments = ["version", "--template", "{{.Version}}"].map(Into::into);
     let version = helm.run(&arguments).await.map_err(ErrorKind::Program)?;
@@ -136,11 +143,11 @@ async fn major_version(helm: &Program) -> Result<u32, ErrorKind> {
     major.ok_or(ErrorKind::Version(version))
 }
 
-/// The flags of `helm upgrade --install` for options.
+/// Returns the flags of `helm upgrade --install` for options.
 fn flags(options: &DeployOptions, major: u32) -> Vec<String> {
     let (atomic, force) = match major {
         ..4 => ("--atomic", ["--force"].as_slice()),
-        // helm refuses to replace where it applies by the server.
+        // helm cannot replace objects while it uses server-side apply.
         _ => ("--rollback-on-failure", ["--force-replace", "--server-side=false"].as_slice()),
     };
     let chosen = [
@@ -164,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_become_the_flags_of_the_version() {
+    fn flags_depend_on_the_version() {
         fn check(options: DeployOptions, helm_3: &str, helm_4: &str) {
             assert_eq!(flags(&options, 3).join(" "), helm_3, "{options:?}");
             assert_eq!(flags(&options, 4).join(" "), helm_4, "{options:?}");

@@ -1,4 +1,4 @@
-//! Releases as helm stores them.
+//! The format in which helm stores releases.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,11 +6,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde_json::Value;
 
-/// More than this is no release: a Secret holds up to 1 MiB.
+/// The maximum unpacked size of a release; a Secret holds up to 1 MiB of packed data.
 const LIMIT: u64 = 100 << 20;
 
-/// What the Secret of a release holds as `release`, with the status of the release set to `failed`; `None` where it is not
-/// understood (`pkg/storage/driver/util.go` in helm).
+/// Returns the data `release` of a release's Secret with the status set to `failed`; `None` if it cannot be parsed
+/// (`pkg/storage/driver/util.go` in helm).
 pub fn as_failed(stored: &str) -> Option<String> {
     let packed = STANDARD.decode(stored.trim()).ok()?;
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! What the templates of a chart see.
+//! Reads the values that the templates of a chart see.
 
 use std::{
     ffi::OsString,
@@ -11,22 +11,27 @@ use billhook_policy::ChartSource;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::Value;
 
-use crate::{Capabilities, Chart, Error, ErrorKind, Release, Source, chart::Told, home::Home};
+use crate::{
+    chart::{Chart, LocatedChart, Source},
+    error::{Error, ErrorKind},
+    home::Home,
+    input::{Capabilities, Release},
+};
 
-/// The template that says it.
+/// The template that prints the values.
 const TEMPLATE: &str = "templates/billhook-values.yaml";
 const TEXT: &str = r#"{{ dict "Values" .Values "Release" .Release | toJson }}"#;
-/// Where a chart is put that has to be fetched first.
+/// The folder for a fetched chart.
 const FETCHED: &str = "fetched";
 
-/// What the templates of a packed chart see, as an object with `Values` and `Release`: the values with the
-/// chart's own defaults and those of its dependencies, as helm itself puts them together.
+/// Returns what the templates of a packed chart see, as an object with `Values` and `Release`. helm merges the values with
+/// the defaults of the chart and its dependencies.
 ///
-/// All templates are rendered for it, without a cluster. `skip_schema_validation` needs helm 3.16.
+/// helm renders all templates for this, without access to a cluster. `skip_schema_validation` needs helm 3.16.
 ///
 /// # Errors
 ///
-/// When the chart cannot be had, or when helm cannot be run or fails (then with its own words).
+/// When the chart cannot be fetched, or when helm cannot be run or fails (with the error that it printed).
 pub async fn values(
     chart: &Chart,
     release: &Release<'_>,
@@ -36,10 +41,10 @@ pub async fn values(
 ) -> Result<Value, Error> {
     let read = async {
         let home = Home::new().map_err(ErrorKind::Folder)?;
-        let told = chart.tell(helm, &home).await?;
+        let located = chart.locate(helm, &home).await?;
         let packed = match &chart.source {
             Source::Configured(ChartSource::Archive(bytes)) => bytes.clone(),
-            _ => fetch(&told, &home).await?,
+            _ => fetch(&located, &home).await?,
         };
         let chart = with_template(&packed).and_then(|bytes| home.write("with-values.tgz", &bytes));
         let mut arguments: Vec<OsString> = ["template", "--show-only", TEMPLATE].map(Into::into).into();
@@ -49,32 +54,32 @@ pub async fn values(
             arguments.push("--skip-schema-validation".into());
         }
         arguments.extend(["--".into(), release.name.into(), chart.map_err(ErrorKind::Folder)?.into()]);
-        let output = told.helm.run(&arguments).await.map_err(ErrorKind::Program)?;
+        let output = located.helm.run(&arguments).await.map_err(ErrorKind::Program)?;
         let documents = yaml::parse(&output).map_err(ErrorKind::Yaml)?;
         Ok(documents.into_iter().next().map(|document| document.value).unwrap_or_default())
     };
     read.await.map_err(|kind| Error { what: format!("read the values of chart {}", chart.source), kind })
 }
 
-/// Fetches a chart, and reads it.
-async fn fetch(told: &Told, home: &Home) -> Result<Vec<u8>, ErrorKind> {
+/// Fetches a chart and returns its archive.
+async fn fetch(located: &LocatedChart, home: &Home) -> Result<Vec<u8>, ErrorKind> {
     let folder = home.path().join(FETCHED);
     std::fs::create_dir(&folder).map_err(ErrorKind::Folder)?;
     let mut arguments: Vec<OsString> = vec!["pull".into(), "--destination".into(), folder.clone().into()];
-    arguments.extend(told.flags.iter().cloned());
-    arguments.extend(["--".into(), told.chart.clone()]);
-    told.helm.run(&arguments).await.map_err(ErrorKind::Program)?;
+    arguments.extend(located.flags.iter().cloned());
+    arguments.extend(["--".into(), located.chart.clone()]);
+    located.helm.run(&arguments).await.map_err(ErrorKind::Program)?;
     let only = || std::fs::read(folder.read_dir()?.next().ok_or(io::ErrorKind::NotFound)??.path());
     only().map_err(ErrorKind::Folder)
 }
 
-/// A packed chart with the template.
+/// Adds the template to a packed chart.
 ///
-/// The template is put before it: files in a tar archive follow one another, and so do the parts of a gzip stream.
-/// Nothing has to be unpacked, so that nothing in an archive can lead to other files of the machine.
+/// The template is prepended: tar entries can be concatenated, and so can gzip members. Nothing is unpacked, so an archive
+/// cannot write to other files of the machine.
 fn with_template(packed: &[u8]) -> io::Result<Vec<u8>> {
     let mut header = tar::Header::new_ustar();
-    // The name of the folder does not matter to helm.
+    // helm ignores the name of the folder.
     header.set_path(format!("chart/{TEMPLATE}"))?;
     header.set_size(TEXT.len() as u64);
     header.set_mode(0o644);
@@ -89,5 +94,5 @@ fn with_template(packed: &[u8]) -> io::Result<Vec<u8>> {
     Ok(whole)
 }
 
-/// What the parts of a tar archive are multiples of.
+/// The block size of tar archives.
 const BLOCK: usize = 512;

@@ -1,8 +1,8 @@
-//! Charts and kustomizations through the real programs.
+//! Charts and kustomizations rendered by the real programs.
 //!
-//! They are named by `BILLHOOK_HELM` and `BILLHOOK_KUBECTL`, which `cargo xtask test` sets, or are on the PATH.
+//! `BILLHOOK_HELM` and `BILLHOOK_KUBECTL` name the programs; `cargo xtask test` sets both. The default is the PATH.
 
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, and says what it skipped")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, and reports what it skips")]
 
 use std::{
     error::Error as _,
@@ -16,16 +16,16 @@ use billhook_charts::{
 use billhook_objects::ObjectKey;
 use billhook_policy::ChartSource;
 
-/// The program to test with; `None`, with a sentence, where there is none. In CI that is a failure.
+/// Returns the program to test with; `None`, with a message, if there is none. In CI that is a failure.
 fn program(variable: &str, name: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
     }
-    assert!(std::env::var_os("CI").is_none(), "{variable} has to be set in CI: cargo xtask test does so");
+    assert!(std::env::var_os("CI").is_none(), "{variable} must be set in CI: run `cargo xtask test`");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
     if found.is_none() {
-        eprintln!("skipped: there is no {name} on the PATH, and {variable} is not set");
+        eprintln!("skipped: {name} is not on the PATH; set {variable} to its path");
     }
     found
 }
@@ -99,8 +99,8 @@ fn names(keys: &[ObjectKey]) -> Vec<&str> {
     names
 }
 
-/// An error with all its causes.
-fn told(error: &Error) -> String {
+/// Returns the text of an error with all its causes.
+fn message(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -111,7 +111,7 @@ fn told(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn a_chart_is_its_crds_objects_and_hooks_without_its_tests() {
+async fn a_chart_is_rendered_to_crds_objects_and_hooks_without_tests() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let folder = tempfile::tempdir().unwrap();
     let rendered = template(&chart(folder.path()), &RELEASE, None, &helm).await.unwrap();
@@ -154,26 +154,26 @@ async fn values_and_capabilities_reach_the_templates() {
 }
 
 #[tokio::test]
-async fn what_helm_says_is_in_the_error() {
+async fn the_error_contains_the_message_of_helm() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let folder = tempfile::tempdir().unwrap();
     let chart = chart(folder.path());
     write(folder.path(), &[("templates/broken.yaml", "a: {{ required \"color of the moon\" .Values.moon }}\n")]);
     let error = template(&chart, &RELEASE, None, &helm).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
-    assert!(told(&error).starts_with(&format!("render chart {}: ", chart.source)), "{}", told(&error));
-    assert!(told(&error).contains("color of the moon"), "{}", told(&error));
+    assert!(message(&error).starts_with(&format!("render chart {}: ", chart.source)), "{}", message(&error));
+    assert!(message(&error).contains("color of the moon"), "{}", message(&error));
 }
 
 #[tokio::test]
-async fn a_chart_cannot_be_taken_for_a_flag() {
+async fn a_chart_is_not_parsed_as_a_flag() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let chart = reference("--help");
     assert!(template(&chart, &RELEASE, None, &helm).await.is_err());
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_told_with_its_template() {
+async fn an_invalid_object_is_reported_with_its_template() {
     let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
     let folder = tempfile::tempdir().unwrap();
     write(
@@ -193,16 +193,16 @@ async fn what_is_no_object_is_told_with_its_template() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_one_sentence() {
+async fn the_error_for_a_missing_program_tells_what_to_install() {
     let nowhere = Path::new("/nowhere/helm");
     let chart = reference("demo");
     let error = template(&chart, &RELEASE, None, nowhere).await.unwrap_err();
-    assert_eq!(told(&error), "render chart demo: there is no program /nowhere/helm: install helm 3.8 or newer");
+    assert_eq!(message(&error), "render chart demo: program /nowhere/helm not found: install helm 3.8 or newer");
     let error = kustomize(Path::new("base"), Path::new("/nowhere/kubectl")).await.unwrap_err();
-    assert_eq!(told(&error), "render kustomization base: there is no program /nowhere/kubectl: install kubectl");
+    assert_eq!(message(&error), "render kustomization base: program /nowhere/kubectl not found: install kubectl");
 }
 
-/// A program in place of helm.
+/// Creates a script that is used in place of helm.
 fn script(folder: &Path, text: &str) -> PathBuf {
     write(folder, &[("helm", text)]);
     let path = folder.join("helm");
@@ -211,9 +211,9 @@ fn script(folder: &Path, text: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn no_password_is_on_a_command_line_or_readable_for_others_or_left_behind() {
+async fn passwords_are_not_on_a_command_line_nor_readable_for_others_nor_left_behind() {
     let folder = tempfile::tempdir().unwrap();
-    // It writes down its folder, the rights of all that lies there, its arguments and its input.
+    // The script records its folder, the permissions of all files in it, its arguments and its input.
     let helm = script(
         folder.path(),
         "#!/bin/sh\nexec 3>>\"$(dirname \"$0\")/out\"\npwd >&3\nfind \"$PWD\" -exec ls -ld {} + | cut -c1-10 >&3\n\
@@ -221,7 +221,11 @@ async fn no_password_is_on_a_command_line_or_readable_for_others_or_left_behind(
          echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}'\n",
     );
     let mut chart = Chart::from(ChartSource::Archive(Vec::new()));
-    chart.credentials.repositories.push(RepositoryAuth::basic("https://a.example", "me", "sesame"));
+    chart.credentials.repositories.push(RepositoryAuth {
+        url: "https://a.example".to_owned(),
+        auth_header: Some("Basic bWU6c2VzYW1l".to_owned()),
+        ..RepositoryAuth::default()
+    });
     let config = r#"{"auths": {"https://b.example/v1/": {"username": "me", "password": "sesame"}}}"#;
     chart.credentials.add_docker_config(config).unwrap();
     for source in [
@@ -245,7 +249,7 @@ async fn no_password_is_on_a_command_line_or_readable_for_others_or_left_behind(
 }
 
 #[tokio::test]
-async fn helm_is_killed_when_nobody_waits_for_it_any_more() {
+async fn helm_is_killed_when_the_future_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -256,13 +260,13 @@ async fn helm_is_killed_when_nobody_waits_for_it_any_more() {
         rendered = template(&chart, &RELEASE, None, &helm) => panic!("{rendered:?}"),
         file = &mut opened => file.unwrap().unwrap(),
     };
-    // The end of the pipe is there when no program has it open for writing any more.
+    // Reading ends when no program has the pipe open for writing.
     let read = tokio::task::spawn_blocking(move || std::io::Read::read(&mut file, &mut [0; 1]));
     assert_eq!(read.await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]
-async fn a_kustomization_is_built() {
+async fn a_kustomization_is_rendered() {
     let Some(kubectl) = program("BILLHOOK_KUBECTL", "kubectl") else { return };
     let folder = tempfile::tempdir().unwrap();
     write(
@@ -282,5 +286,5 @@ async fn a_kustomization_is_built() {
 
     let error = kustomize(&folder.path().join("nothing"), &kubectl).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
-    assert!(told(&error).contains("nothing"), "{}", told(&error));
+    assert!(message(&error).contains("nothing"), "{}", message(&error));
 }

@@ -1,4 +1,4 @@
-//! Releases that helm deploys into a real cluster.
+//! Releases that helm deploys to a real cluster.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     RELEASE,
     servers::{HELM, pack},
-    told,
+    message,
 };
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn a_release_is_installed_upgraded_read_and_uninstalled() {
     let none = DeployOptions::default();
 
     assert_eq!(read().await, None);
-    let error = told(&deploy(json!("red"), none).await.unwrap_err());
+    let error = message(&deploy(json!("red"), none).await.unwrap_err());
     assert!(error.starts_with("install or upgrade release shop: "), "{error}");
     assert!(error.contains("namespaces \"store\" not found"), "{error}");
 
@@ -39,7 +39,7 @@ async fn a_release_is_installed_upgraded_read_and_uninstalled() {
     assert_eq!(manifest.key.to_string(), "ConfigMap/shop");
     assert_eq!(manifest.value()["data"]["color"], "red");
 
-    let error = told(&deploy(json!(7), none).await.unwrap_err());
+    let error = message(&deploy(json!(7), none).await.unwrap_err());
     assert!(error.contains("got number, want string"), "{error}");
     let options =
         DeployOptions { skip_schema_validation: true, atomic: true, force: true, take_ownership: true, ..none };
@@ -49,6 +49,6 @@ async fn a_release_is_installed_upgraded_read_and_uninstalled() {
     uninstall("shop", "store", true, timeout, kubeconfig, &HELM).await.unwrap();
     assert_eq!(read().await, None);
     uninstall("shop", "store", true, timeout, kubeconfig, &HELM).await.unwrap();
-    let error = told(&uninstall("shop", "store", true, timeout, "{}", &HELM).await.unwrap_err());
+    let error = message(&uninstall("shop", "store", true, timeout, "{}", &HELM).await.unwrap_err());
     assert!(error.starts_with("uninstall release shop: "), "{error}");
 }

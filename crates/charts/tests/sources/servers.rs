@@ -1,4 +1,4 @@
-//! A registry and a repository on free ports of loopback, over TLS and with a password.
+//! A registry and a repository on free loopback ports, with TLS and a password.
 
 use std::{
     ffi::OsStr,
@@ -23,18 +23,18 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// Says now and then that something is being built.
+/// Prints the progress of the build of the testbed.
 fn progress(line: &str) {
     eprintln!("{line}");
 }
 
-/// The helm of `BILLHOOK_HELM`, or the testbed's.
+/// The helm program: `BILLHOOK_HELM`, or that of the testbed.
 pub static HELM: LazyLock<PathBuf> = LazyLock::new(|| {
     let named = std::env::var_os("BILLHOOK_HELM").map(PathBuf::from);
     named.unwrap_or_else(|| Binaries::helm(progress).unwrap())
 });
 
-/// Runs helm and gives back what it printed, standard error included.
+/// Runs helm and returns its output, including standard error.
 pub fn helm(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
     let output = Command::new(&*HELM).args(arguments).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -42,7 +42,7 @@ pub fn helm(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
     text
 }
 
-/// A chart `shop` of a version, packed: a ConfigMap that tells the version and the value `color`.
+/// Packs a version of the chart `shop`: a ConfigMap with the version and the value `color`.
 pub fn pack(folder: &Path, version: &str) -> PathBuf {
     let chart = folder.join(format!("shop-{version}"));
     std::fs::create_dir_all(chart.join("templates")).unwrap();
@@ -57,12 +57,12 @@ pub fn pack(folder: &Path, version: &str) -> PathBuf {
     folder.join(format!("shop-{version}.tgz"))
 }
 
-/// A certificate for loopback that nobody trusts.
+/// Creates a self-signed certificate for loopback.
 pub fn certificate() -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap()
 }
 
-/// A registry that holds what is pushed in memory.
+/// A registry that stores charts in memory.
 pub struct Registry {
     process: Child,
     pub folder: TempDir,
@@ -72,11 +72,11 @@ pub struct Registry {
     pub ca: String,
 }
 
-/// The user that a registry makes when its file of users is missing, with a password of its own choice.
+/// The user that a registry creates, with a generated password, if its file of users does not exist.
 pub const USER: &str = "docker";
 
 impl Registry {
-    /// Over TLS and for its user only.
+    /// Starts a registry with TLS that only its user can access.
     pub fn private() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let certificate = certificate();
@@ -88,7 +88,7 @@ impl Registry {
         Self::start(folder, Some(tls), Some(auth), certificate.cert.pem())
     }
 
-    /// Over HTTP and for everybody.
+    /// Starts a registry without TLS that everybody can access.
     pub fn open() -> Self {
         Self::start(tempfile::tempdir().unwrap(), None, None, String::new())
     }
@@ -110,10 +110,10 @@ impl Registry {
         command.arg("serve").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap());
-        let (mut password, mut host, mut said) = (String::new(), None, String::new());
+        let (mut password, mut host, mut printed) = (String::new(), None, String::new());
         while host.is_none() {
             let mut line = String::new();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the registry has ended: {said}");
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the registry has ended: {printed}");
             let entry: Value = serde_json::from_str(&line).unwrap_or_default();
             let text = |name: &str| entry[name].as_str().unwrap_or_default();
             if let Some(given) = entry["password"].as_str() {
@@ -121,14 +121,14 @@ impl Registry {
             }
             let address = text("msg").strip_prefix("listening on ").and_then(|rest| rest.split(',').next());
             host = address.map(str::to_owned);
-            said += &line;
+            printed += &line;
         }
-        // Nothing else reads the log, and a full pipe would stop the registry.
+        // Without a reader, a full pipe would block the registry.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { process, folder, host: host.unwrap(), password, ca }
     }
 
-    /// Pushes a packed chart into `charts/` and gives back its digest.
+    /// Pushes a packed chart to `charts/` and returns its digest.
     pub fn push(&self, archive: &Path) -> String {
         let ca = self.folder.path().join("certificate.pem");
         let target = format!("oci://{}/charts", self.host);
@@ -139,12 +139,12 @@ impl Registry {
             arguments.extend([OsStr::new("--ca-file"), ca.as_ref(), "--username".as_ref(), USER.as_ref()]);
             arguments.extend([OsStr::new("--password"), self.password.as_ref()]);
         }
-        let said = helm(arguments);
-        let digest = said.lines().find_map(|line| line.strip_prefix("Digest: "));
-        digest.unwrap_or_else(|| panic!("{said}")).trim().to_owned()
+        let output = helm(arguments);
+        let digest = output.lines().find_map(|line| line.strip_prefix("Digest: "));
+        digest.unwrap_or_else(|| panic!("{output}")).trim().to_owned()
     }
 
-    /// What a pull secret for it holds.
+    /// Returns the content of a pull secret for the registry.
     pub fn docker_config(&self, password: &str) -> String {
         json!({"auths": {&self.host: {"username": USER, "password": password}}}).to_string()
     }
@@ -152,17 +152,17 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // It may have ended by itself, which is just as well.
+        // The process may already have ended.
         let _ended = self.process.kill();
         let _ended = self.process.wait();
     }
 }
 
-/// The header of the user `me` with the password `sesame`.
+/// The header for the user `me` with the password `sesame`.
 pub const HEADER: &str = "Basic bWU6c2VzYW1l";
 
-/// Serves the files of a folder over HTTPS; only those below `/open/` without [`HEADER`]. Whoever asks for
-/// `/moved/FILE` is sent to `/FILE`. It ends with the test's runtime.
+/// Serves the files of a folder over HTTPS until the test's runtime ends, and returns the URL and the certificate. Requests
+/// need [`HEADER`], except below `/open/`. `/moved/FILE` redirects to `/FILE`.
 pub async fn repository(folder: &Path) -> (String, String) {
     let certificate = certificate();
     let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
@@ -208,7 +208,7 @@ impl Listener for Tls {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
-            // A client that does not trust the certificate breaks off.
+            // A client that does not trust the certificate closes the connection.
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);
             }

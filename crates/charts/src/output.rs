@@ -1,18 +1,35 @@
-//! What helm printed: which of it is an object of the release, a hook, or a test.
+//! Parses the programs' output to manifests, and sorts helm's into objects, hooks and tests.
 
 use std::sync::Arc;
 
-use billhook_objects::{Manifest, ObjectKey, yaml};
+use billhook_objects::{
+    Manifest, ManifestError, ObjectKey,
+    yaml::{self, Document},
+};
 
-use crate::{ErrorKind, Rendered, objects};
+use crate::error::ErrorKind;
 
-/// What a document is to a release.
+/// The objects of a rendered chart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rendered {
+    /// The objects to deploy, in helm's order: the chart's CRDs, its objects, its hooks. Their source is the template
+    /// (or the reference of the chart), with the line in helm's output.
+    pub manifests: Vec<Manifest>,
+    /// The hooks of install and upgrade, which are deployed as plain objects: they are among the manifests.
+    pub hooks_deployed: Vec<ObjectKey>,
+    /// The hooks of deletion, rollback and unknown events, which are not deployed.
+    pub hooks_left_out: Vec<ObjectKey>,
+    /// The tests, which are not deployed.
+    pub tests_left_out: Vec<ObjectKey>,
+}
+
+/// The role of a document in a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Object,
     /// A hook of install or upgrade.
     Hook,
-    /// A hook of anything else.
+    /// A hook of another event.
     OtherHook,
     Test,
 }
@@ -26,7 +43,7 @@ pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorK
         while let Some((_, source)) = sources.next_if(|(line, _)| *line < document.line) {
             file = source.into();
         }
-        // The hook annotation of the document counts, as it does for helm: not those of the items of a List.
+        // Like helm, this reads the annotation of the document, not those of the items of a List.
         let annotation = document.value.pointer("/metadata/annotations/helm.sh~1hook").and_then(|hook| hook.as_str());
         roles.push(role(annotation));
         documents.push((document, Arc::clone(&file)));
@@ -48,7 +65,21 @@ pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorK
     Ok(rendered)
 }
 
-/// What the annotation `helm.sh/hook`, a list of events, makes of a document.
+/// Returns the objects of each document, or the problems of all documents.
+pub(crate) fn objects(
+    documents: impl IntoIterator<Item = (Document, Arc<str>)>,
+) -> Result<Vec<Vec<Manifest>>, Vec<ManifestError>> {
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    for (document, file) in documents {
+        match Manifest::from_document(document, &file) {
+            Ok(manifests) => found.push(manifests),
+            Err(problems) => errors.extend(problems),
+        }
+    }
+    if errors.is_empty() { Ok(found) } else { Err(errors) }
+}
+
+/// Returns the role of a document with this annotation `helm.sh/hook`, a list of events.
 fn role(annotation: Option<&str>) -> Role {
     let Some(annotation) = annotation else { return Role::Object };
     let events: Vec<_> = annotation.split(',').map(|event| event.trim().to_lowercase()).collect();
@@ -62,7 +93,7 @@ fn role(annotation: Option<&str>) -> Role {
     }
 }
 
-/// The templates that helm names in a comment after each `---`, each with the line of its comment.
+/// Returns the templates that helm names in a comment after each `---`, with the lines of the comments.
 fn sources(output: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut separated = false;
@@ -84,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_annotation_says_what_a_hook_is() {
+    fn the_annotation_decides_the_role() {
         check(None, Role::Object);
         for event in ["pre-install", "post-install", "pre-upgrade", "post-upgrade", "crd-install"] {
             check(Some(event), Role::Hook);
@@ -101,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_have_the_template_they_come_from() {
+    fn objects_have_their_template_as_source() {
         let output = "---\n# Source: c/templates/a.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: |\n    ---\n    # Source: none\n\
                       # Source: none\n---\n# Source: c/templates/b.yaml\n# nothing\n---\n# Source: c/templates/c.yaml\n\n\
                       apiVersion: v1\nkind: ConfigMapList\nitems: [{metadata: {name: c}}, {metadata: {name: d}}]\n";
