@@ -1,4 +1,4 @@
-//! Writes the CustomResourceDefinitions into a folder: `cargo xtask crds` runs it.
+//! Writes the CustomResourceDefinitions to a folder; `cargo xtask crds` runs it.
 
 use std::{fs, io, path::Path};
 

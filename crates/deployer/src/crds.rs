@@ -1,6 +1,6 @@
-//! The CustomResourceDefinitions, written from the types in [`api`](crate::api).
+//! The CustomResourceDefinitions, generated from the types in [`api`](crate::api).
 //!
-//! `deploy/crds` holds what [`files`] returns; `cargo xtask crds` writes it, and a test compares the two.
+//! `cargo xtask crds` writes the result of [`files`] to `deploy/crds`; a test compares the two.
 
 use kube::{CustomResourceExt as _, core::schema::StructuralSchemaRewriter};
 use schemars::{generate::SchemaSettings, transform::AddNullable};
@@ -10,11 +10,11 @@ use crate::api::{ContextSpec, DeployItem, GROUP, Target, VERSION};
 
 mod yaml;
 
-/// The CustomResourceDefinitions as files: the name of each, and its text.
+/// Returns the CustomResourceDefinitions as file names and texts.
 ///
 /// # Errors
 ///
-/// When a definition has no form in JSON, which kube's own types always have.
+/// When a definition cannot be converted to JSON, which does not happen with kube's types.
 pub fn files() -> Result<Vec<(String, String)>, Error> {
     let definitions = definitions()?;
     let file = |definition: &Value| {
@@ -24,11 +24,11 @@ pub fn files() -> Result<Vec<(String, String)>, Error> {
     Ok(definitions.iter().map(file).collect())
 }
 
-/// The CustomResourceDefinitions of Context, DeployItem and Target.
+/// Returns the CustomResourceDefinitions of Context, DeployItem and Target.
 ///
 /// # Errors
 ///
-/// When a definition has no form in JSON, which kube's own types always have.
+/// When a definition cannot be converted to JSON, which does not happen with kube's types.
 pub fn definitions() -> Result<Vec<Value>, Error> {
     let mut definitions =
         vec![context()?, serde_json::to_value(DeployItem::crd())?, serde_json::to_value(Target::crd())?];
@@ -36,7 +36,7 @@ pub fn definitions() -> Result<Vec<Value>, Error> {
     Ok(definitions)
 }
 
-/// The definition of Context, whose fields stand at the top level.
+/// Returns the definition of Context, whose fields are at the top level.
 fn context() -> Result<Value, Error> {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -65,12 +65,12 @@ fn context() -> Result<Value, Error> {
     }))
 }
 
-/// Gives a definition the form of Landscaper's own: a field that is absent is left out there and never null, and the kind
-/// of lists is written down.
+/// Converts a definition to the form of Landscaper's definitions: they have no null or empty fields and no titles, and they
+/// name the kind of lists.
 fn tidy(definition: &mut Value) {
     match definition {
         Value::Object(fields) => {
-            // The title of a schema is the name of a type in Rust.
+            // The title of a schema is the name of the Rust type.
             fields.retain(|key, value| key != "nullable" && !(key == "title" && value.is_string()));
             if let (Some(Value::String(kind)), true) = (fields.get("kind"), fields.contains_key("plural")) {
                 let list = format!("{kind}List");

@@ -1,4 +1,4 @@
-//! Contexts. Their fields stand at the top level of the object, which kube's derive has no form for.
+//! Contexts. Their fields are at the top level of the object, which kube's derive macro does not support.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ObjectReference, any_object, anything};
+use super::schema::{ObjectReference, any_object, anything};
 
-/// What items have in common, credentials of registries above all.
+/// A Context.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Context {
     /// The metadata.
@@ -19,33 +19,33 @@ pub struct Context {
     pub spec: ContextSpec,
 }
 
-/// A Context holds what DeployItems of its namespace have in common, above all the credentials of registries.
+/// A Context holds settings that DeployItems of its namespace share, such as the credentials of registries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContextSpec {
-    /// Secrets of the same namespace with the credentials of registries (`kubernetes.io/dockerconfigjson`).
+    /// Secrets of type `kubernetes.io/dockerconfigjson` in the same namespace, with the credentials of registries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub registry_pull_secrets: Vec<LocalObjectReference>,
-    /// Configuration by purpose; `helmChartRepoCredentials` holds the credentials of chart repositories.
+    /// Further configurations by name; `helmChartRepoCredentials` holds the credentials of chart repositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub configurations: Option<Map<String, Value>>,
-    /// The repository of component descriptors. Only Landscaper itself has a use for it.
+    /// The repository of component descriptors. Only Landscaper itself uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub repository_context: Option<Value>,
-    /// The ConfigMap with an OCM configuration. Only Landscaper itself has a use for it.
+    /// The ConfigMap with an OCM configuration. Only Landscaper itself uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ocm_config: Option<LocalObjectReference>,
-    /// The name of a ComponentVersionOverwrites object. Only Landscaper itself has a use for it.
+    /// The name of a ComponentVersionOverwrites object. Only Landscaper itself uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component_version_overwrites: Option<String>,
-    /// Whose signatures of components are trusted. Only Landscaper itself has a use for it.
+    /// The keys and certificates that verify signatures of components. Only Landscaper itself uses it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub verification_signatures: BTreeMap<String, VerificationSignature>,
 }
 
-/// What a signature is verified with.
+/// The key or certificate that verifies a signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerificationSignature {
@@ -68,7 +68,7 @@ pub struct SecretKeyReference {
     pub key: Option<String>,
 }
 
-/// The name of an object of the same namespace.
+/// The name of an object in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalObjectReference {
     /// The name.

@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ObjectReference, embedded, time};
+use super::schema::{ObjectReference, embedded, time};
 
-/// What a deployer is to deploy, and where.
+/// The specification of a DeployItem: what is deployed, by which deployer, and to which cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "landscaper.gardener.cloud",
     version = "v1alpha1",
     kind = "DeployItem",
-    doc = "A DeployItem says what is deployed to a target, by which deployer, and how it is deleted.",
+    doc = "A DeployItem defines what a deployer deploys to a target, and how it is deleted.",
     plural = "deployitems",
     singular = "deployitem",
     shortname = "di",
@@ -29,33 +29,33 @@ use super::{ObjectReference, embedded, time};
 pub struct DeployItemSpec {
     /// The type of the deployer that handles the item.
     pub r#type: String,
-    /// The cluster that is deployed to: a Target of the same namespace.
+    /// The cluster to deploy to: a Target in the same namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectReference>,
-    /// The Context of the same namespace, with the credentials of registries; `default` where none is named.
+    /// The Context in the same namespace with the credentials of registries; `default` if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// The configuration of the deployer: a ProviderConfiguration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded")]
     pub config: Option<Value>,
-    /// How long the deployer may take, as a Go duration, or `none` for no limit; ten minutes where none is given.
+    /// The time limit for a deployment or deletion, as a Go duration, or `none` for no limit; ten minutes if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// Whether a reconcile does nothing as long as the specification has not changed since it succeeded.
+    /// Whether a reconcile is skipped if the specification has not changed since the last success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_on_change_only: Option<bool>,
-    /// What holds when the item is deleted.
+    /// Settings for the deletion of the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_delete: Option<OnDelete>,
 }
 
-/// What holds when an item is deleted.
+/// Settings for the deletion of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnDelete {
-    /// Whether nothing is uninstalled where the target cluster is already gone. Landscaper decides this by its own target
-    /// sync objects, which only it has.
+    /// Whether the uninstallation is skipped if the target cluster no longer exists. Only Landscaper uses it, because only
+    /// Landscaper has the TargetSync objects that tell whether the cluster exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_uninstall_if_cluster_removed: Option<bool>,
 }
@@ -68,7 +68,7 @@ pub struct DeployItemStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub phase: Option<Phase>,
-    /// The generation that was reconciled last, or is being reconciled.
+    /// The generation that is being reconciled, or was reconciled last.
     #[serde(default)]
     #[schemars(!default)]
     pub observed_generation: i64,
@@ -88,30 +88,30 @@ pub struct DeployItemStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub last_reconcile_time: Option<Time>,
-    /// Who has reconciled the item.
+    /// The deployer that reconciled the item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployer: Option<DeployerInformation>,
-    /// The state that the deployer keeps: the resources it manages.
+    /// The deployer's own state: the resources that it manages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded")]
     pub provider_status: Option<Value>,
     /// The Secret with the exported values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export_ref: Option<ObjectReference>,
-    /// The job that Landscaper wants done.
+    /// The ID of the job that Landscaper requests.
     #[serde(default, rename = "jobID", skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
-    /// The job that was done last.
+    /// The ID of the job that was finished last.
     #[serde(default, rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
     pub job_id_finished: Option<String>,
-    /// When the job was set.
+    /// When Landscaper set the job ID.
     #[serde(default, rename = "jobIDGenerationTime", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub job_id_generation_time: Option<Time>,
-    /// Deprecated in Landscaper; read by nobody.
+    /// Deprecated in Landscaper, and not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deploy_item_phase: Option<String>,
-    /// When the state changed.
+    /// The times at which the state changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition_times: Option<TransitionTimes>,
 }
@@ -123,17 +123,17 @@ pub enum Phase {
     Init,
     /// It is being deployed.
     Progressing,
-    /// It is nearly done; only other deployers use it.
+    /// It is about to complete; only other deployers use this phase.
     Completing,
-    /// All is deployed and ready.
+    /// All objects are deployed and ready.
     Succeeded,
-    /// It could not be deployed.
+    /// The deployment failed.
     Failed,
     /// Its deletion was triggered.
     InitDelete,
     /// It is being deleted.
     Deleting,
-    /// It could not be deleted.
+    /// The deletion failed.
     DeleteFailed,
     /// A phase that this version does not know.
     #[serde(other)]
@@ -141,13 +141,13 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether nothing is done until the next trigger.
+    /// Returns whether the work is over until the next trigger.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::DeleteFailed)
     }
 }
 
-/// A condition, in Gardener's form.
+/// A condition, in Gardener's format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
@@ -161,11 +161,11 @@ pub struct Condition {
     /// When the condition was updated last.
     #[schemars(schema_with = "time")]
     pub last_update_time: Time,
-    /// Why, in one word.
+    /// The reason as one word.
     pub reason: String,
-    /// Why, for people.
+    /// The reason as text.
     pub message: String,
-    /// The codes of a problem.
+    /// The categories of a problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub codes: Vec<ErrorCode>,
@@ -175,7 +175,7 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ItemError {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: String,
     /// When it occurred first.
     #[schemars(schema_with = "time")]
@@ -183,17 +183,17 @@ pub struct ItemError {
     /// When it occurred last.
     #[schemars(schema_with = "time")]
     pub last_update_time: Time,
-    /// Why, in one word.
+    /// The reason as one word.
     pub reason: String,
-    /// Why, for people.
+    /// The reason as text.
     pub message: String,
-    /// What kind of problem it is.
+    /// The categories of the problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub codes: Vec<ErrorCode>,
 }
 
-/// The codes that Landscaper knows.
+/// The error codes of Landscaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorCode {
     /// Credentials or rights are missing.
@@ -202,16 +202,16 @@ pub enum ErrorCode {
     /// Objects could not be deleted.
     #[serde(rename = "ERR_CLEANUP")]
     CleanupResources,
-    /// The configuration is wrong: nobody but its author can mend it.
+    /// The configuration is wrong; its author must correct it.
     #[serde(rename = "ERR_CONFIGURATION_PROBLEM")]
     ConfigurationProblem,
-    /// Something went wrong that the author of the item cannot mend.
+    /// A problem that the author of the item cannot fix.
     #[serde(rename = "ERR_INTERNAL_PROBLEM")]
     InternalProblem,
-    /// It took longer than it may.
+    /// The time limit was reached.
     #[serde(rename = "ERR_TIMEOUT")]
     Timeout,
-    /// A webhook refused something or did not answer.
+    /// A webhook denied a request or did not answer.
     #[serde(rename = "ERR_WEBHOOK")]
     Webhook,
     /// A code of another deployer.
@@ -219,18 +219,18 @@ pub enum ErrorCode {
     Other,
 }
 
-/// Who reconciles items.
+/// A deployer that reconciles items.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeployerInformation {
-    /// Which of them.
+    /// The identity of the replica.
     pub identity: String,
     /// The name of the deployer.
     pub name: String,
-    /// Its version.
+    /// The version of the deployer.
     pub version: String,
 }
 
-/// When the state of an item changed.
+/// The times at which the state of an item changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TransitionTimes {
@@ -238,11 +238,11 @@ pub struct TransitionTimes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub trigger_time: Option<Time>,
-    /// When the work was begun.
+    /// When the work began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub init_time: Option<Time>,
-    /// When the objects were deployed, and their readiness was waited for.
+    /// When all objects were deployed, and custom readiness checks and exports began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub wait_time: Option<Time>,

@@ -5,18 +5,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::anything;
+use super::schema::anything;
 
 /// The type of a Target that is a Kubernetes cluster.
 pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-cluster";
 
-/// Where something is deployed to. Exactly one of `config` and `secretRef` is set.
+/// The specification of a Target. Exactly one of `config` and `secretRef` is set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "landscaper.gardener.cloud",
     version = "v1alpha1",
     kind = "Target",
-    doc = "A Target is a place that DeployItems deploy to: a Kubernetes cluster, by its kubeconfig.",
+    doc = "A Target is a Kubernetes cluster that DeployItems deploy to, with the kubeconfig for it.",
     plural = "targets",
     singular = "target",
     shortname = "tgt",
@@ -33,11 +33,11 @@ pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-clust
 pub struct TargetSpec {
     /// The type of the target.
     pub r#type: String,
-    /// Its configuration: for a Kubernetes cluster `kubeconfig`, as text or as an object.
+    /// The configuration: for a Kubernetes cluster the field `kubeconfig`, a string or an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub config: Option<Value>,
-    /// The Secret of the same namespace that holds the configuration.
+    /// The Secret in the same namespace that holds the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<TargetSecretReference>,
 }
@@ -47,7 +47,7 @@ pub struct TargetSpec {
 pub struct TargetSecretReference {
     /// The name of the Secret.
     pub name: String,
-    /// The key that holds the configuration; without one the keys of the Secret are its fields.
+    /// The key that holds the configuration; without it, the keys of the Secret are the fields of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What `deploy` installs: the chart and the kustomization do the same.
+//! Tests that the chart and the kustomization in `deploy` install the same objects.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use billhook_objects::yaml;
 use serde_json::Value;
 
 #[test]
-fn the_chart_and_the_kustomization_deploy_the_same() {
+fn the_chart_and_the_kustomization_deploy_the_same_objects() {
     check("kustomize/base", &["crds.install=false"]);
     let all = ["namespaces={shop}", "serviceMonitor.create=true", "target.create=true"];
     check("kustomize/example", &[all.as_slice(), &["target.namespace=shop", "crds.install=false"]].concat());
@@ -39,12 +39,12 @@ fn check(kustomization: &str, values: &[&str]) {
     let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
     let Some(chart) = chart(values) else { return };
     let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(folder(kustomization)));
-    // helm has a flag for it.
+    // helm creates it with a flag.
     kustomization.remove("Namespace/billhook-system");
     assert_eq!(chart, kustomization);
 }
 
-/// What the chart makes of values, without what only helm writes.
+/// Renders the chart with values, and removes the fields that only helm sets.
 fn chart(values: &[&str]) -> Option<BTreeMap<String, Value>> {
     let mut helm = Command::new(program("BILLHOOK_HELM")?);
     helm.args(["template", "billhook", "--namespace", "billhook-system"]).arg(folder("chart"));
@@ -63,7 +63,7 @@ fn chart(values: &[&str]) -> Option<BTreeMap<String, Value>> {
     Some(objects)
 }
 
-/// The objects that a command prints, by kind and name.
+/// Returns the objects that a command prints, by kind and name.
 fn objects(command: &mut Command) -> BTreeMap<String, Value> {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -72,7 +72,7 @@ fn objects(command: &mut Command) -> BTreeMap<String, Value> {
         format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
     };
     let objects: BTreeMap<_, _> = documents.iter().map(|found| (name(&found.value), found.value.clone())).collect();
-    assert_eq!(objects.len(), documents.len(), "a name that is there twice");
+    assert_eq!(objects.len(), documents.len(), "duplicate names");
     objects
 }
 
@@ -80,12 +80,12 @@ fn folder(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// A program that `cargo xtask test` has built; `None`, with a sentence, where it is not there.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
+/// Returns a program that `cargo xtask test` has built; `None`, with a message, if the variable is not set.
+#[expect(clippy::print_stderr, reason = "a skipped test reports that it is skipped")]
 fn program(variable: &str) -> Option<OsString> {
     let program = std::env::var_os(variable);
     if program.is_none() {
-        eprintln!("skipped: {variable} names no program");
+        eprintln!("skipped: set {variable} to the path of the program, or run `cargo xtask test`");
     }
     program
 }

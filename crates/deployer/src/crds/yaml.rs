@@ -1,4 +1,4 @@
-//! YAML in block style, as far as definitions need it.
+//! Writes YAML in block style, for CustomResourceDefinitions.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) fn write(value: &Value) -> String {
     text
 }
 
-/// Writes a value that begins at the current column, which is that of its indentation.
+/// Writes a value whose first line is already indented.
 fn block(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -21,7 +21,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                     text.push(' ');
                     block(value, indent, text);
                 } else {
-                    // A list stands at the column of its key.
+                    // A list has the indentation of its key.
                     let indent = if value.is_array() { indent } else { indent + 2 };
                     text.push('\n');
                     text.push_str(&" ".repeat(indent));
@@ -47,7 +47,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
     }
 }
 
-/// Whether a value stands in one line: empty lists and objects do, too.
+/// Returns whether a value fits on the line of its key, like scalars and empty lists and objects.
 fn is_scalar(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.is_empty(),
@@ -62,7 +62,7 @@ fn start(index: usize, indent: usize, text: &mut String) {
     }
 }
 
-/// A string as it is where it can only be read as that string, and otherwise in JSON's quotes, which YAML has, too.
+/// Returns a string without quotes if YAML reads it as the same string, otherwise in JSON quotes, which are valid YAML.
 fn scalar(string: &str) -> String {
     let reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let plain = string.starts_with(|first: char| first.is_ascii_alphabetic())
