@@ -1,49 +1,36 @@
-//! The charts of items of the helm deployer: rendered to manifests, or handed to helm itself.
+//! Charts of the helm deployer's items: rendered to manifests, or deployed and deleted by helm itself.
 
 use std::{sync::Arc, time::Duration};
 
-use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, Source};
+use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth};
 use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Directives, Listed, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     api::{self, Context, ErrorCode},
     error::ItemFailure,
+    halt::{Halt, Stop},
     item::Item,
     managed::HELM_RELEASE,
-    reconcile::{Halt, Objects, Stop, labelled},
-    target::{OpenTarget, RENDER_AGE, read_secret, to_come},
+    objects::Objects,
+    target::{OpenTarget, RENDER_AGE, read_secret, secrets},
 };
 
-/// How many helm programs run at once: each takes some 60 MiB (helm 4.3), and the controller has a limit.
-pub(crate) struct Helms {
-    /// Those that render or read, and soon end.
-    renders: Semaphore,
-    /// Those that deploy or delete a release, and may wait for it.
-    releases: Semaphore,
-}
-
-impl Default for Helms {
-    fn default() -> Self {
-        Self { renders: Semaphore::new(4), releases: Semaphore::new(8) }
-    }
-}
-
-/// The label that Landscaper's helm deployer puts on objects.
+/// The label that Landscaper's helm deployer sets on objects.
 const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
-/// What happens while helm is at work, in a message.
-const RAN: &str = "helm ran";
-/// The Context of items that name none.
+/// What the time limit interrupts, for [`Halt::stoppable`].
+const RUNNING_HELM: &str = "running helm";
+/// The Context of items that do not name one.
 const DEFAULT_CONTEXT: &str = "default";
-/// Where a Context holds the credentials of chart repositories.
+/// The key in the configurations of a Context that holds the credentials of chart repositories.
 const REPOSITORY_CREDENTIALS: &str = "helmChartRepoCredentials";
-/// What helm says where values do not fit the chart's schema (`pkg/chart/common/util/values.go`).
-const SCHEMA: &str = "values don't meet the specifications of the schema";
+/// helm's error if values do not match the chart's schema (`pkg/chart/common/util/values.go`).
+const SCHEMA_ERROR: &str = "values don't meet the specifications of the schema";
 
 impl From<billhook_charts::Error> for ItemFailure {
     fn from(error: billhook_charts::Error) -> Self {
@@ -51,13 +38,14 @@ impl From<billhook_charts::Error> for ItemFailure {
         let cause = error.kind.to_string();
         let message = format!("failed to {error}: {cause}");
         match &error.kind {
-            ErrorKind::Program(billhook_charts::ProgramError::Failed { stderr, .. }) if stderr.contains(SCHEMA) => {
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { stderr, .. })
+                if stderr.contains(SCHEMA_ERROR) =>
+            {
                 Self::configuration("ChartFailed", message)
             }
             ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) => {
-                // Whether helm's other words mean a wrong chart or a registry that is away, only people can tell: it is
-                // tried again as long as the item has time.
-                Self { passes: true, ..Self::new("ChartFailed", message, ErrorCode::ConfigurationProblem) }
+                // helm's other errors do not tell a wrong chart from an unavailable registry.
+                Self::configuration("ChartFailed", message).transient()
             }
             ErrorKind::Source(_) | ErrorKind::Credentials(_) | ErrorKind::Yaml(_) | ErrorKind::Manifests(_) => {
                 Self::configuration("ChartFailed", message)
@@ -67,8 +55,8 @@ impl From<billhook_charts::Error> for ItemFailure {
     }
 }
 
-/// The objects of a chart that is only rendered; the release's namespace is one of them where it is to be created, and
-/// stays when they go, as it does in Landscaper.
+/// Renders the chart of an item to objects. With `createNamespace` the release's namespace is one of them; as in
+/// Landscaper, it is not deleted with the others.
 pub(crate) async fn render(
     item: &Item,
     helm: &HelmConfiguration,
@@ -80,21 +68,19 @@ pub(crate) async fn render(
     let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
     let rendered = rendered.map_err(|error| {
         let failure = ItemFailure::from(error);
-        // Nothing but the item says what becomes of an archive: it would be the same again.
-        ItemFailure { passes: failure.passes && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
+        // Rendering an archive depends on the item alone, so a retry would fail in the same way.
+        ItemFailure { transient: failure.transient && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
     })?;
-    let mut objects = Objects { namespace: Some(helm.namespace.clone()), ..Objects::default() };
-    objects.manifests = rendered.manifests;
+    let namespaced = Some(helm.namespace.clone());
+    let mut objects = Objects { manifests: rendered.manifests, namespace: namespaced, ..Objects::default() };
     let key = ObjectKey::new(wellknown::namespace(), None, helm.namespace.as_str());
-    let brings = objects.manifests.iter().any(|manifest| manifest.key == key);
-    if helm.create_namespace && !brings && helm.namespace != "default" {
-        // Others may have put their own into it.
-        objects
-            .directives
-            .insert(objects.manifests.len(), Directives { policy: ManifestPolicy::Keep, ..Directives::default() });
-        objects.manifests.push(namespace(&helm.namespace)?);
+    let rendered_namespace = objects.manifests.iter().any(|manifest| manifest.key == key);
+    if helm.create_namespace && !rendered_namespace && helm.namespace != "default" {
+        // The namespace may hold objects of others.
+        let keep = Directives { policy: ManifestPolicy::Keep, ..Directives::default() };
+        objects.push(namespace(&helm.namespace)?, keep);
     }
-    labelled(&mut objects.manifests, LABEL, &item.name);
+    objects.set_label(LABEL, &item.name);
     Ok(objects)
 }
 
@@ -103,7 +89,9 @@ fn namespace(name: &str) -> Result<Manifest, ItemFailure> {
     let document = billhook_objects::yaml::Document { value, line: 1 };
     let manifests = Manifest::from_document(document, &"config.createNamespace".into());
     let first = manifests.ok().and_then(|manifests| manifests.into_iter().next());
-    first.ok_or_else(|| ItemFailure::configuration("InvalidManifests", format!("{name} is no name of a namespace")))
+    first.ok_or_else(|| {
+        ItemFailure::configuration("InvalidManifests", format!("{name:?} is not a valid name for a namespace"))
+    })
 }
 
 fn release(helm: &HelmConfiguration) -> billhook_charts::Release<'_> {
@@ -115,7 +103,7 @@ fn release(helm: &HelmConfiguration) -> billhook_charts::Release<'_> {
     }
 }
 
-/// What helm renders a chart of: the target's capabilities, the chart, and the release.
+/// Returns helm's input for rendering a chart: the capabilities of the target cluster, the chart, and the release.
 async fn input<'h>(
     item: &Item,
     helm: &'h HelmConfiguration,
@@ -126,8 +114,8 @@ async fn input<'h>(
     Ok((capabilities, chart(item, helm).await?, release(helm)))
 }
 
-/// What exports of a chart's values are read from: what its templates see, with the chart's own values beneath those of
-/// the item.
+/// Returns the values that the templates of a chart see: those of the item merged into the chart's defaults. Exports
+/// without `fromResource` are read from them.
 pub(crate) async fn values(
     item: &Item,
     helm: &HelmConfiguration,
@@ -143,41 +131,41 @@ pub(crate) async fn values(
         let _one = item.shared.helms.renders.acquire().await;
         billhook_charts::values(&chart, &release, Some(&capabilities), skip, program).await
     };
-    Ok(halt.stoppable(item.deadline, RAN, work).await??)
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await??)
 }
 
-/// The chart of an item with the credentials of its Context.
+/// Returns the chart of an item with the credentials in the item's Context.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
     let credentials = match helm.chart {
         ChartSource::Archive(_) => Credentials::default(),
         _ => credentials(item).await?,
     };
-    Ok(Chart { source: Source::Configured(helm.chart.clone()), credentials, plain_http: false })
+    Ok(Chart { credentials, ..helm.chart.clone().into() })
 }
 
-/// The credentials of an item's Context. The default Context need not exist.
+/// Reads the credentials in an item's Context. The default Context need not exist.
 async fn credentials(item: &Item) -> Result<Credentials, ItemFailure> {
     let wrong = |problem: String| ItemFailure::configuration("ReadContext", problem);
     let name = item.object.spec.context.as_deref().unwrap_or(DEFAULT_CONTEXT);
-    let resource = Resource {
-        kind: billhook_objects::GroupKind::new(api::GROUP, "Context"),
-        version: api::VERSION.into(),
-        plural: "contexts".into(),
-        namespaced: true,
-    };
-    let key = ObjectKey::new(resource.kind.clone(), Some(&item.namespace), name);
+    let contexts = api::resource("Context", "contexts");
+    let key = ObjectKey::new(contexts.kind.clone(), Some(&item.namespace), name);
     let home = &item.shared.home;
-    let context: Context = match home.get(&resource, &key).await? {
+    let context: Context = match home.get(&contexts, &key).await? {
         Some(found) => serde_json::from_value(found).map_err(|error| wrong(format!("Context {name}: {error}")))?,
         None if item.object.spec.context.is_none() => return Ok(Credentials::default()),
-        None => return Err(to_come("ReadContext", format!("there is no Context {}/{name}", item.namespace))),
+        None => {
+            return Err(ItemFailure::missing(
+                "ReadContext",
+                format!("Context {}/{name} does not exist", item.namespace),
+            ));
+        }
     };
     let mut credentials = Credentials::default();
     for secret in &context.spec.registry_pull_secrets {
         let data = read_secret(home, &item.namespace, &secret.name).await?;
         let config = data.get(".dockerconfigjson").ok_or_else(|| {
             wrong(format!(
-                "Secret {} has no .dockerconfigjson: a pull secret is of type kubernetes.io/dockerconfigjson",
+                "Secret {} has no key .dockerconfigjson: use a Secret of type kubernetes.io/dockerconfigjson",
                 secret.name
             ))
         })?;
@@ -197,7 +185,7 @@ async fn credentials(item: &Item) -> Result<Credentials, ItemFailure> {
     Ok(credentials)
 }
 
-/// The header that stands in a Secret.
+/// Reads an `Authorization` header from a Secret.
 async fn header(item: &Item, reference: &billhook_charts::SecretReference) -> Result<String, ItemFailure> {
     let data = read_secret(&item.shared.home, &item.namespace, &reference.name).await?;
     let key = reference.key.as_deref().unwrap_or("authHeader");
@@ -206,7 +194,7 @@ async fn header(item: &Item, reference: &billhook_charts::SecretReference) -> Re
     })
 }
 
-/// Deploys an item as helm does, and says which objects the release has.
+/// Installs or upgrades the release of an item with helm, and returns its objects.
 pub(crate) async fn install(
     item: &Item,
     helm: &HelmConfiguration,
@@ -219,8 +207,8 @@ pub(crate) async fn install(
         let _one = item.shared.helms.renders.acquire().await;
         billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await
     };
-    let known = halt.stoppable(item.deadline, RAN, manifest()).await??;
-    // helm decides by itself whether it installs or upgrades; the options of both are the same but for an item's own.
+    let known = halt.stoppable(item.deadline, RUNNING_HELM, manifest()).await??;
+    // One command installs and upgrades, but an item has separate options for each.
     let options = if known.is_some() { &helm.deployment.upgrade } else { &helm.deployment.install };
     let options = DeployOptions {
         wait: options.wait,
@@ -236,21 +224,21 @@ pub(crate) async fn install(
     let work = async {
         let _one = item.shared.helms.releases.acquire().await;
         match run().await {
-            // A helm that was killed with its controller has left its mark, and nobody else takes it away.
+            // A helm process that was killed leaves the release pending, and helm itself never recovers from that.
             Err(error) if is_pending(&error) && unlock(target, helm).await => run().await,
             done => done,
         }
     };
-    halt.stoppable(item.deadline, RAN, work).await??;
-    Ok(halt.stoppable(item.deadline, RAN, manifest()).await??.unwrap_or_default())
+    halt.stoppable(item.deadline, RUNNING_HELM, work).await??;
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, manifest()).await??.unwrap_or_default())
 }
 
-/// Whether helm refuses to work because an earlier run has not ended (`pkg/action` in helm: `errPending`).
+/// Returns whether helm failed because an earlier run is still pending (`errPending` in `pkg/action` of helm).
 fn is_pending(error: &billhook_charts::Error) -> bool {
     error.kind.to_string().contains("another operation (install/upgrade/rollback) is in progress")
 }
 
-/// Ends the revisions of a release that are marked as under way, and says whether there were any.
+/// Ends the pending revisions of a release, and returns whether there were any.
 async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     let status = "status in (pending-install,pending-upgrade,pending-rollback)";
     let query = Query {
@@ -270,8 +258,8 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
     found
 }
 
-/// Lets a revision be a failed one: helm goes on from that, and knows what it has made. One that is not understood is
-/// deleted.
+/// Marks a revision as failed: helm can upgrade from a failed revision, and the revision still lists its objects. Deletes a
+/// revision that cannot be parsed.
 async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) -> Result<(), ItemFailure> {
     let key = ObjectKey::new(Resource::secrets().kind, Some(namespace), name);
     let data = read_secret(cluster, namespace, name).await?;
@@ -290,7 +278,7 @@ async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) 
     Ok(())
 }
 
-/// Deletes what an item deployed, as helm does.
+/// Uninstalls the release of an item with helm.
 pub(crate) async fn uninstall(
     item: &Item,
     helm: &HelmConfiguration,
@@ -304,10 +292,10 @@ pub(crate) async fn uninstall(
         let (limit, kubeconfig) = (limit(item, options), &target.kubeconfig);
         billhook_charts::uninstall(&helm.name, &helm.namespace, options.wait, limit, kubeconfig, program).await
     };
-    Ok(halt.stoppable(item.deadline, RAN, work).await??)
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await??)
 }
 
-/// How long helm may take: what the item says of it, and never longer than the item has.
+/// Returns the timeout for helm: that of the item's options, but at most the rest of the item's time limit.
 fn limit(item: &Item, options: &HelmOptions) -> Option<Duration> {
     let left = item.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let own = options.timeout.map(|timeout| timeout.0);
@@ -317,7 +305,7 @@ fn limit(item: &Item, options: &HelmOptions) -> Option<Duration> {
     }
 }
 
-/// The provider status of a release that helm deployed: what Landscaper's own deployer writes there.
+/// Returns the provider status for a release that helm deployed, in the form that Landscaper's helm deployer writes.
 pub(crate) fn provider_status(helm: &HelmConfiguration, objects: &[Manifest], catalog: &Catalog) -> Value {
     let namespace = |manifest: &Manifest| {
         let namespaced =

@@ -1,35 +1,50 @@
-//! Why an item could not be reconciled, as its status says it.
+//! Failures of items, as their status reports them.
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_engine::OperationError;
 
-use crate::{api::ErrorCode, exports::ExportError, readiness::CheckError};
+use crate::api::ErrorCode;
 
-/// A reconcile or a deletion that did not succeed.
+/// The reason of a failure because the item's time limit was reached.
+pub const TIMED_OUT: &str = "TimedOut";
+
+/// A failed deployment or deletion of an item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ItemFailure {
-    /// Why, in one word: the `reason` of the item's error.
+    /// The cause as one word: the `reason` of the item's error.
     pub reason: &'static str,
-    /// Why, for people.
+    /// The cause as text.
     pub message: String,
-    /// What kind of problem it is.
+    /// The category of the problem.
     pub codes: Vec<ErrorCode>,
-    /// Whether it passes by itself: the same is tried again until the time of the item is over.
-    pub passes: bool,
-    /// Whether a Kubernetes Event has said it already.
-    pub told: bool,
+    /// Whether the problem may resolve itself: the work is retried until the item's time limit is reached.
+    pub transient: bool,
+    /// Whether a Kubernetes Event has already reported it.
+    pub reported: bool,
 }
 
 impl ItemFailure {
-    /// A failure of this reason and code.
+    /// Creates a failure that is not retried.
     pub fn new(reason: &'static str, message: impl Into<String>, code: ErrorCode) -> Self {
-        Self { reason, message: message.into(), codes: vec![code], passes: false, told: false }
+        Self { reason, message: message.into(), codes: vec![code], transient: false, reported: false }
     }
 
-    /// The configuration is wrong; nothing was touched.
+    /// Creates a failure because of a wrong configuration.
     pub fn configuration(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(reason, message, ErrorCode::ConfigurationProblem)
+    }
+
+    /// Creates a failure because an object is missing. It is transient: objects that are applied together are not created
+    /// at the same time.
+    pub fn missing(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::configuration(reason, message).transient()
+    }
+
+    /// Returns the failure as one that is retried.
+    #[must_use]
+    pub fn transient(self) -> Self {
+        Self { transient: true, ..self }
     }
 }
 
@@ -42,33 +57,10 @@ impl From<Error> for ItemFailure {
             _ => ErrorCode::InternalProblem,
         };
         let mut failure = Self::new("RequestFailed", format!("failed to {error}: {}", error.message()), code);
-        // Somebody else has written at the same time, perhaps a request of ours that a killed controller had sent.
+        // Another writer was faster, perhaps a request that a killed controller had sent.
         let raced = matches!(error.kind(), ErrorKind::Conflict(fields) if fields.is_empty());
-        failure.passes = error.is_transient() || raced;
+        failure.transient = error.is_transient() || raced;
         failure
-    }
-}
-
-impl From<CheckError> for ItemFailure {
-    fn from(error: CheckError) -> Self {
-        let message = format!("failed to {error}");
-        match &error {
-            CheckError::TimedOut(_) => Self::new("NotReady", message, ErrorCode::Timeout),
-            CheckError::Interrupted => Self::new("Interrupted", message, ErrorCode::InternalProblem),
-            CheckError::Find { error, .. } => Self::configuration("NotReady", format!("{message}: {error}")),
-        }
-    }
-}
-
-impl From<ExportError> for ItemFailure {
-    fn from(error: ExportError) -> Self {
-        let message = format!("failed to {error}");
-        match &error {
-            ExportError::TimedOut(_) => Self::new("NotExported", message, ErrorCode::Timeout),
-            ExportError::Interrupted => Self::new("Interrupted", message, ErrorCode::InternalProblem),
-            ExportError::Find { error, .. } => Self::configuration("NotExported", format!("{message}: {error}")),
-            _ => Self::configuration("NotExported", error.to_string()),
-        }
     }
 }
 
@@ -77,11 +69,9 @@ impl From<OperationError> for ItemFailure {
         match error {
             OperationError::Input(_) => Self::configuration("InvalidManifests", error.to_string()),
             OperationError::Refused(_) => Self::new("Refused", error.to_string(), ErrorCode::ConfigurationProblem),
-            OperationError::Busy(_) => {
-                Self { passes: true, ..Self::new("Busy", error.to_string(), ErrorCode::InternalProblem) }
-            }
+            OperationError::Busy(_) => Self::new("Busy", error.to_string(), ErrorCode::InternalProblem).transient(),
             OperationError::Unreadable(_) => {
-                Self { passes: true, ..Self::new("Unreadable", error.to_string(), ErrorCode::InternalProblem) }
+                Self::new("Unreadable", error.to_string(), ErrorCode::InternalProblem).transient()
             }
             OperationError::NoRelease(_) => Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem),
             OperationError::Cluster(error) => error.into(),

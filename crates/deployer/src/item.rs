@@ -1,9 +1,9 @@
-//! One item that is worked on: its object as the server has it, and the changes made to it.
+//! An item that is being worked on: its object as the API server has it, and the changes made to it.
 
 use std::sync::Arc;
 
 use billhook_cluster::{Patch, PatchKind};
-use billhook_objects::{GroupKind, ObjectKey};
+use billhook_objects::{ObjectKey, ReleaseName};
 use billhook_plan::{Operation, Resource};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,30 +11,30 @@ use tokio::time::Instant;
 
 use crate::{
     api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
-    controller::Shared,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
     progress::Report,
+    shared::Shared,
     status::status_patch,
     trigger::Trigger,
 };
 
-/// An item that is worked on.
+/// An item that is being worked on.
 pub(crate) struct Item {
     pub shared: Arc<Shared>,
     pub namespace: String,
     pub name: String,
-    /// The object as it was when the work began.
+    /// The object at the start of the work.
     pub object: Arc<DeployItem>,
-    /// The status as the server has it; none where the object has none yet.
+    /// The status on the API server; none if the object has no status yet.
     sent: Option<DeployItemStatus>,
-    /// The status as it is to be.
+    /// The status with changes that may not have been sent yet.
     pub status: DeployItemStatus,
     /// The version that our last write returned.
     pub version: Option<String>,
-    /// The finalizers that the object had in that version.
+    /// The finalizers of the object in that version.
     finalizers: Vec<String>,
-    /// When the time of the item is over.
+    /// When the item's time limit is reached.
     pub deadline: Option<Instant>,
 }
 
@@ -53,12 +53,22 @@ impl Item {
         }
     }
 
-    /// Whether no deployer has ever worked on the item.
+    /// Returns the name of the release under which the item's objects are recorded.
+    pub(crate) fn release(&self) -> ReleaseName {
+        ReleaseName::of_deploy_item(&self.namespace, &self.name)
+    }
+
+    /// Returns the name of the first Secret of the item's record.
+    pub(crate) fn record_name(&self) -> String {
+        format!("billhook.{}", self.release().name())
+    }
+
+    /// Returns whether no deployer has worked on the item yet.
     pub(crate) fn is_new(&self) -> bool {
         self.object.status.as_ref().is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
     }
 
-    /// What is being done with the item.
+    /// Returns the current operation on the item.
     pub(crate) fn operation(&self) -> Operation {
         match self.status.phase {
             Some(Phase::Deleting) => Operation::Delete,
@@ -66,25 +76,25 @@ impl Item {
         }
     }
 
-    /// Measures how long a part of the work takes: `prepare` until there is a plan, `run` until it is carried out (by the
-    /// engine or by helm), `check` for custom readiness and exports.
+    /// Starts to measure a part of the work, and returns a function that records its duration. The parts are `prepare`
+    /// (until there is a plan), `run` (the work of the engine or of helm) and `check` (custom readiness checks and exports).
     pub(crate) fn measure(&self, part: &'static str) -> impl FnOnce() + use<> {
         let operation = self.operation();
         let (metrics, begun) = (self.shared.metrics.clone(), Instant::now());
         move || metrics.took(operation, part, begun.elapsed())
     }
 
-    /// Who says when there is work on the item.
+    /// Returns what triggers the work on the item.
     pub(crate) fn trigger(&self) -> Trigger {
         self.shared.options.mode.trigger(&self.object)
     }
 
-    /// The Kubernetes Events of a run.
+    /// Returns a recorder of the Kubernetes Events of one run.
     pub(crate) fn events(&self) -> RunEvents {
         self.shared.events.run(Arc::new(events::Item::from(&*self.object)))
     }
 
-    /// A Kubernetes Event.
+    /// Records a Kubernetes Event.
     pub(crate) fn record(&self, severity: Severity, reason: &'static str, message: &str) {
         self.shared.events.record(&Arc::new(events::Item::from(&*self.object)), severity, reason, message);
     }
@@ -93,8 +103,8 @@ impl Item {
         (self.shared.options.now)()
     }
 
-    /// Changes the status and sends what has changed in it; nothing is sent where nothing has. A change that cannot be
-    /// sent is not made: a later one must not say that the work is done because an earlier one could not.
+    /// Changes the status and sends the difference, if there is one. If the request fails, the change is discarded, so that
+    /// a later update does not report work that this one was to precede.
     pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
         let mut status = self.status.clone();
         change(&mut status);
@@ -105,48 +115,52 @@ impl Item {
         Ok(())
     }
 
-    /// Says in the status how far the work is.
+    /// Writes a progress report to the status.
     pub(crate) async fn report(&mut self, report: Report) -> Result<(), ItemFailure> {
         let now = self.now();
         self.update(|status| status.report(&report, now)).await
     }
 
-    /// Removes the operation annotation: what it asks for is done, or about to be.
-    pub(crate) async fn forget_operation(&mut self) -> Result<(), ItemFailure> {
-        self.take_up(false, true).await
+    /// Removes the operation annotation, because its operation is done or about to be done.
+    pub(crate) async fn remove_operation(&mut self) -> Result<(), ItemFailure> {
+        self.update_metadata(false, true).await
     }
 
-    /// Adds our finalizer and removes the operation annotation, as far as either is wanted, in one request.
-    pub(crate) async fn take_up(&mut self, finalizer: bool, operation: bool) -> Result<(), ItemFailure> {
+    /// Adds our finalizer and removes the operation annotation, each if requested, in one request.
+    pub(crate) async fn update_metadata(
+        &mut self,
+        add_finalizer: bool,
+        remove_operation: bool,
+    ) -> Result<(), ItemFailure> {
         let mut metadata = serde_json::Map::new();
-        if finalizer && self.finalizers.iter().all(|name| name != FINALIZER) {
+        if add_finalizer && self.finalizers.iter().all(|name| name != FINALIZER) {
             let finalizers = self.finalizers.iter().map(String::as_str);
             metadata.insert("finalizers".to_owned(), finalizers.chain([FINALIZER]).collect());
         }
-        if operation {
+        if remove_operation {
             metadata.insert("annotations".to_owned(), json!({ OPERATION: null }));
         }
         if metadata.is_empty() {
             return Ok(());
         }
-        // Neither a finalizer nor an operation that somebody else has just set must be overwritten.
+        // The version prevents the patch from overwriting a finalizer or operation that another client has just set.
         metadata.insert("resourceVersion".to_owned(), json!(self.newest()));
         self.patch(None, json!({ "metadata": metadata })).await
     }
 
-    /// Removes our finalizer: the item may go.
-    pub(crate) async fn let_go(&mut self) -> Result<(), ItemFailure> {
+    /// Removes our finalizer, so that the API server can delete the item.
+    pub(crate) async fn remove_finalizer(&mut self) -> Result<(), ItemFailure> {
         let rest: Vec<&String> = self.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": self.newest() } });
         self.patch(None, patch).await
     }
 
-    /// The newest version that is known of the object.
+    /// Returns the newest known version of the object.
     fn newest(&self) -> Option<&String> {
         self.version.as_ref().or(self.object.metadata.resource_version.as_ref())
     }
 
-    /// Patches the item; one that is gone meanwhile is no error.
+    /// Patches the item. Succeeds if the item no longer exists.
     async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), ItemFailure> {
         let key = ObjectKey::new(deploy_items().kind, Some(&self.namespace), &self.name);
         let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
@@ -161,12 +175,7 @@ impl Item {
     }
 }
 
-/// How to talk to DeployItems.
+/// Returns the resource of DeployItems.
 pub(crate) fn deploy_items() -> Resource {
-    Resource {
-        kind: GroupKind::new(api::GROUP, "DeployItem"),
-        version: api::VERSION.into(),
-        plural: "deployitems".into(),
-        namespaced: true,
-    }
+    api::resource("DeployItem", "deployitems")
 }

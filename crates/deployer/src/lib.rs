@@ -1,34 +1,45 @@
-//! DeployItems carried out: the manifest deployer and the helm deployer of Landscaper, as a controller.
+//! A controller that deploys and deletes DeployItems, in place of Landscaper's manifest deployer and helm deployer.
 //!
-//! A DeployItem becomes manifests and a policy, these become a plan, and the engine carries it out: there is nothing here
-//! that decides how objects are deployed or deleted. What is here is the way in (the API, when there is work, where it is
-//! to be done) and the way out (status, conditions, Events, metrics, exports).
+//! A DeployItem is compiled to manifests and a policy, from which `billhook_engine` makes and runs a plan. This crate does
+//! not decide how objects are deployed or deleted. It handles the input (the API, the triggers, the Targets) and the output
+//! (status, conditions, Events, metrics, exports).
+//!
+//! An item passes through these modules: `dispatcher` (what is due), `reconcile` (from the first status to the last),
+//! `reconcile::deploy` or `reconcile::delete` (the plan), `run` (the engine's work on it), `item` (writes to the item).
 
 pub mod api;
 mod charts;
+mod configuration;
 mod controller;
 pub mod crds;
+mod dispatcher;
 mod error;
 mod events;
 mod exports;
+mod halt;
 mod item;
 mod managed;
 mod metrics;
 mod mode;
+mod objects;
 mod progress;
 mod readiness;
 mod reconcile;
+mod run;
 mod schedule;
 mod serve;
 mod shard;
+mod shared;
 mod slots;
 mod status;
 mod target;
 mod trigger;
 
-pub use controller::{Controller, ControllerError, ControllerOptions, NAME, TYPES};
+pub use controller::{Controller, ControllerError};
+pub use dispatcher::TYPES;
 pub use metrics::Metrics;
 pub use mode::Mode;
 pub use serve::{Probe, Probes, router, serve};
 pub use shard::Shard;
+pub use shared::{ControllerOptions, NAME};
 pub use target::Connect;

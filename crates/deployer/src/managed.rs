@@ -1,5 +1,5 @@
-//! `status.providerStatus`: the resources an item manages, in the form that Landscaper's own deployers read and write, so
-//! that items can come from them and go back. What is decided here is decided by our own record; this is a copy.
+//! `status.providerStatus`: the resources of an item in the form of Landscaper's deployers, so that items can migrate from
+//! them and back. It is a copy of our record, and decides nothing once there is a record.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use billhook_plan::{Directives, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The largest provider status; an object of the API server may have 1.5 MiB in all.
-const LARGEST: usize = 512 * 1024;
+/// The maximum size of the managed resources; the API server accepts objects of up to 1.5 MiB.
+const MAX_SIZE: usize = 512 * 1024;
 
-/// The field of a provider status that names the record: who wrote the status labels what it deploys.
+/// The field of a provider status that names our record. It is set only by billhook, which labels all objects of the item.
 const RECORD: &str = "record";
 
-/// The field of a provider status that names the release that helm has deployed.
+/// The field of a provider status that names the release if helm deployed it.
 pub(crate) const HELM_RELEASE: &str = "helmRelease";
 
-/// Whether helm has deployed an item; none where its provider status does not say so, as Landscaper's does not.
+/// Returns whether helm deployed an item; none if the provider status does not tell, like that of Landscaper.
 pub(crate) fn is_by_helm(provider_status: Option<&Value>) -> Option<bool> {
     let status = provider_status?;
     let has = |field| status.get(field).is_some();
     (has(RECORD) || has(HELM_RELEASE)).then(|| has(HELM_RELEASE))
 }
 
-/// A managed resource. The manifest deployer's `v1alpha1` has the reference alone, at this level.
+/// A managed resource. In `v1alpha1` of the manifest deployer it is the reference itself.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManagedResource {
@@ -52,13 +52,15 @@ struct Reference {
     uid: Option<String>,
 }
 
-/// What an item has according to its provider status: it counts where there is no record, as after Landscaper's own
-/// deployers or when the record was lost. A resource without a UID that Landscaper has left is the object that has its name
-/// now: Landscaper itself looks no further. One that we have left carries our label.
+/// Returns the objects of an item according to its provider status. They matter if there is no record: after a migration
+/// from Landscaper, or if the record was lost.
+///
+/// Landscaper writes no UIDs and identifies objects by name, so its resources get the UIDs of the current objects. Objects
+/// that billhook deployed are recognized by their label instead.
 ///
 /// # Errors
 ///
-/// When such an object cannot be looked for.
+/// When such an object cannot be read.
 pub(crate) async fn inherited(
     provider_status: Option<&Value>,
     cluster: &Cluster,
@@ -76,8 +78,8 @@ pub(crate) async fn inherited(
     Ok(inherited)
 }
 
-/// Entries that cannot be read are left out: a status is no input of a user, and an item must not fail for ever because of
-/// one.
+/// Reads the managed resources. Skips entries that cannot be parsed: users cannot correct a status, and one bad entry must
+/// not block the item forever.
 fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
     let resources = provider_status.and_then(|status| status.get("managedResources")).and_then(Value::as_array);
     let entry = |value: &Value| {
@@ -97,8 +99,7 @@ fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
     resources.into_iter().flatten().filter_map(entry).collect()
 }
 
-/// Annotations and a patch, as the one merge patch that does both. Where both set an annotation the patch counts, as it
-/// comes second in Landscaper.
+/// Combines annotations and a patch to one merge patch. If both set an annotation, the patch wins, as in Landscaper.
 pub(crate) fn before_delete(annotations: &BTreeMap<String, String>, patch: Option<&Value>) -> Option<Value> {
     let mut all = Value::Null;
     if !annotations.is_empty() {
@@ -110,7 +111,7 @@ pub(crate) fn before_delete(annotations: &BTreeMap<String, String>, patch: Optio
     (!all.is_null()).then_some(all)
 }
 
-/// Adds one merge patch to another.
+/// Merges one merge patch into another.
 fn merge(into: &mut Value, patch: &Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
@@ -122,7 +123,7 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// The provider status of an item that deploys these manifests and whose record has this name.
+/// Returns the provider status of an item with these manifests and a record of this name.
 pub(crate) fn provider_status(
     api_version: &str,
     record: &str,
@@ -141,14 +142,13 @@ pub(crate) fn provider_status(
         };
         let mut entry =
             Map::from_iter([("policy".to_owned(), json!(directives.policy)), ("resource".to_owned(), json!(resource))]);
-        // Annotations are metadata like any other once they are part of a patch.
         entry.extend(directives.before_delete.as_ref().map(|patch| ("patchBeforeDelete".to_owned(), patch.clone())));
         Value::Object(entry)
     };
     let mut size = 0;
     let small = |entry: &Value| {
         size += entry.to_string().len();
-        size <= LARGEST
+        size <= MAX_SIZE
     };
     let resources: Vec<Value> = manifests.iter().map(entry).take_while(small).collect();
     json!({ "apiVersion": api_version, "kind": "ProviderStatus", "managedResources": resources, RECORD: record })
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_of_a_managed_resource_are_read() {
+    fn both_versions_of_a_managed_resource_are_parsed() {
         let status = json!({"managedResources": [
             {"policy": "keep", "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": "b", "uid": "1"},
              "annotateBeforeDelete": {"x": "y"}, "patchBeforeDelete": {"metadata": {"annotations": {"z": "1"}}, "data": null}},

@@ -1,31 +1,32 @@
-//! Who says when there is work on an item: Landscaper, or the item itself.
+//! The modes of the controller: whether Landscaper or the item itself triggers the work.
 
 use crate::{
     api::{DeployItem, GROUP},
     trigger::Trigger,
 };
 
-/// How a controller finds its work.
+/// Selects what triggers the work on items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Item by item: one that belongs to an Execution of a Landscaper is worked on when that sets a job, every other one by
-    /// itself. An item of which nobody is left to set jobs waits; `Standalone` takes it up.
+    /// Decides for each item: `Landscaper` for an item that an Execution owns, `Standalone` for any other. Items of an
+    /// Execution whose Landscaper no longer runs need `Standalone`.
     #[default]
     Auto,
-    /// By `status.jobID`, which Landscaper's execution controller sets.
+    /// Landscaper's execution controller triggers the work, by `status.jobID`.
     Landscaper,
-    /// By the items' own generations, operations and schedules.
+    /// Generations, operation annotations and schedules of the items trigger the work.
     Standalone,
 }
 
-/// The kind that makes DeployItems in Landscaper.
+/// The kind that owns the DeployItems that Landscaper creates.
 const EXECUTION: &str = "Execution";
 
 impl Mode {
-    /// What starts the work on an item.
+    /// Returns what triggers the work on an item.
     ///
-    /// Landscaper's controllers hold no Lease (`LeaderElection: false` in gardener/landscaper `cmd/landscaper-controller`), and
-    /// their health checks may lie in another cluster: an item's owner is what tells.
+    /// `Auto` decides by the item's owner, because a running Landscaper cannot be detected: its controllers hold no Lease
+    /// (`LeaderElection: false` in `cmd/landscaper-controller` of gardener/landscaper), and their health checks may be in
+    /// another cluster.
     pub(crate) fn trigger(self, item: &DeployItem) -> Trigger {
         match self {
             Self::Landscaper => Trigger::Jobs,

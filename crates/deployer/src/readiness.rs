@@ -1,4 +1,4 @@
-//! Custom readiness checks: what the configuration asks of objects in its targets, waited for by watches.
+//! Custom readiness checks: waits, with watches, until objects meet the requirements of an item's configuration.
 
 #[cfg(test)]
 pub(crate) mod lab;
@@ -9,7 +9,6 @@ pub(crate) mod watched;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     time::Duration,
 };
 
@@ -26,143 +25,109 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::watched::FindError;
 use self::{
     requirement::unmet,
-    watched::{Place, Seen, Wanted, Which, until},
+    watched::{FindError, Observation, Place, Wanted, Which},
+};
+use crate::{
+    api::ErrorCode,
+    error::ItemFailure,
+    halt::{Stop, until},
 };
 
-/// How long a check waits after a change before it reports what is not ready: what is there already is not said, and
-/// what changes often is said once a second.
+/// How long a check waits after a change before it reports objects that are not ready: objects that are ready at once are
+/// never reported, and frequent changes are reported once a second.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Why custom readiness checks do not hold.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The time is over; these objects are not ready.
-    #[error("see custom readiness checks hold in time: {}", joined(.0))]
-    TimedOut(Vec<Unready>),
-    /// It was stopped before they held.
-    #[error("see custom readiness checks hold: it was interrupted")]
-    Interrupted,
-    /// The objects of a check cannot be looked for.
-    #[error("look at the objects of readiness check {check:?}")]
-    Find {
-        /// The check's name.
-        check: String,
-        /// Why they cannot.
-        #[source]
-        error: FindError,
-    },
-}
-
-/// An object that does not do what a check asks, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unready {
-    /// The name of the check.
-    pub check: String,
-    /// The object, or the label selector that shows none.
-    pub object: String,
-    /// What keeps it from being ready, for people.
-    pub reason: String,
-}
-
-impl fmt::Display for Unready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "readiness check {:?}: {}: {}", self.check, self.object, self.reason)
-    }
-}
-
-fn joined(unready: &[Unready]) -> String {
-    unready.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// Waits until all checks hold: all requirements of all objects of a check at one time. Disabled checks hold.
+/// Waits until all enabled checks pass. A check passes when all its objects meet all its requirements at the same time.
 ///
-/// Checks run side by side. `report` is told of an object that is not ready, and again when the reason changes.
-/// `catalogs` may be incomplete: kinds that they lack are looked for in the target.
+/// Checks run concurrently. `report` is called for an object that is not ready, and again when the reason changes. Kinds
+/// that are not in `catalogs` are looked up in the target cluster.
 ///
 /// # Errors
 ///
-/// When the deadline passes, `stop` is cancelled, or the objects of a check cannot be looked for: its target is not
-/// known, or does not serve the kind even after about a minute.
-pub async fn wait_ready(
+/// When the deadline passes, `stop` is cancelled, or the objects of a check cannot be found: its target is unknown, or the
+/// cluster does not serve the kind for about a minute.
+pub(crate) async fn wait_ready(
     clusters: &Clusters,
     checks: &[ReadinessCheck],
     catalogs: &Catalogs,
     deadline: Option<Instant>,
     stop: &CancellationToken,
     report: impl Fn(String),
-) -> Result<(), CheckError> {
+) -> Result<(), Stop> {
     let report = &report;
     let enabled = checks.iter().enumerate().filter(|(_, check)| !check.disabled);
     let mut running: FuturesUnordered<_> = enabled
         .map(|(index, check)| async move {
-            let place = Place::find(clusters, catalogs, check.target_name.as_deref())
-                .map_err(|error| CheckError::Find { check: check.name.clone(), error });
-            let held = match place {
-                Ok(place) => hold(place, check, deadline, stop, report).await,
-                Err(error) => Err(error),
+            let unready = match Place::find(clusters, catalogs, check.target_name.as_deref()) {
+                Ok(place) => wait_for(place, check, deadline, stop, report).await,
+                Err(error) => Err(not_found(check, &error)),
             };
-            (index, held)
+            (index, unready)
         })
         .collect();
+    // All checks have the same deadline, so the error can name the objects of all of them.
     let mut unready = BTreeMap::new();
-    while let Some((index, held)) = running.next().await {
-        match held {
-            Ok(()) => {}
-            // The others have the same deadline: what they lack is said, too.
-            Err(CheckError::TimedOut(objects)) => {
-                unready.insert(index, objects);
-            }
-            Err(error) => return Err(error),
-        }
+    while let Some((index, objects)) = running.next().await {
+        unready.insert(index, objects?);
     }
-    if unready.is_empty() { Ok(()) } else { Err(CheckError::TimedOut(unready.into_values().flatten().collect())) }
+    let unready: Vec<String> = unready.into_values().flatten().collect();
+    if unready.is_empty() {
+        return Ok(());
+    }
+    let message = format!("failed to wait for custom readiness checks: time limit reached: {}", unready.join("; "));
+    Err(ItemFailure::new("NotReady", message, ErrorCode::Timeout).into())
 }
 
-/// Waits until one check holds.
-async fn hold(
+fn not_found(check: &ReadinessCheck, error: &FindError) -> Stop {
+    let message = format!("failed to find the objects of readiness check {:?}: {error}", check.name);
+    ItemFailure::configuration("NotReady", message).into()
+}
+
+/// Waits until a check passes or the deadline is reached. Returns the objects that are not ready.
+async fn wait_for(
     place: Place<'_>,
     check: &ReadinessCheck,
     deadline: Option<Instant>,
     stop: &CancellationToken,
     report: &impl Fn(String),
-) -> Result<(), CheckError> {
+) -> Result<Vec<String>, Stop> {
+    let text = |object: &str, reason: &str| format!("readiness check {:?}: {object}: {reason}", check.name);
     let mut sources: Vec<Source> = wanted(check).map(Source::new).collect();
     let watches = sources.iter().enumerate().map(|(index, source)| {
         let watch = place.watch(source.wanted.clone());
-        watch.map(move |seen| (index, seen))
+        watch.map(move |observation| (index, observation))
     });
     let mut watches = select_all(watches);
-    let mut said = HashMap::new();
-    let mut say_at = Some(Instant::now() + SETTLE);
+    let mut reported = HashMap::new();
+    let mut report_at = Some(Instant::now() + SETTLE);
     while !sources.iter().all(Source::is_ready) {
         tokio::select! {
             biased;
-            () = stop.cancelled() => return Err(CheckError::Interrupted),
-            () = until(deadline) => return Err(CheckError::TimedOut(unready(check, &sources).collect())),
-            Some((index, seen)) = watches.next() => {
-                let seen = seen.map_err(|error| CheckError::Find { check: check.name.clone(), error })?;
-                sources[index].take(seen, &check.requirements);
-                say_at = say_at.or_else(|| Some(Instant::now() + SETTLE));
+            () = stop.cancelled() => return Err(Stop::Halted),
+            () = until(deadline) => return Ok(unready(&sources).map(|(object, reason)| text(&object, &reason)).collect()),
+            Some((index, observation)) = watches.next() => {
+                let observation = observation.map_err(|error| not_found(check, &error))?;
+                sources[index].update(observation, &check.requirements);
+                report_at = report_at.or_else(|| Some(Instant::now() + SETTLE));
             }
-            () = until(say_at), if say_at.is_some() => {
-                let mut saying = HashMap::new();
-                for object in unready(check, &sources) {
-                    if said.get(&object.object) != Some(&object.reason) {
-                        report(object.to_string());
+            () = until(report_at), if report_at.is_some() => {
+                let mut reasons = HashMap::new();
+                for (object, reason) in unready(&sources) {
+                    if reported.get(&object) != Some(&reason) {
+                        report(text(&object, &reason));
                     }
-                    saying.insert(object.object, object.reason);
+                    reasons.insert(object, reason);
                 }
-                (said, say_at) = (saying, None);
+                (reported, report_at) = (reasons, None);
             }
         }
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
-/// What a check looks at: each reference by itself, and what carries the labels.
+/// Returns the references of a check and its label selector.
 fn wanted(check: &ReadinessCheck) -> impl Iterator<Item = Wanted> + '_ {
     let references = check.resources.iter().map(|reference| {
         let which = Which::Object { namespace: reference.namespace.clone(), name: reference.name.clone() };
@@ -175,23 +140,23 @@ fn wanted(check: &ReadinessCheck) -> impl Iterator<Item = Wanted> + '_ {
     references.chain(labelled)
 }
 
-fn unready(check: &ReadinessCheck, sources: &[Source]) -> impl Iterator<Item = Unready> {
-    let named = |(object, reason)| Unready { check: check.name.clone(), object, reason };
-    sources.iter().flat_map(Source::unready).map(named)
+/// Returns the objects that are not ready, with the reasons.
+fn unready(sources: &[Source]) -> impl Iterator<Item = (String, String)> {
+    sources.iter().flat_map(Source::unready)
 }
 
-/// A reference or a label selector, and what is known of its objects.
+/// A reference or a label selector, and the state of its objects.
 struct Source {
     wanted: Wanted,
-    /// Each object, and why it is not ready.
+    /// The objects, each with the reason why it is not ready.
     objects: BTreeMap<ObjectKey, Option<String>>,
     /// Why there is no object.
-    none: String,
+    missing: String,
 }
 
 impl Source {
     fn new(wanted: Wanted) -> Self {
-        Self { wanted, objects: BTreeMap::new(), none: "it was not seen yet".to_owned() }
+        Self { wanted, objects: BTreeMap::new(), missing: "not found yet".to_owned() }
     }
 
     fn is_ready(&self) -> bool {
@@ -200,16 +165,16 @@ impl Source {
 
     fn unready(&self) -> Vec<(String, String)> {
         if self.objects.is_empty() {
-            return vec![(self.wanted.to_string(), self.none.clone())];
+            return vec![(self.wanted.to_string(), self.missing.clone())];
         }
         let named = |(key, reason): (&ObjectKey, &Option<String>)| Some((key.to_string(), reason.clone()?));
         self.objects.iter().filter_map(named).collect()
     }
 
-    fn take(&mut self, seen: Seen, requirements: &[Requirement]) {
-        match seen {
-            Seen::Nothing(why) => self.none = why,
-            Seen::Objects(kind, changes) => {
+    fn update(&mut self, observation: Observation, requirements: &[Requirement]) {
+        match observation {
+            Observation::Unavailable(reason) => self.missing = reason,
+            Observation::Objects(kind, changes) => {
                 for change in changes {
                     self.change(&kind, change, requirements);
                 }
@@ -221,17 +186,17 @@ impl Source {
         match change {
             ObjectChange::Present(object) => {
                 let Some(key) = key(kind, &object) else { return };
-                if self.wanted.carried_by(&object) {
+                if self.wanted.matches_labels(&object) {
                     let secret = kind.is("", "Secret");
                     self.objects.insert(key, unmet(requirements, &object).map(|unmet| unmet.reason(secret)));
                 } else {
                     self.objects.remove(&key);
-                    "nothing carries these labels any more".clone_into(&mut self.none);
+                    "no object has these labels any more".clone_into(&mut self.missing);
                 }
             }
             ObjectChange::Gone(key) => {
                 self.objects.remove(&key);
-                "it was deleted".clone_into(&mut self.none);
+                "deleted".clone_into(&mut self.missing);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! When an item is reconciled again although nothing has changed: `continuousReconcile` of its ProviderConfiguration.
+//! Schedules of items: `continuousReconcile` of a ProviderConfiguration.
 //!
-//! The language is that of Go's `robfig/cron` v3 (`ParseStandard`), which Landscaper reads these with. Each field is read
-//! here, so that an error can name it, and handed on as plain numbers; [`cronexpr`] finds the times. A field counts as
-//! unrestricted by its `*` or `?`, but not by `*/2`: where the day of the month and the day of the week are both
-//! restricted, a day that matches either of them will do.
+//! The syntax is that of Go's `robfig/cron` v3 (`ParseStandard`), which Landscaper uses. This module parses each field, so
+//! that errors can name it, and passes it on as numbers; [`cronexpr`] computes the times. `*` and `?` leave a field
+//! unrestricted, `*/2` does not: if the day of the month and the day of the week are both restricted, a day that matches
+//! one of them is enough.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -11,7 +11,7 @@ use billhook_policy::GoDuration;
 use cronexpr::{Crontab, FallbackTimezoneOption, ParseOptions, parse_crontab_with};
 use jiff::{SignedDuration, Timestamp};
 
-/// The times at which an item is due.
+/// The times at which an item is to be reconciled.
 #[derive(Clone, Debug)]
 pub struct Schedule(Times);
 
@@ -21,32 +21,32 @@ enum Times {
     Cron(Box<Crontab>),
 }
 
-/// A text that is not a schedule. It says which field is wrong, and how that is written.
+/// An error in the text of a schedule, with the field and its syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("read schedule {text:?}: {problem}")]
+#[error("parse schedule {text:?}: {problem}")]
 pub struct ScheduleError {
     text: String,
     problem: String,
 }
 
 impl Schedule {
-    /// Due each time this much has passed, counted in whole seconds and at least one, as `robfig/cron` does.
+    /// Creates a schedule with a period in whole seconds, at least one second, like `robfig/cron`.
     pub fn every(duration: GoDuration) -> Self {
         let seconds = i64::try_from(duration.0.as_secs()).unwrap_or(i64::MAX);
         Self(Times::Every(SignedDuration::from_secs(seconds.max(1))))
     }
 
-    /// Reads five fields (minute, hour, day of month, month, day of week), `@daily` and its like, or `@every 1h30m`; in
-    /// UTC, or in the time zone of a prefix `CRON_TZ=Europe/Berlin `.
+    /// Parses five fields (minute, hour, day of month, month, day of week), a descriptor such as `@daily`, or `@every 1h30m`.
+    /// Times are in UTC, or in the time zone of a prefix such as `CRON_TZ=Europe/Berlin `.
     ///
     /// # Errors
     ///
-    /// When a field is wrong, the time zone is not known, or the time never comes (30 February).
+    /// When a field is wrong, the time zone is unknown, or no date matches (30 February).
     pub fn cron(text: &str) -> Result<Self, ScheduleError> {
         read(text).map_err(|problem| ScheduleError { text: text.to_owned(), problem })
     }
 
-    /// The first time after `after`; none where there is none within four years.
+    /// Returns the first time after `after`; none if there is none within four years.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Times::Every(period) => Timestamp::from_second(after.as_second()).ok()?.checked_add(*period).ok(),
@@ -71,7 +71,7 @@ fn read(text: &str) -> Result<Schedule, String> {
     let (zone, spec) = match zone.map(|rest| rest.split_once(' ')) {
         None => (None, text.trim()),
         Some(Some((zone, spec))) => (Some(zone), spec.trim()),
-        Some(None) => return Err("the time zone is followed by no schedule".to_owned()),
+        Some(None) => return Err("there is no schedule after the time zone".to_owned()),
     };
     if let Some(every) = spec.strip_prefix("@every ") {
         return Ok(Schedule::every(
@@ -79,8 +79,8 @@ fn read(text: &str) -> Result<Schedule, String> {
         ));
     }
     let mut fields = fields(spec)?;
-    // 2000 begins four years with a 29 February: what has no time in them never has one.
-    let never = "there is no such day in any year";
+    // The four years from 2000 on include a 29 February: a date that does not occur in them never occurs.
+    let never = "no year has such a day";
     let crontab = |fields: &str| {
         let mut options = ParseOptions::default();
         options.fallback_timezone_option = FallbackTimezoneOption::UTC;
@@ -90,12 +90,11 @@ fn read(text: &str) -> Result<Schedule, String> {
     in_utc.find_next("2000-01-01T00:00:00Z").map_err(|_| never.to_owned())?;
     let Some(zone) = zone.filter(|zone| *zone != "UTC") else { return Ok(Schedule(Times::Cron(Box::new(in_utc)))) };
     let _ = write!(fields, " {zone}");
-    let local =
-        crontab(&fields).map_err(|_| format!("time zone {zone:?} is not known: write a name like Europe/Berlin"))?;
+    let local = crontab(&fields).map_err(|_| format!("unknown time zone {zone:?}: write a name like Europe/Berlin"))?;
     Ok(Schedule(Times::Cron(Box::new(local))))
 }
 
-/// The five fields as numbers.
+/// Converts the five fields to numbers.
 fn fields(spec: &str) -> Result<String, String> {
     let spec = match spec {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -113,7 +112,7 @@ fn fields(spec: &str) -> Result<String, String> {
     let found: Vec<&str> = spec.split_whitespace().collect();
     if found.len() != FIELDS.len() {
         return Err(format!(
-            "it has {} fields: write five, minute, hour, day of month, month and day of week",
+            "it has {} fields: write five (minute, hour, day of month, month, day of week)",
             found.len()
         ));
     }
@@ -126,7 +125,7 @@ struct Field {
     name: &'static str,
     min: u8,
     max: u8,
-    /// The names of its values, from `min` on.
+    /// The names of its values, starting with `min`.
     names: &'static [&'static str],
 }
 
@@ -144,7 +143,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 impl Field {
-    /// A list of numbers, or `*` where the field restricts nothing.
+    /// Parses the field to a list of numbers, or to `*` if it is unrestricted.
     fn read(&self, text: &str) -> Result<String, String> {
         let wrong = |problem: Cow<'_, str>| {
             let names = match self.names {
@@ -160,7 +159,7 @@ impl Field {
             let step = match step.map(str::parse::<u8>) {
                 None => 1,
                 Some(Ok(step)) if step > 0 => step,
-                Some(_) => return Err(wrong("a step is a number from 1 on".into())),
+                Some(_) => return Err(wrong("a step must be a number greater than 0".into())),
             };
             let stepped = part.contains('/');
             let (first, last) = match range.split_once('-') {
@@ -175,7 +174,7 @@ impl Field {
                 }
             };
             if first > last {
-                return Err(wrong(format!("the range {range} ends before it begins").into()));
+                return Err(wrong(format!("the range {range} ends before it starts").into()));
             }
             bits = (first..=last).step_by(usize::from(step)).fold(bits, |bits, value| bits | 1 << value);
         }
@@ -189,13 +188,13 @@ impl Field {
         }
     }
 
-    /// A number within bounds, or a name.
+    /// Parses a number within bounds, or a name.
     fn value(&self, text: &str) -> Result<u8, Cow<'static, str>> {
         let named = self.names.iter().zip(self.min..).find(|(name, _)| name.eq_ignore_ascii_case(text));
         match named.map_or_else(|| text.parse().ok(), |(_, value)| Some(value)) {
             Some(value) if (self.min..=self.max).contains(&value) => Ok(value),
             Some(value) => Err(format!("{value} is not in {}-{}", self.min, self.max).into()),
-            None => Err(format!("{text:?} is not known").into()),
+            None => Err(format!("unknown value {text:?}").into()),
         }
     }
 }

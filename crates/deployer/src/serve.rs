@@ -1,4 +1,4 @@
-//! The controller's own endpoints: `/metrics`, `/healthz` (alive) and `/readyz` (ready to serve).
+//! The controller's HTTP endpoints: `/metrics`, `/healthz` and `/readyz`.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -13,24 +13,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// How long requests under way may still take once the end was asked for.
+/// How long open requests may take after the server was stopped.
 const GRACE: Duration = Duration::from_secs(2);
 /// The content type of OpenMetrics text.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Says whether all is well, or what is not.
+/// Returns the problem, if there is one.
 pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What the kubelet asks.
+/// The kubelet's probes.
 #[derive(Clone)]
 pub struct Probes {
-    /// Whether the process works; where not, it is started anew.
+    /// Liveness: if it fails, the kubelet restarts the process.
     pub live: Probe,
-    /// Whether it does its part: it has reached its cluster, and stands by or leads.
+    /// Readiness: the controller has reached the home cluster, and leads or stands by.
     pub ready: Probe,
 }
 
-/// The endpoints.
+/// Returns a router with the endpoints.
 pub fn router(metrics: Metrics, probes: Probes) -> Router {
     let probe = |probe: Probe| {
         get(move || async move {
@@ -52,7 +52,7 @@ pub fn router(metrics: Metrics, probes: Probes) -> Router {
         .route("/readyz", probe(probes.ready))
 }
 
-/// Serves the endpoints until `stop` is cancelled, and then what is under way for at most two seconds.
+/// Serves the endpoints until `stop` is cancelled, then waits at most two seconds for open requests.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Which part of the items a controller handles.
+//! Splits the items between several controllers.
 
 use sha2::{Digest as _, Sha256};
 
-/// One of several controllers that share the items between them.
+/// One of several parts of the items, each of which is handled by another controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: u32,
@@ -16,14 +16,14 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Whether an item is handled here: by a hash of its namespace and name, which is the same in every version.
+    /// Returns whether an item belongs to this shard, by a hash of its namespace and name.
     pub fn holds(self, namespace: &str, name: &str) -> bool {
         let digest = Sha256::digest(format!("{namespace}/{name}"));
         let number = digest.iter().take(8).fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
         number % u64::from(self.of) == u64::from(self.index)
     }
 
-    /// What tells this shard's Lease from the others'; nothing where there is only one.
+    /// Returns the suffix of this shard's Lease; empty if there is only one shard.
     pub fn suffix(self) -> String {
         if self.of == 1 { String::new() } else { format!("-{}-of-{}", self.index, self.of) }
     }
@@ -64,7 +64,7 @@ mod tests {
         }
         assert!(sizes.iter().all(|size| (900..1_100).contains(size)), "{sizes:?}");
         assert!(Shard::default().holds("a", "b"));
-        // It must be the same in every version: two that disagree would both handle an item, or none would.
+        // The hash must never change: two controllers of different versions would both handle an item, or neither.
         assert!(
             Shard { index: 1, of: 2 }.holds("default", "my-secret")
                 != Shard { index: 0, of: 2 }.holds("default", "my-secret")
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_written_as_index_and_count() {
+    fn a_shard_is_parsed_from_index_and_count() {
         assert_eq!("1/3".parse(), Ok(Shard { index: 1, of: 3 }));
         for wrong in ["3/3", "1", "a/b", "-1/2", "0/0", ""] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");

@@ -1,4 +1,4 @@
-//! How many items are worked on at once.
+//! Limits the number of items and helm programs that run at the same time.
 
 use std::{
     collections::HashMap,
@@ -11,42 +11,57 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::DeployItem;
 
-/// How many items of one Target are worked on at once: with five requests in a row for each, these keep an API server
-/// busy whose answers take 50 ms, and those that have begun are soon done.
-const AT_ONCE: usize = 16;
-/// Who takes longer than this waits for somebody else, who needs no slot.
-const BRISK: Duration = Duration::from_secs(2);
+/// The number of items per Target that are worked on at the same time. Each sends about five requests in sequence, so 16
+/// keep an API server busy even if it takes 50 ms to answer. With more, all would take long.
+const SLOTS_PER_TARGET: usize = 16;
+/// How long an item keeps its slot. One that takes longer is waiting for a controller or user, which needs no slot.
+const MAX_HOLD: Duration = Duration::from_secs(2);
 
-/// The right to work on an item.
+/// The permit to work on an item.
 pub(crate) type Slot = OwnedSemaphorePermit;
 
-/// The slots of each Target: items wait for one in the order in which they were due, and those of a Target that does not
-/// answer keep no others waiting.
+/// The slots of each Target. Items get them in the order in which they became due; those of a cluster that does not answer
+/// do not delay the items of other Targets.
 #[derive(Default)]
-pub(crate) struct Slots(Mutex<HashMap<Target, Arc<Semaphore>>>);
+pub(crate) struct Slots(Mutex<HashMap<TargetKey, Arc<Semaphore>>>);
 
-/// The namespace and the name of a Target; items without one share an empty name.
-type Target = (String, String);
+/// The namespace and name of a Target; the name is empty for items without one.
+type TargetKey = (String, String);
 
 impl Slots {
-    /// Waits for a slot; none is never the answer as long as this lives.
+    /// Waits for a slot.
     pub(crate) fn acquire(&self, item: &DeployItem) -> impl Future<Output = Option<Slot>> + Send + use<> {
         let name = item.spec.target.as_ref().map(|target| target.name.clone()).unwrap_or_default();
         let target = (item.metadata.namespace.clone().unwrap_or_default(), name);
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots = Arc::clone(slots.entry(target).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))));
+        let slots = Arc::clone(slots.entry(target).or_insert_with(|| Arc::new(Semaphore::new(SLOTS_PER_TARGET))));
         async { slots.acquire_owned().await.ok() }
     }
 }
 
-/// Holds a slot while something is done, but no longer than [`BRISK`].
-pub(crate) async fn hold<T>(slot: Option<Slot>, work: impl Future<Output = T>) -> T {
+/// Runs work that holds a slot for at most [`MAX_HOLD`].
+pub(crate) async fn hold_slot<T>(slot: Option<Slot>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    if let Ok(done) = tokio::time::timeout(BRISK, work.as_mut()).await {
+    if let Ok(done) = tokio::time::timeout(MAX_HOLD, work.as_mut()).await {
         return done;
     }
     drop(slot);
     work.await
+}
+
+/// Limits the helm programs that run at the same time: each uses about 60 MiB (helm 4.3), and the controller has a memory
+/// limit.
+pub(crate) struct Helms {
+    /// Programs that render or read, which takes a short time.
+    pub renders: Semaphore,
+    /// Programs that deploy or delete a release, which may wait for it.
+    pub releases: Semaphore,
+}
+
+impl Default for Helms {
+    fn default() -> Self {
+        Self { renders: Semaphore::new(4), releases: Semaphore::new(8) }
+    }
 }
 
 #[cfg(test)]
@@ -59,13 +74,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_long_lets_others_begin_and_targets_have_slots_of_their_own() {
+    async fn slow_items_release_their_slots_and_targets_do_not_share_slots() {
         let slots = Slots::default();
         let slow = || async {
             let slot = slots.acquire(&item("a")).await;
-            hold(slot, std::future::pending::<()>()).await;
+            hold_slot(slot, std::future::pending::<()>()).await;
         };
-        let mut all_slow = pin!(futures::future::join_all((0..AT_ONCE).map(|_| slow())));
+        let mut all_slow = pin!(futures::future::join_all((0..SLOTS_PER_TARGET).map(|_| slow())));
         let begun = tokio::time::Instant::now();
         let take = async |target| {
             slots.acquire(&item(target)).await;
@@ -78,6 +93,6 @@ mod tests {
             times = times => times,
         };
         assert_eq!(times.0, Duration::ZERO);
-        assert!(times.1 >= BRISK && times.1 < 2 * BRISK, "{times:?}");
+        assert!(times.1 >= MAX_HOLD && times.1 < 2 * MAX_HOLD, "{times:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The status of an item: what changes in it, as patches. Nothing here sends anything.
+//! Changes to the status of an item, and the patch that makes them. Sends no requests.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,14 +10,13 @@ use crate::{
     progress::Report,
 };
 
-/// How many errors a status keeps.
-const MOST_ERRORS: usize = 10;
-/// The longest message of an error or condition; a status must stay small.
-const LONGEST_MESSAGE: usize = 16 * 1024;
+/// The number of errors that a status keeps.
+const MAX_ERRORS: usize = 10;
+/// The maximum length of the message of an error or condition, in characters.
+const MAX_MESSAGE: usize = 16 * 1024;
 
-/// Changes of a status that every reconcile makes.
 impl DeployItemStatus {
-    /// The work begins: what the last one left is cleared.
+    /// Begins the work, and clears the results of the last one.
     pub(crate) fn begin(&mut self, phase: Phase, generation: i64, deployer: &DeployerInformation, now: Timestamp) {
         self.phase = Some(phase);
         self.observed_generation = generation;
@@ -29,19 +28,19 @@ impl DeployItemStatus {
             Some(TransitionTimes { trigger_time, init_time: Some(Time(now)), ..TransitionTimes::default() });
     }
 
-    /// The objects are deployed; from now on their readiness is waited for.
-    pub(crate) fn waits(&mut self, now: Timestamp) {
+    /// Records that all objects are deployed, and that custom readiness checks and exports begin.
+    pub(crate) fn begin_checks(&mut self, now: Timestamp) {
         self.transition_times.get_or_insert_default().wait_time = Some(Time(now));
     }
 
-    /// The work has ended.
+    /// Ends the work.
     pub(crate) fn finish(&mut self, phase: Phase, now: Timestamp) {
         self.phase = Some(phase);
         self.job_id_finished.clone_from(&self.job_id);
         self.transition_times.get_or_insert_default().finished_time = Some(Time(now));
     }
 
-    /// Notes an error; the same one again only moves its time.
+    /// Adds an error; if it is the same as the last one, only updates its time.
     pub(crate) fn fail(&mut self, operation: &str, failure: &ItemFailure, now: Timestamp) {
         let same = |error: &ItemError| error.message == failure.message && error.reason == failure.reason;
         let since =
@@ -58,13 +57,13 @@ impl DeployItemStatus {
             Some(last) => *last = error.clone(),
             None => self.last_errors.push(error.clone()),
         }
-        let surplus = self.last_errors.len().saturating_sub(MOST_ERRORS);
+        let surplus = self.last_errors.len().saturating_sub(MAX_ERRORS);
         self.last_errors.drain(..surplus);
         self.first_error.get_or_insert_with(|| error.clone());
         self.last_error = Some(error);
     }
 
-    /// Says how far the work is, or how it ended. Conditions of others stay.
+    /// Writes the progress or the result of the work to our condition.
     pub(crate) fn report(&mut self, report: &Report, now: Timestamp) {
         let mut condition = report.condition(&self.conditions, now);
         condition.message = shortened(&condition.message);
@@ -76,16 +75,16 @@ impl DeployItemStatus {
 }
 
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_MESSAGE) {
+    match text.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// The JSON merge patch (RFC 7386) that makes one status of another: fields that neither knows are not in it. None where
-/// nothing has changed.
+/// Returns the JSON merge patch (RFC 7386) from one status to another; none if they are equal. Fields that this version
+/// does not know remain unchanged.
 ///
-/// Where there is no status yet, all of it is in the patch: the CRD requires fields of it.
+/// Without a previous status the patch holds the whole status, because the CRD requires some of its fields.
 pub(crate) fn status_patch(from: Option<&DeployItemStatus>, to: &DeployItemStatus) -> Option<Value> {
     let value = |status: &DeployItemStatus| serde_json::to_value(status).unwrap_or_default();
     let from = from.map_or_else(|| Value::Object(Map::new()), value);
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_patched_where_it_has_changed() {
+    fn the_patch_holds_only_changed_fields() {
         let mut from = DeployItemStatus { phase: Some(Phase::Succeeded), observed_generation: 1, ..Default::default() };
         from.provider_status = Some(json!({"kind": "ProviderStatus", "managedResources": [1], "old": {"a": 1}}));
         assert_eq!(status_patch(Some(&from), &from), None);
@@ -139,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn a_first_status_has_what_the_crd_requires() {
+    fn the_first_patch_holds_the_fields_that_the_crd_requires() {
         let to = DeployItemStatus { job_id: Some("a".to_owned()), ..Default::default() };
         let patch = status_patch(None, &to).unwrap_or_default();
         assert_eq!(patch.pointer("/status/observedGeneration"), Some(&json!(0)));
     }
 
     #[test]
-    fn errors_are_kept_in_order_and_the_same_one_only_once() {
+    fn errors_are_kept_in_order_without_repetition() {
         let mut status = DeployItemStatus::default();
         status.fail("Reconcile", &failure("a"), time(1));
         status.fail("Reconcile", &failure("a"), time(2));
@@ -159,12 +158,12 @@ mod tests {
         for n in 0..20 {
             status.fail("Reconcile", &failure(&n.to_string()), time(4));
         }
-        assert_eq!(status.last_errors.len(), MOST_ERRORS);
+        assert_eq!(status.last_errors.len(), MAX_ERRORS);
         assert_eq!(status.last_error.as_ref().map(|error| error.message.as_str()), Some("19"));
     }
 
     #[test]
-    fn a_new_reconcile_clears_the_errors_and_keeps_the_time_of_the_trigger() {
+    fn a_new_reconcile_clears_errors_and_keeps_the_trigger_time() {
         let mut status = DeployItemStatus { job_id: Some("2".to_owned()), ..Default::default() };
         status.transition_times = Some(TransitionTimes {
             trigger_time: Some(Time(time(1))),
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay_and_ours_is_there_once() {
+    fn our_condition_is_unique_and_others_are_unchanged() {
         let mut status = DeployItemStatus::default();
         let other = |r#type: &str| Condition {
             r#type: r#type.to_owned(),

@@ -1,4 +1,4 @@
-//! From a DeployItem's target to a cluster.
+//! Connections to the clusters that Targets describe.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,28 +13,27 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 use crate::{
-    api::{KUBERNETES_CLUSTER, Target, TargetSpec},
+    api::{KUBERNETES_CLUSTER, Target, TargetSpec, resource},
     error::ItemFailure,
     metrics::{CountedCluster, Metrics},
 };
 
-/// Makes a cluster of a configuration: a test hands out a cluster of its own.
+/// Creates a cluster from a client configuration. Tests return a cluster of their own.
 pub type Connect = Arc<dyn Fn(kube::Config, Options) -> Result<Cluster, Error> + Send + Sync>;
 
 /// The namespace and name of a Target.
 type Key = (String, String);
-/// With the digest of the kubeconfig that it was made with.
+/// A connection with the digest of the kubeconfig that it was created with.
 type Connection = (Digest, Arc<OpenTarget>);
 
-/// The Targets of the home cluster, and the connections to their clusters. Items with the same kubeconfig share one.
+/// The Targets of the home cluster, and the connections to their clusters. Targets with the same kubeconfig share one.
 pub struct Targets {
     home: Cluster,
     connect: Connect,
     fence: Fence,
     metrics: Metrics,
     known: Mutex<HashMap<Key, Target>>,
-    /// The connection of each Target with the digest of its kubeconfig. One that no Target has any more ends with the last
-    /// item that works with it.
+    /// The connection of each Target. A connection that no Target uses is closed when the last item has finished with it.
     open: Mutex<HashMap<Key, Connection>>,
 }
 
@@ -42,47 +41,47 @@ pub struct Targets {
 pub struct OpenTarget {
     /// The cluster.
     pub cluster: Cluster,
-    /// The kubeconfig, for programs that want one.
+    /// The kubeconfig, for programs that need one.
     pub kubeconfig: String,
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
     version: SharedAnswer<String>,
 }
 
-/// How old that may be what a chart is rendered for: what a chart leaves out, because a kind was not there yet, nobody
-/// misses.
+/// The maximum age of the catalog and version that a chart is rendered for. It is short, because a chart may silently omit
+/// objects of kinds that the catalog lacks.
 pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
 
 /// How long a failure counts: a cluster that is away is asked by one item, and the others need not wait as long once more.
 const FAILURE_AGE: Duration = Duration::from_secs(2);
 
 impl OpenTarget {
-    /// The kinds that the cluster serves, read again where what is known is older than `age`.
+    /// Returns the kinds that the cluster serves, from a cache that is at most `age` old.
     ///
     /// # Errors
     ///
-    /// When discovery fails, or has failed a moment ago.
+    /// When discovery fails, or has just failed for another caller.
     pub async fn catalog(&self, age: Duration) -> Result<Arc<Catalog>, Error> {
         self.catalog.get(age, async { Ok(Arc::new(self.cluster.catalog().await?)) }).await
     }
 
-    /// The version of the cluster, asked for again where what is known is older than `age`.
+    /// Returns the Kubernetes version of the cluster, from a cache that is at most `age` old.
     ///
     /// # Errors
     ///
-    /// When the server does not answer, or has not answered a moment ago.
+    /// When the request fails, or has just failed for another caller.
     pub async fn version(&self, age: Duration) -> Result<String, Error> {
         self.version.get(age, self.cluster.version()).await
     }
 }
 
 impl Targets {
-    /// Targets of the home cluster. No request of theirs leaves once the fence is down.
+    /// Creates the connections for a home cluster. They send no requests once the fence is down.
     pub fn new(home: Cluster, connect: Connect, fence: Fence, metrics: Metrics) -> Self {
         Self { home, connect, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
 
-    /// Takes note of a Target, and says what it was before.
+    /// Adds or updates a Target, and returns its previous specification.
     pub fn insert(&self, target: Target) -> Option<TargetSpec> {
         let key =
             (target.metadata.namespace.clone().unwrap_or_default(), target.metadata.name.clone().unwrap_or_default());
@@ -90,25 +89,25 @@ impl Targets {
         before.map(|before| before.spec)
     }
 
-    /// Forgets a Target.
+    /// Removes a Target.
     pub fn remove(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 
-    /// The cluster of a Target.
+    /// Returns the connection to the cluster of a Target, and opens it if there is none.
     ///
     /// # Errors
     ///
-    /// When there is no such Target, it is no Kubernetes cluster, its configuration is wrong or asks for more than a
-    /// kubeconfig may ask for here, or its Secret cannot be read.
+    /// When the Target does not exist, is not a Kubernetes cluster or has a wrong configuration, when its kubeconfig names
+    /// programs or files, or when its Secret cannot be read.
     pub async fn open(&self, namespace: &str, name: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
         let key = (namespace.to_owned(), name.to_owned());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let target = match known {
             Some(target) => target,
-            // It may be younger than the last event of the watch.
+            // It may be newer than the last event of the watch.
             None => self.read(namespace, name).await?,
         };
         let text = self.kubeconfig(namespace, name, target).await?;
@@ -132,7 +131,7 @@ impl Targets {
         Ok(open)
     }
 
-    /// The connection that some Target has with this kubeconfig; from now on it is this Target's, too.
+    /// Returns the connection of any Target with this kubeconfig, and makes it the connection of this Target as well.
     fn shared(&self, key: &Key, digest: &Digest) -> Option<Arc<OpenTarget>> {
         let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(of, open): &Connection| (of == digest).then(|| Arc::clone(open));
@@ -145,23 +144,23 @@ impl Targets {
     }
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Target, ItemFailure> {
-        let (resource, key) = (targets(), ObjectKey::new(targets().kind, Some(namespace), name));
+        let key = ObjectKey::new(targets().kind, Some(namespace), name);
         let missing = || {
             let problem =
-                format!("target {name}: there is no Target {namespace}/{name}: create it, or name another one");
-            to_come("NoTargetFound", problem)
+                format!("Target {namespace}/{name} does not exist: create it, or correct its name in the DeployItem");
+            ItemFailure::missing("NoTargetFound", problem)
         };
-        let found = self.home.get(&resource, &key).await?.ok_or_else(missing)?;
+        let found = self.home.get(&targets(), &key).await?.ok_or_else(missing)?;
         serde_json::from_value(found)
             .map_err(|error| ItemFailure::configuration("ReadTarget", format!("target {name}: {error}")))
     }
 
-    /// The kubeconfig of a Target, from its configuration or its Secret.
+    /// Reads the kubeconfig of a Target from its configuration or its Secret.
     async fn kubeconfig(&self, namespace: &str, name: &str, target: Target) -> Result<String, ItemFailure> {
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
         let spec = target.spec;
         if spec.r#type != KUBERNETES_CLUSTER {
-            return Err(wrong(format!("its type is {:?}; this deployer knows {KUBERNETES_CLUSTER}", spec.r#type)));
+            return Err(wrong(format!("spec.type is {:?}, but only {KUBERNETES_CLUSTER:?} is supported", spec.r#type)));
         }
         let config = match (spec.config, spec.secret_ref) {
             (Some(config), None) => config,
@@ -183,26 +182,21 @@ impl Targets {
         match config.get("kubeconfig") {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
-            // A key that holds the kubeconfig itself means the same.
+            // The configuration may be the kubeconfig itself.
             None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
-            Some(_) => Err(wrong("its kubeconfig must be a text or an object".to_owned())),
-            None => Err(wrong(
-                "its configuration has no kubeconfig, the one kind of access that this deployer knows".to_owned(),
-            )),
+            Some(_) => Err(wrong("its kubeconfig must be a string or an object".to_owned())),
+            None => {
+                Err(wrong("its configuration has no kubeconfig; other kinds of access are not supported".to_owned()))
+            }
         }
     }
 }
 
-/// Something is missing that may come yet: what is applied together is not made at once.
-pub(crate) fn to_come(reason: &'static str, problem: String) -> ItemFailure {
-    ItemFailure { passes: true, ..ItemFailure::configuration(reason, problem) }
-}
-
-/// The data of a Secret, as text.
+/// Reads the data of a Secret as text.
 ///
 /// # Errors
 ///
-/// When it is not there, which may pass, or cannot be read.
+/// When the Secret does not exist (a transient failure), or cannot be read.
 pub async fn read_secret(
     cluster: &Cluster,
     namespace: &str,
@@ -210,7 +204,7 @@ pub async fn read_secret(
 ) -> Result<BTreeMap<String, String>, ItemFailure> {
     let resource = Resource::secrets();
     let key = ObjectKey::new(resource.kind.clone(), Some(namespace), name);
-    let missing = || to_come("ReadSecret", format!("there is no Secret {namespace}/{name}"));
+    let missing = || ItemFailure::missing("ReadSecret", format!("Secret {namespace}/{name} does not exist"));
     let secret = cluster.get(&resource, &key).await?.ok_or_else(missing)?;
     let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret)
         .map_err(|error| ItemFailure::configuration("ReadSecret", format!("Secret {namespace}/{name}: {error}")))?;
@@ -223,19 +217,19 @@ fn parse_yaml(text: &str) -> Result<Value, String> {
     documents.into_iter().next().map(|document| document.value).ok_or_else(|| "it is empty".to_owned())
 }
 
-/// Reads a kubeconfig. What would run programs or read files of the controller is refused: whoever may write a Target may
-/// not do that.
+/// Reads a kubeconfig. Rejects one that names programs or files: the right to write a Target must not include the right to
+/// run programs or read files where the controller runs.
 async fn config(text: &str) -> Result<kube::Config, String> {
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "its kubeconfig cannot be read as one".to_owned())?;
-    if let Some(what) = reach(&kubeconfig) {
-        return Err(format!("its kubeconfig has {what}, which is refused here: give certificates and tokens inline"));
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "its kubeconfig is invalid".to_owned())?;
+    if let Some(what) = external_reference(&kubeconfig) {
+        return Err(format!("its kubeconfig has {what}, which is not allowed: use inline certificates and tokens"));
     }
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     config.map_err(|error| format!("its kubeconfig cannot be used: {error}"))
 }
 
-/// What of a kubeconfig reaches for programs or files.
-fn reach(kubeconfig: &Kubeconfig) -> Option<&'static str> {
+/// Returns the first reference of a kubeconfig to a program or file.
+fn external_reference(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
     let clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
     for user in users {
@@ -256,14 +250,9 @@ fn reach(kubeconfig: &Kubeconfig) -> Option<&'static str> {
         .then_some("a certificate-authority file")
 }
 
-/// How to talk to Targets.
+/// Returns the resource of Targets.
 pub fn targets() -> Resource {
-    Resource {
-        kind: GroupKind::new(crate::api::GROUP, "Target"),
-        version: crate::api::VERSION.into(),
-        plural: "targets".into(),
-        namespaced: true,
-    }
+    resource("Target", "targets")
 }
 
 #[cfg(test)]

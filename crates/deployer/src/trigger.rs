@@ -1,4 +1,4 @@
-//! Whether an item is to be worked on, from what its object says. Nothing is asked and no clock is read.
+//! Decides what is due for an item from its object and the time. Sends no requests and reads no clock.
 
 use jiff::Timestamp;
 
@@ -10,84 +10,84 @@ use crate::{
     schedule::Schedule,
 };
 
-/// Who says when there is work.
+/// What triggers the work on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// Landscaper's execution controller, by `status.jobID`.
     Jobs,
-    /// The item itself: a new generation, an operation, a schedule, its deletion.
+    /// The item itself: a new generation, an operation annotation, a schedule, its deletion.
     Generations,
 }
 
-/// What is to be done with an item.
+/// What is due for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing, until the item changes.
     Nothing,
-    /// Nothing, until then.
+    /// Nothing until this time.
     At(Timestamp),
-    /// It is deployed.
+    /// The deployment.
     Reconcile(Cause),
-    /// What it deployed is deleted.
+    /// The deletion of its objects.
     Delete(Cause),
-    /// The operation `interrupt` found nothing under way: an unfinished phase ends.
+    /// The operation `interrupt` while no task works on the item.
     Interrupt,
 }
 
-/// Why something is done.
+/// Why something is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It was begun before and is not finished: its time goes on counting.
+    /// Earlier work is not finished; its time limit keeps counting.
     Unfinished,
-    /// A new job, generation or time has come.
+    /// There is a new job or generation, or a scheduled time has passed.
     Triggered,
-    /// The operation annotation asks for it, and is removed.
+    /// The operation annotation requests it; the annotation is to be removed.
     Operation,
 }
 
-/// What an operation annotation asks for.
+/// The value of an operation annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Do it once more.
+pub enum OperationAnnotation {
+    /// Deploy the item again, or continue its deletion.
     Reconcile,
-    /// Landscaper's form of the same for its own tests: a job is made for it.
+    /// The same in all modes; with `Trigger::Jobs`, a job is created for it. Landscaper's own tests use it.
     TestReconcile,
-    /// Stop what is under way.
+    /// Stop the current work.
     Interrupt,
 }
 
-/// The operation that an item's annotation names, if it is one of a deployer's.
-pub fn operation(item: &DeployItem) -> Option<Operation> {
+/// Returns the value of an item's operation annotation, if it is one that deployers handle.
+pub fn operation(item: &DeployItem) -> Option<OperationAnnotation> {
     match annotation(item, OPERATION)? {
-        "reconcile" => Some(Operation::Reconcile),
-        "test-reconcile" => Some(Operation::TestReconcile),
-        "interrupt" => Some(Operation::Interrupt),
+        "reconcile" => Some(OperationAnnotation::Reconcile),
+        "test-reconcile" => Some(OperationAnnotation::TestReconcile),
+        "interrupt" => Some(OperationAnnotation::Interrupt),
         _ => None,
     }
 }
 
-/// The value of an annotation.
-pub fn annotation<'a>(item: &'a DeployItem, name: &str) -> Option<&'a str> {
+/// Returns the value of an annotation.
+fn annotation<'a>(item: &'a DeployItem, name: &str) -> Option<&'a str> {
     item.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Decides. `schedule` is that of `continuousReconcile`.
+/// Returns what is due for an item. `schedule` is that of its `continuousReconcile`.
 pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now: Timestamp) -> Due {
     let none = DeployItemStatus::default();
     let status = item.status.as_ref().unwrap_or(&none);
     let finished = status.phase.is_none_or(Phase::is_final);
     let operation = operation(item);
-    if operation == Some(Operation::Interrupt) {
+    if operation == Some(OperationAnnotation::Interrupt) {
         return Due::Interrupt;
     }
-    let work = |cause| if deleting(item) { Due::Delete(cause) } else { Due::Reconcile(cause) };
-    // Without our finalizer a deletion needs nobody.
-    if deleting(item) && !has_finalizer(item) {
+    let work = |cause| if is_deleted(item) { Due::Delete(cause) } else { Due::Reconcile(cause) };
+    // Without our finalizer the deletion does not wait for this controller.
+    if is_deleted(item) && !has_finalizer(item) {
         return Due::Nothing;
     }
     match (trigger, operation) {
-        (_, Some(Operation::TestReconcile)) => return work(Cause::Operation),
-        (Trigger::Generations, Some(Operation::Reconcile)) => return work(Cause::Operation),
+        (_, Some(OperationAnnotation::TestReconcile)) => return work(Cause::Operation),
+        (Trigger::Generations, Some(OperationAnnotation::Reconcile)) => return work(Cause::Operation),
         _ => {}
     }
     match trigger {
@@ -104,8 +104,8 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
             match (observed && status.phase.is_some(), finished) {
                 (false, _) => work(Cause::Triggered),
                 (true, false) => work(Cause::Unfinished),
-                (true, true) if is_to_forget(item) => Due::Delete(Cause::Triggered),
-                (true, true) if deleting(item) => Due::Nothing,
+                (true, true) if is_deleted_without_uninstall(item) => Due::Delete(Cause::Triggered),
+                (true, true) if is_deleted(item) => Due::Nothing,
                 (true, true) => scheduled(item, &status.last_reconcile_time, schedule, now),
             }
         }
@@ -128,17 +128,17 @@ fn scheduled(
     }
 }
 
-/// Whether the item is being deleted.
-pub fn deleting(item: &DeployItem) -> bool {
+/// Returns whether the item is being deleted.
+pub fn is_deleted(item: &DeployItem) -> bool {
     item.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether the item is being deleted and what it deployed is to stay.
-pub fn is_to_forget(item: &DeployItem) -> bool {
-    deleting(item) && annotation(item, DELETE_WITHOUT_UNINSTALL) == Some("true")
+/// Returns whether the item is being deleted without its objects.
+pub fn is_deleted_without_uninstall(item: &DeployItem) -> bool {
+    is_deleted(item) && annotation(item, DELETE_WITHOUT_UNINSTALL) == Some("true")
 }
 
-/// Whether our finalizer keeps the item.
-pub fn has_finalizer(item: &DeployItem) -> bool {
+/// Returns whether the item has our finalizer.
+fn has_finalizer(item: &DeployItem) -> bool {
     item.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }

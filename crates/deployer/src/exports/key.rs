@@ -1,8 +1,8 @@
-//! Where an export stands among the others: a key with dots is a path into nested objects.
+//! The keys of exports: a key with dots is a path into nested objects.
 
 use serde_json::{Map, Value};
 
-/// The key of an export, in its parts.
+/// The key of an export, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     first: String,
@@ -10,9 +10,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Reads a key as Landscaper does: a dot separates, a leading one is nothing, and `\.` is a dot in a name.
-    ///
-    /// None where it is not names with dots between them.
+    /// Parses a key like Landscaper: dots separate names, a leading dot is ignored, and `\.` is a dot in a name. Returns none
+    /// if the key is invalid.
     pub(super) fn parse(key: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut part = String::new();
@@ -31,15 +30,15 @@ impl Key {
         Some(Self { first: parts.next()?, rest: parts.collect() })
     }
 
-    /// The value in as many objects as the key has parts.
+    /// Wraps a value in one object for each part of the key.
     pub(super) fn nest(self, value: Value) -> Map<String, Value> {
         let wrap = |value, part| Value::Object(Map::from_iter([(part, value)]));
         Map::from_iter([(self.first, self.rest.into_iter().rev().fold(value, wrap))])
     }
 }
 
-/// Puts one export's values to those of others: objects are merged, of two other values the later one counts.
-pub fn merge(into: &mut Map<String, Value>, later: Map<String, Value>) {
+/// Merges values: objects are merged recursively; of two other values the later one wins.
+pub(crate) fn merge(into: &mut Map<String, Value>, later: Map<String, Value>) {
     for (key, value) in later {
         match (into.get_mut(&key), value) {
             (Some(Value::Object(into)), Value::Object(later)) => merge(into, later),
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_merged_and_of_other_values_the_later_counts() {
+    fn objects_are_merged_and_later_values_win() {
         let mut all = Map::new();
         for (key, value) in [("a.b", json!(1)), ("a.c", json!([1])), ("d", json!({"e": 1})), ("d.f", json!(2))] {
             merge(&mut all, Key::parse(key).unwrap().nest(value));

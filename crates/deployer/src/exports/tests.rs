@@ -5,9 +5,9 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::*;
-use crate::readiness::lab::{Lab, config, path, reference, sent};
+use crate::readiness::lab::{Lab, assert_send, config, path, reference};
 
-/// An export of what a path finds in a ConfigMap.
+/// Returns an export of a path in a ConfigMap.
 fn export_of(key: &str, json_path: &str, name: &str) -> Export {
     Export {
         key: key.to_owned(),
@@ -18,7 +18,7 @@ fn export_of(key: &str, json_path: &str, name: &str) -> Export {
     }
 }
 
-/// An export of what a path finds in the Secret that a ServiceAccount refers to first.
+/// Returns an export of the token in the first Secret of a ServiceAccount.
 fn token_of(account: &str) -> Export {
     let kind = reference("secrets", "");
     Export {
@@ -41,12 +41,14 @@ fn secret(namespace: &str, name: &str, token: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": {"token": token}})
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", chain(source)));
-    format!("{error}{}", source.unwrap_or_default())
+fn message(stop: Stop) -> String {
+    match stop {
+        Stop::Failed(failure) => failure.message,
+        Stop::Halted => "halted".to_owned(),
+    }
 }
 
-/// What is exported within ten minutes, and in which second, while `meanwhile` something happens.
+/// Reads exports and runs `meanwhile` concurrently; returns the result and the second in which it came, at most 600.
 async fn read(
     lab: &Lab,
     exports: impl AsRef<[Export]>,
@@ -56,7 +58,7 @@ async fn read(
     let (deadline, stop) = (Some(begun + Duration::from_secs(600)), CancellationToken::new());
     let reading = async {
         let read = export(&lab.clusters, exports.as_ref(), &lab.catalogs, deadline, &stop).await;
-        (begun.elapsed().as_secs(), read.map(Value::Object).map_err(|error| chain(&error)))
+        (begun.elapsed().as_secs(), read.map(Value::Object).map_err(message))
     };
     tokio::join!(reading, meanwhile).0
 }
@@ -66,7 +68,7 @@ async fn after(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_are_read_from_objects_and_keys_with_dots_nest_them() {
+async fn exports_read_objects_and_keys_with_dots_nest_the_values() {
     let lab = Lab::new().await;
     lab.put(config("a", json!({"x": "1", "y": "2"}))).await;
     let exports = [
@@ -88,7 +90,7 @@ async fn values_are_read_from_objects_and_keys_with_dots_nest_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_that_appear_later_are_waited_for_side_by_side_and_merged_in_their_order() {
+async fn exports_wait_concurrently_and_are_merged_in_their_order() {
     let lab = Lab::new().await;
     let exports = [export_of("late", "data.x", "a"), export_of("v", "data.x", "a"), export_of("v", "data.x", "b")];
     let found = read(&lab, exports, async {
@@ -102,7 +104,7 @@ async fn values_that_appear_later_are_waited_for_side_by_side_and_merged_in_thei
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_that_never_appear_are_all_named_at_the_deadline() {
+async fn at_the_deadline_the_error_names_all_missing_values() {
     let lab = Lab::new().await;
     lab.put(config("a", json!({"x": "1"}))).await;
     lab.put(account("robot", json!([{"name": "none"}]))).await;
@@ -113,15 +115,15 @@ async fn values_that_never_appear_are_all_named_at_the_deadline() {
         token_of("robot"),
         Export { json_path: path("data"), from_resource: Some(reference("cm", "a")), ..token_of("") },
     ];
-    let expected = "find the values of exports in time: export \"field\": configmaps/default/a: data.y does not exist; \
-                    export \"object\": configmaps/default/b: it was not seen yet; \
-                    export \"token\": secrets/default/none: it was not seen yet; \
-                    export \"token\": cm/default/a: data is no reference: it has no name";
+    let expected = "failed to read the values of exports: time limit reached: export \"field\": configmaps/default/a: data.y does not exist; \
+                    export \"object\": configmaps/default/b: not found yet; \
+                    export \"token\": secrets/default/none: not found yet; \
+                    export \"token\": cm/default/a: data is not a reference: it has no name";
     assert_eq!(read(&lab, exports, async {}).await, (600, Err(expected.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_is_followed_to_the_data_of_a_secret_as_they_are_stored() {
+async fn an_export_follows_a_reference_to_the_stored_data_of_a_secret() {
     let lab = Lab::new().await;
     lab.put(account("robot", json!([{"name": "t"}]))).await;
     lab.put(secret("default", "t", "dG9rZW4=")).await;
@@ -132,7 +134,7 @@ async fn a_reference_is_followed_to_the_data_of_a_secret_as_they_are_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_that_changes_is_followed_anew() {
+async fn an_export_follows_a_changed_reference() {
     let lab = Lab::new().await;
     let found = read(&lab, [token_of("robot")], async {
         after(10).await;
@@ -148,7 +150,7 @@ async fn a_reference_that_changes_is_followed_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_that_goes_is_not_followed_any_more() {
+async fn an_export_does_not_follow_the_reference_of_a_deleted_object() {
     let lab = Lab::new().await;
     lab.put(account("robot", json!([{"name": "t"}]))).await;
     let (at, found) = read(&lab, [token_of("robot")], async {
@@ -158,12 +160,13 @@ async fn a_reference_that_goes_is_not_followed_any_more() {
         lab.put(secret("default", "t", "eWVz")).await;
     })
     .await;
-    let expected = "find the values of exports in time: export \"token\": sa/default/robot: it was deleted";
+    let expected =
+        "failed to read the values of exports: time limit reached: export \"token\": sa/default/robot: deleted";
     assert_eq!((at, found), (600, Err(expected.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_name_leads_to_another_cluster_and_exports_without_an_object_are_passed_over() {
+async fn a_target_name_selects_another_cluster_and_exports_of_values_are_skipped() {
     let lab = Lab::new().await;
     lab.put(config("a", json!({"x": "own"}))).await;
     lab.put_at_edge(config("a", json!({"x": "edge"}))).await;
@@ -171,35 +174,35 @@ async fn a_target_name_leads_to_another_cluster_and_exports_without_an_object_ar
     let of_values = Export { from_resource: None, ..export_of("v", "Values.x", "") };
     let found = read(&lab, [at("edge"), of_values, export_of("y", "data.x", "a")], async {});
     assert_eq!(found.await, (0, Ok(json!({"x": "edge", "y": "own"}))));
-    let expected = "look at the object of export \"x\": find target \"nowhere\": its cluster is not known";
+    let expected = "failed to find the object of export \"x\": find target \"nowhere\": its cluster is unknown";
     assert_eq!(read(&lab, [at("nowhere")], async {}).await, (0, Err(expected.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistakes_end_the_export_at_once_and_a_kind_that_is_never_served_after_a_minute() {
+async fn an_invalid_key_fails_at_once_and_a_kind_that_is_never_served_after_a_minute() {
     let lab = Lab::new().await;
-    let expected = "export \"a[0]\": the key must be names with dots between them; write \\. for a dot in a name";
+    let expected = "export \"a[0]\": invalid key: write names separated by dots, and \\. for a dot in a name";
     assert_eq!(read(&lab, [export_of("a[0]", ".x", "a")], async {}).await, (0, Err(expected.to_owned())));
     let mut strange = export_of("x", ".x", "a");
     strange.from_resource.as_mut().unwrap().api_version = ApiVersion::parse("a.example/v1").unwrap();
-    let expected = "look at the object of export \"x\": find kind configmaps.a.example: the cluster does not serve it, but ConfigMap";
+    let expected = "failed to find the object of export \"x\": find kind configmaps.a.example: the cluster does not serve it, but ConfigMap";
     assert_eq!(read(&lab, [strange, export_of("y", ".x", "a")], async {}).await, (63, Err(expected.to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_can_be_stopped() {
+async fn exports_can_be_stopped() {
     let lab = Lab::new().await;
     let (exports, stop) = ([export_of("x", ".x", "a")], CancellationToken::new());
-    let reading = sent(export(&lab.clusters, &exports, &lab.catalogs, None, &stop));
+    let reading = assert_send(export(&lab.clusters, &exports, &lab.catalogs, None, &stop));
     let (reading, ()) = tokio::join!(reading, async {
         after(7200).await;
         stop.cancel();
     });
-    assert!(matches!(reading, Err(ExportError::Interrupted)), "{reading:?}");
+    assert!(matches!(reading, Err(Stop::Halted)), "{reading:?}");
 }
 
 #[test]
-fn values_of_a_chart_are_read_at_once() {
+fn exports_read_the_values_of_a_chart() {
     let of = |key: &str, text: &str| Export { from_resource: None, ..export_of(key, text, "") };
     let values = json!({"Values": {"image": {"tag": "1.2"}, "ports": [1, 2]}, "Release": {"Name": "r"}});
     let exports = [

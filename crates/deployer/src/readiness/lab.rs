@@ -1,4 +1,4 @@
-//! Two sandboxes for tests: an item's target, and another that is called `edge`.
+//! Two sandboxes for tests: the item's target cluster, and another target named `edge`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,23 +29,23 @@ impl Lab {
             targets: BTreeMap::from([("edge".to_owned(), cluster(&edge))]),
             now: "2026-01-01T00:00:00Z".to_owned(),
         };
-        // Only the kinds of the item's own target are known.
+        // Only the catalog of the item's own target is known.
         let catalogs = Catalogs::own(clusters.own.catalog().await.unwrap());
         let client = |of: &Sandbox| of.client(User::admin(), "");
         Self { clusters, catalogs, own: client(&own), edge: client(&edge), sandbox: own }
     }
 
-    /// The item's target does not answer for a time.
+    /// Makes the item's target cluster unavailable for a time.
     pub(crate) fn take_away(&self, time: Duration) {
         self.sandbox.take_away(time);
     }
 
-    /// Makes an object in the item's target, or gives it this content.
+    /// Applies an object in the item's target cluster.
     pub(crate) async fn put(&self, object: Value) {
         put(&self.own, object).await;
     }
 
-    /// The same in the other target.
+    /// Applies an object in the target `edge`.
     pub(crate) async fn put_at_edge(&self, object: Value) {
         put(&self.edge, object).await;
     }
@@ -59,7 +59,7 @@ impl Lab {
 async fn put(client: &kube::Client, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let name = object.metadata.name.clone().unwrap();
-    let params = PatchParams::apply("somebody").force();
+    let params = PatchParams::apply("other").force();
     api(client, &object).patch(&name, &params, &Patch::Apply(&object)).await.unwrap();
 }
 
@@ -72,7 +72,7 @@ fn api(client: &kube::Client, object: &DynamicObject) -> Api<DynamicObject> {
     }
 }
 
-/// A ConfigMap of namespace `default` with the label `app: a` and this data.
+/// Returns a ConfigMap in namespace `default` with the label `app: a`.
 pub(crate) fn config(name: &str, data: Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -82,7 +82,7 @@ pub(crate) fn config(name: &str, data: Value) -> Value {
     })
 }
 
-/// The definition of Widgets, which are cluster-scoped.
+/// Returns the definition of the cluster-scoped kind Widget.
 pub(crate) fn widgets() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -102,7 +102,7 @@ pub(crate) fn widget(name: &str, size: u32) -> Value {
     json!({"apiVersion": "a.example/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
 }
 
-/// A reference to an object as `config` makes it; its kind in some spelling.
+/// Returns a reference to an object in namespace `default`, or to a Widget. `kind` may be any name of the kind.
 pub(crate) fn reference(kind: &str, name: &str) -> TypedReference {
     let (api_version, namespace) = if kind == "widgets" { ("a.example/v1", None) } else { ("v1", Some("default")) };
     TypedReference {
@@ -118,11 +118,11 @@ pub(crate) fn path(text: &str) -> JsonPath {
 }
 
 pub(crate) fn requirement(json_path: &str, operator: Operator, values: Value) -> Requirement {
-    let Value::Array(values) = values else { panic!("{values} is no list") };
+    let Value::Array(values) = values else { panic!("{values} is not a list") };
     Requirement { json_path: path(json_path), operator, values }
 }
 
-/// Passes on a future that may go to another thread, as the tasks of a controller do.
-pub(crate) fn sent<F: Future + Send>(future: F) -> F {
+/// Checks that a future is `Send`, as the tasks of the controller require.
+pub(crate) fn assert_send<F: Future + Send>(future: F) -> F {
     future
 }

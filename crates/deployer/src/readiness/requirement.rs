@@ -1,24 +1,24 @@
-//! What a custom readiness check asks of an object.
+//! Requirements of custom readiness checks.
 
 use std::fmt::Write as _;
 
 use billhook_policy::{Operator, Requirement};
 use serde_json::Value;
 
-/// How much of a value is shown, in characters.
-const SHOWN: usize = 80;
+/// The maximum length of a value in a message, in characters.
+const MAX_SHOWN: usize = 80;
 
 /// A requirement that an object does not meet.
 pub(super) struct Unmet<'a> {
     requirement: &'a Requirement,
-    /// The value that does not match; none where the path finds nothing.
+    /// The value that does not match; none if the path finds no value.
     found: Option<&'a Value>,
 }
 
-/// The first requirement that an object does not meet.
+/// Returns the first requirement that an object does not meet.
 ///
-/// Values compare as JSON, numbers by their value. Each value that a path finds has to match. A field that is not there
-/// fails every operator but [`Operator::DoesNotExist`], as Landscaper's `CheckObject` has it.
+/// Values are compared as JSON, numbers by their numeric value. Every value that a path finds must match. As in Landscaper's
+/// `CheckObject`, a missing field fails every operator except [`Operator::DoesNotExist`].
 pub(super) fn unmet<'a>(requirements: &'a [Requirement], object: &'a Value) -> Option<Unmet<'a>> {
     requirements.iter().find_map(|requirement| {
         let found = requirement.json_path.find(object);
@@ -41,7 +41,7 @@ fn matches(requirement: &Requirement, found: &Value) -> bool {
     }
 }
 
-/// Whether two values are the same JSON: `1` and `1.0` are one number.
+/// Returns whether two values are equal JSON; `1` equals `1.0`.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
@@ -54,7 +54,7 @@ fn same(a: &Value, b: &Value) -> bool {
 }
 
 impl Unmet<'_> {
-    /// What the field says, and what it should say; the content of a Secret is not shown.
+    /// Returns the value of the field and the expected value; hides the values of a Secret.
     pub(super) fn reason(&self, secret: bool) -> String {
         let Requirement { json_path, operator, values, .. } = self.requirement;
         let mut text = match self.found {
@@ -77,7 +77,7 @@ impl Unmet<'_> {
 
 fn shown(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_there_and_fields_that_are_not() {
+    fn existing_and_missing_fields() {
         check("phase", Exists, json!([]), None);
         check("nothing", Exists, json!([]), None);
         check("nope", Exists, json!([]), Some("nope does not exist"));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_missing_fails_also_what_it_does_not_equal() {
+    fn a_missing_field_fails_negative_comparisons_as_well() {
         check("nope", Equals, json!([1]), Some("nope does not exist, expected 1"));
         check("nope", In, json!([1, 2]), Some("nope does not exist, expected 1 or 2"));
         check("nope", NotEquals, json!([1]), Some("nope does not exist, expected a value that is not 1"));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_and_their_complements() {
+    fn lists_of_allowed_and_forbidden_values() {
         check("phase", In, json!(["Ready", "Done"]), None);
         check("phase", In, json!(["Done", "Failed"]), Some(r#"phase is "Ready", expected "Done" or "Failed""#));
         check("phase", NotIn, json!(["Done", "Failed"]), None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_that_a_path_finds_has_to_match() {
+    fn every_value_that_a_path_finds_must_match() {
         check("list[*].n", Equals, json!([1]), None);
         check("list[*].name", In, json!(["a", "b"]), None);
         check("list[*].name", In, json!(["a"]), Some(r#"list[*].name is "b", expected "a""#));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_requirement_that_is_not_met_says_why() {
+    fn the_first_requirement_that_is_not_met_is_reported() {
         let object = object();
         let met = requirement("phase", Exists, json!([]));
         let requirements =
@@ -178,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_and_the_content_of_a_secret_is_not_shown() {
-        let long = format!("long is \"{}…, expected 1", "x".repeat(SHOWN - 1));
+    fn long_values_are_cut_and_values_of_a_secret_are_hidden() {
+        let long = format!("long is \"{}…, expected 1", "x".repeat(MAX_SHOWN - 1));
         check("long", Equals, json!([1]), Some(&long));
         let object = object();
         let requirements = [requirement("phase", Equals, json!(["Done"]))];

@@ -5,11 +5,11 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    lab::{Lab, config, reference, requirement, sent, widget, widgets},
+    lab::{Lab, assert_send, config, reference, requirement, widget, widgets},
     *,
 };
 
-/// A check that the data of ConfigMaps say `phase: Ready`.
+/// Returns a check that ConfigMaps have `phase: Ready` in their data.
 fn phase_of(names: &[&str]) -> ReadinessCheck {
     ReadinessCheck {
         name: "phase".to_owned(),
@@ -21,7 +21,7 @@ fn phase_of(names: &[&str]) -> ReadinessCheck {
     }
 }
 
-/// The same of all that carry the label `app: a`.
+/// Returns the same check for all ConfigMaps with the label `app: a`.
 fn phase_of_app() -> ReadinessCheck {
     let labels = BTreeMap::from([("app".to_owned(), "a".to_owned())]);
     let kind = reference("configmaps", "");
@@ -33,7 +33,7 @@ fn phase(name: &str, phase: &str) -> serde_json::Value {
     config(name, json!({"phase": phase}))
 }
 
-/// What is said, each with the second in which it is, while checks are waited for and `meanwhile` something happens.
+/// Runs checks and `meanwhile` concurrently; returns the reports, each with the second in which it came.
 async fn wait(
     lab: &Lab,
     checks: impl AsRef<[ReadinessCheck]>,
@@ -41,20 +41,18 @@ async fn wait(
     meanwhile: impl Future<Output = ()>,
 ) -> Vec<String> {
     let begun = Instant::now();
-    let said = RefCell::new(Vec::new());
-    let say = |text: String| said.borrow_mut().push(format!("{}s {text}", begun.elapsed().as_secs()));
+    let reports = RefCell::new(Vec::new());
+    let report = |text: String| reports.borrow_mut().push(format!("{}s {text}", begun.elapsed().as_secs()));
     let (deadline, stop) = (Some(begun + Duration::from_secs(limit)), CancellationToken::new());
     let ready = async {
-        match wait_ready(&lab.clusters, checks.as_ref(), &lab.catalogs, deadline, &stop, say).await {
-            Ok(()) => say("ready".to_owned()),
-            Err(error) => {
-                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-                say(format!("failed to {error}{}", source.unwrap_or_default()));
-            }
+        match wait_ready(&lab.clusters, checks.as_ref(), &lab.catalogs, deadline, &stop, report).await {
+            Ok(()) => report("ready".to_owned()),
+            Err(Stop::Failed(failure)) => report(failure.message),
+            Err(Stop::Halted) => report("halted".to_owned()),
         }
     };
     tokio::join!(ready, meanwhile);
-    said.into_inner()
+    reports.into_inner()
 }
 
 async fn after(seconds: u64) {
@@ -62,10 +60,10 @@ async fn after(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_becomes_ready_later_is_waited_for_and_its_reasons_are_said_once() {
+async fn a_check_waits_for_an_object_and_reports_each_reason_once() {
     let lab = Lab::new().await;
     lab.put(phase("a", "Ready")).await;
-    let said = wait(&lab, [phase_of(&["a", "b"])], 600, async {
+    let reports = wait(&lab, [phase_of(&["a", "b"])], 600, async {
         after(10).await;
         lab.put(config("b", json!({}))).await;
         after(10).await;
@@ -77,9 +75,9 @@ async fn an_object_that_becomes_ready_later_is_waited_for_and_its_reasons_are_sa
     });
     let check = "readiness check \"phase\":";
     assert_eq!(
-        said.await,
+        reports.await,
         [
-            format!("1s {check} cm/default/b: it was not seen yet"),
+            format!("1s {check} cm/default/b: not found yet"),
             format!("11s {check} ConfigMap/default/b: .data.phase does not exist, expected \"Ready\""),
             format!("21s {check} ConfigMap/default/b: .data.phase is \"Starting\", expected \"Ready\""),
             "40s ready".to_owned(),
@@ -88,7 +86,7 @@ async fn an_object_that_becomes_ready_later_is_waited_for_and_its_reasons_are_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ready_at_once_is_not_spoken_of() {
+async fn objects_that_are_ready_at_once_are_not_reported() {
     let lab = Lab::new().await;
     lab.put(phase("a", "Ready")).await;
     let off = ReadinessCheck { disabled: true, ..phase_of(&["none"]) };
@@ -96,28 +94,28 @@ async fn what_is_ready_at_once_is_not_spoken_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_never_become_ready_are_all_named_at_the_deadline() {
+async fn at_the_deadline_the_error_names_all_unready_objects() {
     let lab = Lab::new().await;
     lab.put(phase("a", "Failed")).await;
     lab.put(phase("b", "Ready")).await;
     let named = |name: &str| ReadinessCheck { name: name.to_owned(), ..phase_of(&["a", "b", "c"]) };
-    let said = wait(&lab, [named("one"), phase_of(&["b"]), named("two")], 30, async {}).await;
+    let reports = wait(&lab, [named("one"), phase_of(&["b"]), named("two")], 30, async {}).await;
     let unready = ["one", "two"].map(|name| {
         format!(
             "readiness check {name:?}: ConfigMap/default/a: .data.phase is \"Failed\", expected \"Ready\"; \
-             readiness check {name:?}: cm/default/c: it was not seen yet"
+             readiness check {name:?}: cm/default/c: not found yet"
         )
     });
-    let last = format!("30s failed to see custom readiness checks hold in time: {}", unready.join("; "));
-    assert_eq!(said.last(), Some(&last));
+    let last = format!("30s failed to wait for custom readiness checks: time limit reached: {}", unready.join("; "));
+    assert_eq!(reports.last(), Some(&last));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_was_ready_and_is_deleted_is_waited_for_again() {
+async fn a_check_waits_again_for_a_deleted_object() {
     let lab = Lab::new().await;
     lab.put(phase("a", "Ready")).await;
     lab.put(phase("b", "Starting")).await;
-    let said = wait(&lab, [phase_of(&["a", "b"])], 600, async {
+    let reports = wait(&lab, [phase_of(&["a", "b"])], 600, async {
         after(10).await;
         lab.delete(&phase("a", "")).await;
         after(10).await;
@@ -126,19 +124,19 @@ async fn an_object_that_was_ready_and_is_deleted_is_waited_for_again() {
         lab.put(phase("a", "Ready")).await;
     });
     assert_eq!(
-        said.await,
+        reports.await,
         [
             "1s readiness check \"phase\": ConfigMap/default/b: .data.phase is \"Starting\", expected \"Ready\"",
-            "11s readiness check \"phase\": cm/default/a: it was deleted",
+            "11s readiness check \"phase\": cm/default/a: deleted",
             "30s ready",
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_that_show_nothing_are_not_ready_and_all_that_they_show_has_to_be() {
+async fn a_label_selector_needs_an_object_and_all_its_objects_must_be_ready() {
     let lab = Lab::new().await;
-    let said = wait(&lab, [phase_of_app()], 600, async {
+    let reports = wait(&lab, [phase_of_app()], 600, async {
         after(10).await;
         lab.put(phase("b", "Starting")).await;
         lab.put(phase("a", "Ready")).await;
@@ -148,9 +146,9 @@ async fn labels_that_show_nothing_are_not_ready_and_all_that_they_show_has_to_be
         lab.put(other).await;
     });
     assert_eq!(
-        said.await,
+        reports.await,
         [
-            "1s readiness check \"phase\": configmaps with labels app=a: it was not seen yet",
+            "1s readiness check \"phase\": configmaps with labels app=a: not found yet",
             "11s readiness check \"phase\": ConfigMap/default/b: .data.phase is \"Starting\", expected \"Ready\"",
             "20s ready",
         ]
@@ -158,36 +156,36 @@ async fn labels_that_show_nothing_are_not_ready_and_all_that_they_show_has_to_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_objects_with_a_label_the_last_one_counts_too() {
+async fn the_last_of_many_objects_with_a_label_counts() {
     let lab = Lab::new().await;
     for index in 0..40 {
         lab.put(phase(&format!("a{index}"), "Ready")).await;
     }
     lab.put(phase("z", "Starting")).await;
-    let said = wait(&lab, [phase_of_app()], 600, async {
+    let reports = wait(&lab, [phase_of_app()], 600, async {
         after(10).await;
         lab.delete(&phase("z", "")).await;
     });
-    assert_eq!(said.await.last().map(String::as_str), Some("10s ready"));
+    assert_eq!(reports.await.last().map(String::as_str), Some("10s ready"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_name_leads_to_another_cluster() {
+async fn a_target_name_selects_another_cluster() {
     let lab = Lab::new().await;
     lab.put(phase("a", "Ready")).await;
     let at = |name: &str| ReadinessCheck { target_name: Some(name.to_owned()), ..phase_of(&["a"]) };
-    let said = wait(&lab, [at("edge")], 600, async {
+    let reports = wait(&lab, [at("edge")], 600, async {
         after(10).await;
         lab.put_at_edge(phase("a", "Ready")).await;
     });
-    assert_eq!(said.await.last().map(String::as_str), Some("10s ready"));
-    let said = wait(&lab, [phase_of(&["b"]), at("nowhere")], 600, async {}).await;
+    assert_eq!(reports.await.last().map(String::as_str), Some("10s ready"));
+    let reports = wait(&lab, [phase_of(&["b"]), at("nowhere")], 600, async {}).await;
     let expected =
-        "failed to look at the objects of readiness check \"phase\": find target \"nowhere\": its cluster is not known";
-    assert_eq!(said, [format!("0s {expected}")]);
+        "failed to find the objects of readiness check \"phase\": find target \"nowhere\": its cluster is unknown";
+    assert_eq!(reports, [format!("0s {expected}")]);
 }
 
-/// A check that a Widget is large.
+/// Returns a check that a Widget has size 3.
 fn size_of(name: &str) -> ReadinessCheck {
     let requirements = vec![requirement("spec.size", Equals, json!([3]))];
     ReadinessCheck {
@@ -199,9 +197,9 @@ fn size_of(name: &str) -> ReadinessCheck {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_served_later_is_waited_for() {
+async fn a_check_waits_until_the_kind_is_served() {
     let lab = Lab::new().await;
-    let said = wait(&lab, [size_of("w")], 600, async {
+    let reports = wait(&lab, [size_of("w")], 600, async {
         after(20).await;
         lab.put(widgets()).await;
         after(1).await;
@@ -210,7 +208,7 @@ async fn a_kind_that_is_served_later_is_waited_for() {
         lab.put(widget("w", 3)).await;
     });
     assert_eq!(
-        said.await,
+        reports.await,
         [
             "1s readiness check \"size\": widgets.a.example/w: the cluster does not serve its kind yet",
             "32s readiness check \"size\": Widget.a.example/w: spec.size is 2, expected 3",
@@ -220,12 +218,12 @@ async fn a_kind_that_is_served_later_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_goes_and_comes_back_is_looked_for_again() {
+async fn a_check_survives_the_removal_of_the_kind() {
     let lab = Lab::new().await;
     lab.put(widgets()).await;
     after(1).await;
     lab.put(widget("w", 2)).await;
-    let said = wait(&lab, [size_of("w")], 600, async {
+    let reports = wait(&lab, [size_of("w")], 600, async {
         after(10).await;
         lab.delete(&widgets()).await;
         after(10).await;
@@ -233,32 +231,35 @@ async fn a_kind_that_goes_and_comes_back_is_looked_for_again() {
         after(1).await;
         lab.put(widget("w", 3)).await;
     });
-    let said = said.await;
-    assert_eq!(said[1], "11s readiness check \"size\": widgets.a.example/w: the cluster does not serve its kind yet");
-    assert!(said[2].ends_with("s ready"), "{said:?}");
+    let reports = reports.await;
+    assert_eq!(
+        reports[1],
+        "11s readiness check \"size\": widgets.a.example/w: the cluster does not serve its kind yet"
+    );
+    assert!(reports[2].ends_with("s ready"), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_never_served_is_named_after_a_minute() {
+async fn a_kind_that_is_never_served_is_an_error_after_a_minute() {
     let lab = Lab::new().await;
-    let said = wait(&lab, [phase_of(&["a"]), size_of("w")], 600, async {}).await;
-    let expected = "failed to look at the objects of readiness check \"size\": find kind widgets.a.example: the cluster does not serve it";
-    assert_eq!(said.last(), Some(&format!("63s {expected}")));
+    let reports = wait(&lab, [phase_of(&["a"]), size_of("w")], 600, async {}).await;
+    let expected = "failed to find the objects of readiness check \"size\": find kind widgets.a.example: the cluster does not serve it";
+    assert_eq!(reports.last(), Some(&format!("63s {expected}")));
     let mut misplaced = size_of("w");
     misplaced.resources[0].kind = "configmaps".to_owned();
-    let said = wait(&lab, [misplaced], 600, async {}).await;
-    let last = said.last().unwrap();
+    let reports = wait(&lab, [misplaced], 600, async {}).await;
+    let last = reports.last().unwrap();
     assert!(last.ends_with("find kind configmaps.a.example: the cluster does not serve it, but ConfigMap"), "{last}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespaced_object_without_a_namespace_is_a_mistake_and_a_namespace_too_many_is_none() {
+async fn a_reference_needs_a_namespace_only_for_a_namespaced_kind() {
     let lab = Lab::new().await;
     let mut check = phase_of(&["a"]);
     check.resources[0].namespace = None;
-    let said = wait(&lab, [check], 600, async {}).await;
+    let reports = wait(&lab, [check], 600, async {}).await;
     let expected = "find cm/a: its kind is namespaced, so the reference needs a namespace";
-    assert_eq!(said, [format!("0s failed to look at the objects of readiness check \"phase\": {expected}")]);
+    assert_eq!(reports, [format!("0s failed to find the objects of readiness check \"phase\": {expected}")]);
 
     lab.put(widgets()).await;
     after(1).await;
@@ -269,19 +270,19 @@ async fn a_namespaced_object_without_a_namespace_is_a_mistake_and_a_namespace_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_can_be_stopped() {
+async fn checks_can_be_stopped() {
     let lab = Lab::new().await;
     let (checks, stop) = ([phase_of(&["a"])], CancellationToken::new());
-    let waiting = sent(wait_ready(&lab.clusters, &checks, &lab.catalogs, None, &stop, |_| {}));
+    let waiting = assert_send(wait_ready(&lab.clusters, &checks, &lab.catalogs, None, &stop, |_| {}));
     let (waiting, ()) = tokio::join!(waiting, async {
         after(7200).await;
         stop.cancel();
     });
-    assert!(matches!(waiting, Err(CheckError::Interrupted)), "{waiting:?}");
+    assert!(matches!(waiting, Err(Stop::Halted)), "{waiting:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_an_hour_lists_once_and_never_polls() {
+async fn waiting_for_an_hour_lists_once_and_does_not_poll() {
     let lab = Lab::new().await;
     let before = lab.clusters.own.requests();
     wait(&lab, [phase_of(&["a"]), phase_of_app()], 3600, async {}).await;
@@ -293,9 +294,9 @@ async fn waiting_for_an_hour_lists_once_and_never_polls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_the_target_is_waited_out() {
+async fn a_check_survives_an_outage_of_the_target() {
     let lab = Lab::new().await;
-    let said = wait(&lab, [phase_of(&["a"]), size_of("w")], 3600, async {
+    let reports = wait(&lab, [phase_of(&["a"]), size_of("w")], 3600, async {
         after(10).await;
         lab.take_away(Duration::from_secs(300));
         after(301).await;
@@ -304,6 +305,6 @@ async fn an_outage_of_the_target_is_waited_out() {
         after(1).await;
         lab.put(widget("w", 3)).await;
     });
-    let said = said.await;
-    assert!(said.last().is_some_and(|last| last.ends_with("s ready")), "{said:?}");
+    let reports = reports.await;
+    assert!(reports.last().is_some_and(|last| last.ends_with("s ready")), "{reports:?}");
 }

@@ -1,5 +1,4 @@
-//! Objects of a target that are waited for: the kind is found, its objects are watched, and a kind that goes is looked
-//! for again.
+//! Watches objects in a target cluster, also if their kind is not served yet, or is removed and served again.
 
 use std::{collections::BTreeMap, fmt, pin::Pin, time::Duration};
 
@@ -9,12 +8,12 @@ use billhook_objects::{ApiVersion, Catalog, GroupKind, KindName, ResolveError, R
 use billhook_plan::{Catalogs, Query, Resource, Select};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-/// How often discovery is asked again for a kind that it does not know: an operator that was just deployed may bring
-/// its definition. With the pauses that is about a minute.
+/// How often discovery is repeated for a kind that the cluster does not serve; with the pauses, this takes about a minute.
+/// An operator that was just deployed may install the definition of the kind.
 const LOOKUPS: u32 = 6;
-/// The pause before the second question; each further one is twice as long.
+/// The pause before discovery is repeated for the first time; it doubles each time.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(32);
 
@@ -31,12 +30,12 @@ pub(crate) struct Wanted {
 pub(crate) enum Which {
     /// One, by its name.
     Object {
-        /// The namespace; what stands here for a cluster-scoped kind does not count.
+        /// The namespace; ignored for a cluster-scoped kind.
         namespace: Option<String>,
         /// The name.
         name: String,
     },
-    /// All that carry these labels, in all namespaces.
+    /// All objects with these labels, in all namespaces.
     Labels(BTreeMap<String, String>),
 }
 
@@ -46,14 +45,14 @@ impl Wanted {
         Self { kind: name, version: api_version.version().to_owned(), which }
     }
 
-    /// Whether this object, which a watch showed, still carries the labels that it was watched by.
-    pub(crate) fn carried_by(&self, object: &Value) -> bool {
+    /// Returns whether an object from the watch still has the labels of the selector.
+    pub(crate) fn matches_labels(&self, object: &Value) -> bool {
         let Which::Labels(wanted) = &self.which else { return true };
         let labels = &object["metadata"]["labels"];
         wanted.iter().all(|(label, value)| labels[label] == value.as_str())
     }
 
-    /// How they are asked for, where this is their kind.
+    /// Returns the query for the objects, given their kind.
     fn query(&self, found: &ResourceType) -> Result<Query, FindError> {
         let resource = Resource::of(found, Some(&self.version));
         let (namespace, select) = match &self.which {
@@ -87,31 +86,31 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// What a watch has to say.
+/// What a watch observed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Seen {
-    /// Changes of objects of this kind, in order; the first of them are all that a list shows.
+pub(crate) enum Observation {
+    /// Changes of objects of this kind, in order; the first changes are the items of a list.
     Objects(GroupKind, Vec<ObjectChange<Value>>),
-    /// Why nothing can be seen at the moment; what was seen before was said to be gone.
-    Nothing(String),
+    /// The objects cannot be watched at the moment, with the reason; all earlier objects were reported as deleted.
+    Unavailable(String),
 }
 
-/// Why objects cannot be looked for.
+/// Why objects cannot be found.
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// A `targetName` that stands for no cluster.
-    #[error("find target {0:?}: its cluster is not known")]
+pub(crate) enum FindError {
+    /// There is no cluster for a `targetName`.
+    #[error("find target {0:?}: its cluster is unknown")]
     Target(String),
-    /// The target does not serve the kind, although it was waited for, or the name stands for several kinds.
+    /// The cluster does not serve the kind, even after some time, or the name is ambiguous.
     #[error("{error}{}", elsewhere(error))]
     Kind {
-        /// What was asked for, and what was found instead.
+        /// The name, and what was found instead.
         error: ResolveError,
     },
-    /// The kind lives in namespaces, and the reference has none.
+    /// The kind is namespaced, but the reference has no namespace.
     #[error("find {0}: its kind is namespaced, so the reference needs a namespace")]
     NoNamespace(String),
-    /// The target's kinds cannot be read.
+    /// The kinds of the cluster cannot be read.
     #[error(transparent)]
     Cluster(#[from] Box<Error>),
 }
@@ -126,7 +125,7 @@ fn elsewhere(error: &ResolveError) -> String {
     }
 }
 
-/// A cluster and the kinds that it is known to serve.
+/// A cluster and its catalog of kinds, if it is known.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     cluster: &'a Cluster,
@@ -134,7 +133,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The item's own target, or the one that a `targetName` names.
+    /// Returns the cluster of a `targetName`, or the item's own target.
     pub(crate) fn find(
         clusters: &'a Clusters,
         catalogs: &'a Catalogs,
@@ -147,45 +146,45 @@ impl<'a> Place<'a> {
         Ok(Self { cluster, catalog: catalogs.get(target) })
     }
 
-    /// Watches objects, also through the absence of their kind. The stream ends with an error only.
-    pub(crate) fn watch(self, wanted: Wanted) -> SeenStream<'a> {
+    /// Watches objects, even while their kind is not served. The stream ends only with an error.
+    pub(crate) fn watch(self, wanted: Wanted) -> Observations<'a> {
         let watched = Watched { place: self, wanted, open: None, pause: Duration::ZERO, lookups: 0 };
         Box::pin(stream::try_unfold(watched, async |mut watched| Ok(Some((watched.next().await?, watched)))))
     }
 }
 
-/// What [`Place::watch`] sees. Dropping the future of its next item loses nothing.
-pub(crate) type SeenStream<'a> = Pin<Box<dyn Stream<Item = Result<Seen, FindError>> + Send + 'a>>;
+/// The stream of [`Place::watch`]. Its futures can be dropped without losing observations.
+pub(crate) type Observations<'a> = Pin<Box<dyn Stream<Item = Result<Observation, FindError>> + Send + 'a>>;
 
 type Changes = Pin<Box<dyn Stream<Item = ObjectChange<Value>> + Send>>;
 
 struct Watched<'a> {
     place: Place<'a>,
     wanted: Wanted,
-    /// The watch, and how it talks to its objects.
+    /// The open watch and the resource that it watches.
     open: Option<(Resource, Changes)>,
-    /// How long to wait before discovery is asked.
+    /// The pause before the next discovery.
     pause: Duration,
-    /// How often in a row discovery did not know the kind.
+    /// How many consecutive discoveries did not find the kind.
     lookups: u32,
 }
 
 impl Watched<'_> {
-    async fn next(&mut self) -> Result<Seen, FindError> {
+    async fn next(&mut self) -> Result<Observation, FindError> {
         loop {
             let Some((resource, changes)) = &mut self.open else {
                 match self.find().await? {
-                    Some(why) => return Ok(Seen::Nothing(why)),
+                    Some(reason) => return Ok(Observation::Unavailable(reason)),
                     None => continue,
                 }
             };
             let Some(first) = changes.next().await else {
-                // The kind is gone.
+                // The kind is no longer served.
                 self.open = None;
                 continue;
             };
             let (resource, mut seen) = (resource.clone(), vec![first]);
-            // A list says its objects all at once: only together they tell whether all of them are ready.
+            // The objects of a list are reported together: only all of them tell whether a check passes.
             loop {
                 match changes.next().now_or_never() {
                     Some(Some(change)) => seen.push(change),
@@ -199,15 +198,14 @@ impl Watched<'_> {
             for change in &mut seen {
                 complete(change, &resource);
             }
-            return Ok(Seen::Objects(resource.kind, seen));
+            return Ok(Observation::Objects(resource.kind, seen));
         }
     }
 
-    /// Opens the watch where the kind is known; else says why it is not.
+    /// Opens the watch if the kind is found; otherwise returns the reason.
     async fn find(&mut self) -> Result<Option<String>, FindError> {
         let Wanted { kind, version, .. } = &self.wanted;
-        // What the caller knows counts once, and only where it knows the version, too: the catalog may be older than
-        // what was deployed.
+        // The caller's catalog is used once, and only if it has the version: it may be older than the deployed objects.
         let known = self.place.catalog.take().and_then(|catalog| catalog.resolve(kind).ok());
         if let Some(known) = known.filter(|known| known.versions.contains(version)) {
             self.open(known)?;
@@ -242,18 +240,10 @@ impl Watched<'_> {
     }
 }
 
-/// The items of a list carry neither `apiVersion` nor `kind`, and a path may look at them.
+/// Adds `apiVersion` and `kind`, which the items of a list do not have: a JSON path may read them.
 fn complete(change: &mut ObjectChange<Value>, resource: &Resource) {
     if let ObjectChange::Present(Value::Object(fields)) = change {
         fields.entry("apiVersion").or_insert_with(|| resource.api_version().to_string().into());
         fields.entry("kind").or_insert_with(|| resource.kind.kind.clone().into());
-    }
-}
-
-/// Waits until this time; for ever where there is none.
-pub(crate) async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! The deletion of what an item deployed.
+//! Deletes the objects of an item.
 
 use std::time::Duration;
 
@@ -8,71 +8,78 @@ use billhook_policy::{Propagation, ProviderConfiguration};
 
 use futures::FutureExt as _;
 
-use super::{Halt, Stop};
 use crate::{
-    error::ItemFailure, events::Severity, item::Item, managed, progress::Report, target::OpenTarget,
-    trigger::is_to_forget,
+    charts,
+    error::ItemFailure,
+    events::Severity,
+    halt::{Halt, Stop},
+    item::Item,
+    managed,
+    progress::Report,
+    target::OpenTarget,
+    trigger::is_deleted_without_uninstall,
 };
 
-/// How old the list of kinds may be: items that are deleted together share one.
-const AGE: Duration = Duration::from_secs(5);
+/// The maximum age of the catalog of kinds: items that are deleted together share one.
+const CATALOG_AGE: Duration = Duration::from_secs(5);
 
+/// Deletes the objects of an item in the order of its policy, then removes our finalizer.
 pub(super) async fn delete(
     item: &mut Item,
     configuration: Result<ProviderConfiguration, ItemFailure>,
     halt: &Halt,
 ) -> Result<(), Stop> {
-    if is_to_forget(&item.object) {
-        return Ok(forget(item).await?);
+    if is_deleted_without_uninstall(&item.object) {
+        return Ok(abandon(item).await?);
     }
     let configuration = configuration?;
-    let target = halt.stoppable(item.deadline, "its Target was read", item.target()).await??;
-    // How it was deployed counts, whatever the configuration says by now.
+    let target = halt.stoppable(item.deadline, "reading the Target", item.target()).await??;
+    // The configuration may have changed since the item was deployed.
     let by_helm = managed::is_by_helm(item.status.provider_status.as_ref());
     if let Some(helm) = configuration.helm.as_ref().filter(|helm| by_helm.unwrap_or(helm.helm_deployment)) {
         let ran = item.measure("run");
-        let message = format!("helm deletes release {} in namespace {}", helm.name, helm.namespace);
+        let message = format!("helm is deleting release {} in namespace {}", helm.name, helm.namespace);
         item.report(Report { running: true, reason: "Deleting", message }).await?;
-        crate::charts::uninstall(item, helm, &target, halt).await?;
+        charts::uninstall(item, helm, &target, halt).await?;
         ran();
-        return Ok(item.let_go().await?);
+        return Ok(item.remove_finalizer().await?);
     }
     let clusters = item.clusters(&target, configuration.targets_of_deletion()).await?;
     let planned = item.measure("prepare");
     let prepare = async {
-        let prepared = prepare(item, &configuration, &target, &clusters, AGE).await?;
-        // A kind that is not served has nothing to delete, so that must not rest on an old list.
+        let prepared = prepare(item, &configuration, &target, &clusters, CATALOG_AGE).await?;
+        // The objects of a kind that is not served count as deleted, so only a new catalog can tell.
         match prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
             true => prepare(item, &configuration, &target, &clusters, Duration::ZERO).await,
             false => Ok(prepared),
         }
     };
-    let prepared = halt.stoppable(item.deadline, "the deletion was planned", prepare.boxed()).await??;
+    let prepared = halt.stoppable(item.deadline, "planning the deletion", prepare.boxed()).await??;
     planned();
     let clusters = &clusters;
-    let stay = stay(&prepared.plan.uncovered);
-    item.carry_out(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
+    let remaining = remaining(&prepared.plan.uncovered);
+    item.run_plan(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
         .await?;
-    if let Some(stay) = stay {
-        item.record(Severity::Normal, "ObjectsStay", &stay);
+    if let Some(remaining) = remaining {
+        item.record(Severity::Normal, "ObjectsStay", &remaining);
     }
-    Ok(item.let_go().await?)
+    Ok(item.remove_finalizer().await?)
 }
 
-/// Leaves the objects where they are, and the item goes.
-async fn forget(item: &mut Item) -> Result<(), ItemFailure> {
-    let again = |failure: ItemFailure| ItemFailure { passes: true, ..failure };
-    billhook_engine::forget(&item.shared.home, &item.release()).await.map_err(|error| again(error.into()))?;
-    item.let_go().await.map_err(again)
+/// Deletes the record and our finalizer, but none of the objects. Failures are retried.
+async fn abandon(item: &mut Item) -> Result<(), ItemFailure> {
+    let forgotten = billhook_engine::forget(&item.shared.home, &item.release()).await;
+    forgotten.map_err(|error| ItemFailure::from(error).transient())?;
+    item.remove_finalizer().await.map_err(ItemFailure::transient)
 }
 
-/// What the deletion leaves, and why; none where it leaves nothing.
-fn stay(uncovered: &[Uncovered]) -> Option<String> {
-    const SHOWN: usize = 10;
-    let shown = uncovered.iter().take(SHOWN).map(|stays| format!("{} ({})", stays.object, stays.reason));
+/// Lists the objects that the deletion does not delete, with the reasons; none if there are no such objects.
+fn remaining(uncovered: &[Uncovered]) -> Option<String> {
+    const NAMED: usize = 10;
+    let shown = uncovered.iter().take(NAMED).map(|remains| format!("{} ({})", remains.object, remains.reason));
     let mut text = shown.collect::<Vec<_>>().join(", ");
-    if uncovered.len() > SHOWN {
-        text += &format!(" and {} more", uncovered.len() - SHOWN);
+    if uncovered.len() > NAMED {
+        text += &format!(" and {} more", uncovered.len() - NAMED);
     }
     (!uncovered.is_empty()).then(|| format!("not deleted: {text}"))
 }

@@ -1,6 +1,6 @@
 use super::Schedule;
 
-/// The next time as `robfig/cron` v3.0.1 gives it.
+/// Checks the next time, as `robfig/cron` v3.0.1 computes it.
 fn check(spec: &str, after: &str, next: &str) {
     let schedule = Schedule::cron(spec).unwrap_or_else(|error| panic!("{error}"));
     let found = schedule.next(after.parse().unwrap()).map(|time| time.to_string());
@@ -8,7 +8,7 @@ fn check(spec: &str, after: &str, next: &str) {
 }
 
 #[test]
-fn the_next_time_is_that_of_robfig_cron() {
+fn the_next_time_is_the_same_as_in_robfig_cron() {
     check("* * * * *", "2026-01-01T00:00:00.5Z", "2026-01-01T00:01:00Z");
     check("* * * * ?", "2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z");
     check("*/15 * * * *", "2026-01-01T00:07:00Z", "2026-01-01T00:15:00Z");
@@ -28,7 +28,7 @@ fn the_next_time_is_that_of_robfig_cron() {
 }
 
 #[test]
-fn either_day_will_do_where_both_are_restricted() {
+fn either_day_matches_if_both_days_are_restricted() {
     check("0 12 13 * fri", "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z");
     check("0 12 13 * ?", "2026-01-01T00:00:00Z", "2026-01-13T12:00:00Z");
     check("0 0 */2 * mon", "2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
@@ -37,7 +37,7 @@ fn either_day_will_do_where_both_are_restricted() {
 }
 
 #[test]
-fn descriptors_stand_for_fields() {
+fn descriptors_are_short_for_fields() {
     check("@hourly", "2026-06-15T10:30:00Z", "2026-06-15T11:00:00Z");
     check("@daily", "2026-06-15T10:30:00Z", "2026-06-16T00:00:00Z");
     check("@midnight", "2026-06-15T10:30:00Z", "2026-06-16T00:00:00Z");
@@ -50,7 +50,7 @@ fn descriptors_stand_for_fields() {
 }
 
 #[test]
-fn a_time_zone_moves_the_time_and_its_clock_changes_count() {
+fn a_time_zone_shifts_the_time_with_its_daylight_saving() {
     check("TZ=UTC 0 9 * * *", "2026-06-15T10:30:00Z", "2026-06-16T09:00:00Z");
     check("CRON_TZ=Asia/Tokyo 0 9 * * *", "2026-06-15T10:30:00Z", "2026-06-16T00:00:00Z");
     check("CRON_TZ=Asia/Tokyo @daily", "2026-06-15T10:30:00Z", "2026-06-15T15:00:00Z");
@@ -76,33 +76,33 @@ fn a_period_is_counted_in_whole_seconds() {
 }
 
 #[test]
-fn an_error_names_the_field_and_how_it_is_written() {
+fn an_error_names_the_field_and_its_syntax() {
     let check = |spec: &str, expected: &str| match Schedule::cron(spec) {
         Ok(_) => panic!("{spec} is accepted"),
-        Err(error) => assert_eq!(error.to_string(), format!("read schedule {spec:?}: {expected}")),
+        Err(error) => assert_eq!(error.to_string(), format!("parse schedule {spec:?}: {expected}")),
     };
     let minutes = "write 0-59, *, a range 1-5, a list 1,5 or a step */2";
     check("60 * * * *", &format!("minute \"60\": 60 is not in 0-59; {minutes}"));
-    check("*/0 * * * *", &format!("minute \"*/0\": a step is a number from 1 on; {minutes}"));
-    check("*/2/3 * * * *", &format!("minute \"*/2/3\": a step is a number from 1 on; {minutes}"));
-    check("1-2-3 * * * *", &format!("minute \"1-2-3\": \"2-3\" is not known; {minutes}"));
-    check("-5 * * * *", &format!("minute \"-5\": \"\" is not known; {minutes}"));
+    check("*/0 * * * *", &format!("minute \"*/0\": a step must be a number greater than 0; {minutes}"));
+    check("*/2/3 * * * *", &format!("minute \"*/2/3\": a step must be a number greater than 0; {minutes}"));
+    check("1-2-3 * * * *", &format!("minute \"1-2-3\": unknown value \"2-3\"; {minutes}"));
+    check("-5 * * * *", &format!("minute \"-5\": unknown value \"\"; {minutes}"));
     check(", * * * *", &format!("minute \",\": it is empty; {minutes}"));
     check("* 24 * * *", "hour \"24\": 24 is not in 0-23; write 0-23, *, a range 1-5, a list 1,5 or a step */2");
-    check("* * L * *", "day of month \"L\": \"L\" is not known; write 1-31, *, a range 1-5, a list 1,5 or a step */2");
+    check("* * L * *", "day of month \"L\": unknown value \"L\"; write 1-31, *, a range 1-5, a list 1,5 or a step */2");
     let months = "write 1-12 or jan-dec, *, a range 1-5, a list 1,5 or a step */2";
-    check("* * * foo *", &format!("month \"foo\": \"foo\" is not known; {months}"));
+    check("* * * foo *", &format!("month \"foo\": unknown value \"foo\"; {months}"));
     let days = "write 0-6 or sun-sat, *, a range 1-5, a list 1,5 or a step */2";
     check("* * * * 7", &format!("day of week \"7\": 7 is not in 0-6; {days}"));
-    check("* * * * fri-mon", &format!("day of week \"fri-mon\": the range fri-mon ends before it begins; {days}"));
-    check("* * * *", "it has 4 fields: write five, minute, hour, day of month, month and day of week");
-    check("0 * * * * *", "it has 6 fields: write five, minute, hour, day of month, month and day of week");
-    check("", "it has 0 fields: write five, minute, hour, day of month, month and day of week");
+    check("* * * * fri-mon", &format!("day of week \"fri-mon\": the range fri-mon ends before it starts; {days}"));
+    check("* * * *", "it has 4 fields: write five (minute, hour, day of month, month, day of week)");
+    check("0 * * * * *", "it has 6 fields: write five (minute, hour, day of month, month, day of week)");
+    check("", "it has 0 fields: write five (minute, hour, day of month, month, day of week)");
     let named = "write @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration like 1h30m";
     check("@reboot", named);
     check("@every", named);
     check("@every soon", "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m");
-    check("0 0 30 2 *", "there is no such day in any year");
-    check("TZ=Mars/Base * * * * *", "time zone \"Mars/Base\" is not known: write a name like Europe/Berlin");
-    check("TZ=UTC", "the time zone is followed by no schedule");
+    check("0 0 30 2 *", "no year has such a day");
+    check("TZ=Mars/Base * * * * *", "unknown time zone \"Mars/Base\": write a name like Europe/Berlin");
+    check("TZ=UTC", "there is no schedule after the time zone");
 }

@@ -46,7 +46,7 @@ async fn the_endpoints_answer() {
 }
 
 #[tokio::test]
-async fn it_serves_until_it_is_stopped() {
+async fn the_server_runs_until_it_is_stopped() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();

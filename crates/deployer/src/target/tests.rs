@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// A cluster that answers each request after a second, as long as it is there.
+/// A cluster that answers each request after a second, unless it is unavailable.
 #[derive(Clone, Default)]
 struct Slow {
-    away: Arc<AtomicBool>,
-    asked: Arc<AtomicUsize>,
+    unavailable: Arc<AtomicBool>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Slow {
@@ -25,8 +25,8 @@ impl Slow {
             let slow = slow.clone();
             async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                let number = slow.asked.fetch_add(1, Ordering::Relaxed);
-                if slow.away.load(Ordering::Relaxed) {
+                let number = slow.requests.fetch_add(1, Ordering::Relaxed);
+                if slow.unavailable.load(Ordering::Relaxed) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
                 }
                 let answer = match request.uri().path() {
@@ -47,8 +47,8 @@ impl Slow {
         Targets::new(self.cluster(), connect, Fence::open(), Metrics::new())
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -61,7 +61,7 @@ fn kubeconfig(token: &str) -> Value {
     })
 }
 
-/// A Target with this configuration.
+/// Returns a Target with this configuration.
 fn target(name: &str, config: Value) -> Target {
     let spec = json!({ "type": KUBERNETES_CLUSTER, "config": config });
     let value = json!({ "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target",
@@ -74,24 +74,24 @@ fn with_token(name: &str, token: &str) -> Target {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_at_the_same_time_shares_an_answer() {
+async fn concurrent_callers_share_an_answer() {
     let slow = Slow::default();
     let targets = slow.targets();
     targets.insert(with_token("a", "1"));
     let open = targets.open("ns", "a").await.unwrap();
     let found = join_all((0..50).map(|_| open.catalog(Duration::from_secs(600)))).await;
     assert!(found.iter().all(Result::is_ok));
-    assert_eq!(slow.asked(), 2, "/api and /apis");
+    assert_eq!(slow.requests(), 2, "/api and /apis");
     let begun = Instant::now();
     let found = join_all((0..50).map(|_| open.catalog(Duration::ZERO))).await;
     assert!(found.iter().all(Result::is_ok));
-    assert!(begun.elapsed() < Duration::from_secs(3), "who asks for news does not wait for each other");
+    assert!(begun.elapsed() < Duration::from_secs(3), "concurrent callers do not wait for each other");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_to_all_who_wait_and_soon_forgotten() {
+async fn a_failure_is_shared_by_concurrent_callers_and_soon_retried() {
     let slow = Slow::default();
-    slow.away.store(true, Ordering::Relaxed);
+    slow.unavailable.store(true, Ordering::Relaxed);
     let targets = slow.targets();
     targets.insert(with_token("a", "1"));
     let open = targets.open("ns", "a").await.unwrap();
@@ -101,7 +101,7 @@ async fn a_failure_is_told_to_all_who_wait_and_soon_forgotten() {
     let (kinds, versions) = tokio::join!(kinds, versions);
     assert!(kinds.iter().all(Result::is_err) && versions.iter().all(Result::is_err));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    slow.away.store(false, Ordering::Relaxed);
+    slow.unavailable.store(false, Ordering::Relaxed);
     open.version(Duration::ZERO).await.unwrap_err();
     tokio::time::advance(FAILURE_AGE).await;
     open.version(Duration::ZERO).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_failure_is_told_to_all_who_wait_and_soon_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_version_is_asked_for_again_when_it_is_old() {
+async fn an_old_version_is_read_again() {
     let targets = Slow::default().targets();
     targets.insert(with_token("a", "1"));
     let open = targets.open("ns", "a").await.unwrap();
@@ -120,7 +120,7 @@ async fn the_version_is_asked_for_again_when_it_is_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_no_target_has_any_more_is_dropped() {
+async fn a_connection_is_closed_when_no_target_uses_it() {
     let targets = Slow::default().targets();
     targets.insert(with_token("a", "1"));
     targets.insert(with_token("b", "1"));
@@ -130,7 +130,7 @@ async fn a_connection_that_no_target_has_any_more_is_dropped() {
     drop(open);
     targets.insert(with_token("a", "2"));
     let other = Arc::downgrade(&targets.open("ns", "a").await.unwrap());
-    assert!(held.upgrade().is_some(), "the other Target still has it");
+    assert!(held.upgrade().is_some(), "the other Target still uses it");
     targets.insert(with_token("b", "2"));
     targets.open("ns", "b").await.unwrap();
     assert!(held.upgrade().is_none());
@@ -147,19 +147,19 @@ async fn a_kubeconfig_may_be_an_object() {
     assert!(targets.open("ns", "a").await.unwrap().kubeconfig.contains("http://a.example"));
     targets.insert(target("a", json!({ "kubeconfig": 1 })));
     let failure = targets.open("ns", "a").await.err().unwrap();
-    assert!(!failure.passes && failure.message.contains("must be a text or an object"), "{failure}");
+    assert!(!failure.transient && failure.message.contains("must be a string or an object"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_may_still_come() {
+async fn a_missing_target_or_secret_is_a_transient_failure() {
     let targets = Slow::default().targets();
     let failure = targets.open("ns", "a").await.err().unwrap();
-    assert_eq!((failure.reason, failure.passes), ("NoTargetFound", true));
+    assert_eq!((failure.reason, failure.transient), ("NoTargetFound", true));
     let mut target = target("a", Value::Null);
     target.spec.config = None;
     target.spec.secret_ref = Some(serde_json::from_value(json!({ "name": "later" })).unwrap());
     targets.insert(target);
     let failure = targets.open("ns", "a").await.err().unwrap();
-    assert_eq!((failure.reason, failure.passes), ("ReadSecret", true));
+    assert_eq!((failure.reason, failure.transient), ("ReadSecret", true));
     assert!(failure.message.contains("ns/later"), "{failure}");
 }

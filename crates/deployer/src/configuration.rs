@@ -1,0 +1,69 @@
+//! Reads the configuration of an item: the settings of its deployer, its time limit and its schedule.
+
+use std::time::Duration;
+
+use billhook_policy::{
+    Diagnostic, Diagnostics, ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout,
+};
+
+use crate::{api::DeployItem, error::ItemFailure, schedule::Schedule, trigger::Trigger};
+
+/// The time limit of items that do not set one.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Returns the configuration of an item with its warnings.
+///
+/// # Errors
+///
+/// When the configuration, `spec.type` or `spec.timeout` is wrong; the message lists all mistakes.
+pub(crate) fn configuration(item: &DeployItem) -> Result<(ProviderConfiguration, Diagnostics), ItemFailure> {
+    let Some(config) = &item.spec.config else {
+        return Err(ItemFailure::configuration(
+            "InvalidConfiguration",
+            "spec.config is missing: set it to a ProviderConfiguration",
+        ));
+    };
+    let mut mistakes = Vec::new();
+    if let Some(Err(error)) = item.spec.timeout.as_deref().map(parse_timeout) {
+        mistakes.push(format!("spec.timeout: {error}"));
+    }
+    let parsed = parse_configuration(config);
+    match &parsed {
+        Ok((parsed, _)) => {
+            let expected = parsed.provider.item_type();
+            if item.spec.r#type != expected {
+                mistakes.push(format!(
+                    "spec.type is {:?}, but spec.config is the configuration of an item of type {expected:?}",
+                    item.spec.r#type
+                ));
+            }
+            if let Some(Err(error)) = parsed.continuous_reconcile.as_ref().map(Schedule::try_from) {
+                mistakes.push(format!("continuousReconcile: failed to {error}"));
+            }
+        }
+        Err(found) => mistakes.extend(found.iter().filter(|found| found.is_error()).map(Diagnostic::at_path)),
+    }
+    match parsed {
+        Ok(parsed) if mistakes.is_empty() => Ok(parsed),
+        _ => Err(ItemFailure::configuration("InvalidConfiguration", mistakes.join("\n"))),
+    }
+}
+
+/// Returns the time limit of an item; none if it has no limit. An invalid one counts as the default here:
+/// [`configuration`] reports it.
+pub(crate) fn time_limit(item: &DeployItem) -> Option<Duration> {
+    match item.spec.timeout.as_deref().map(parse_timeout) {
+        Some(Ok(ItemTimeout::Unlimited)) => None,
+        Some(Ok(ItemTimeout::After(limit))) => Some(limit.0),
+        None | Some(Err(_)) => Some(DEFAULT_TIMEOUT),
+    }
+}
+
+/// Returns the schedule of an item that is triggered by its generations. Landscaper has schedules of its own.
+pub(crate) fn schedule_of(item: &DeployItem, trigger: Trigger) -> Option<Schedule> {
+    if trigger == Trigger::Jobs || item.spec.config.as_ref()?.get("continuousReconcile").is_none() {
+        return None;
+    }
+    let (configuration, _) = parse_configuration(item.spec.config.as_ref()?).ok()?;
+    Schedule::try_from(&configuration.continuous_reconcile?).ok()
+}

@@ -1,0 +1,372 @@
+//! The dispatcher: watches DeployItems and Targets, decides which items are due, and starts a task for each.
+
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use billhook_cluster::ObjectChange;
+use billhook_plan::{Query, Resource, Select};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{BoxStream, FuturesUnordered},
+};
+use tokio::task::JoinSet;
+use tokio_util::time::{DelayQueue, delay_queue};
+
+use crate::{
+    api::{DeployItem, Phase, Target},
+    configuration::schedule_of,
+    halt::Halt,
+    item::deploy_items,
+    reconcile::{self, Outcome},
+    shared::Shared,
+    slots::{Slot, Slots, hold_slot},
+    target::targets,
+    trigger::{self, Due, OperationAnnotation, Trigger},
+};
+
+/// The types of items that this controller handles.
+pub const TYPES: [&str; 2] = ["landscaper.gardener.cloud/kubernetes-manifest", "landscaper.gardener.cloud/helm"];
+/// The pause before the first retry of an item; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before a retry.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest wait for the next time of a schedule; more would not fit into a timer. The item is then checked again.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+/// The namespace and name of an item or Target.
+type Key = (String, String);
+
+/// What the dispatcher knows of an item.
+#[derive(Default)]
+struct ItemState {
+    /// The newest version of the object; none once it is deleted.
+    object: Option<Arc<DeployItem>>,
+    /// The task that works on the item.
+    running: Option<Running>,
+    /// The version that our last write returned. Older versions from the watch are ignored.
+    written: Option<String>,
+    /// Whether our finalizer is removed: there is nothing left to do but wait for the deletion of the object.
+    finalizer_removed: bool,
+    /// Whether the item waits for a slot.
+    queued: bool,
+    /// The timer after which the item is considered again.
+    delay: Option<delay_queue::Key>,
+    /// The number of consecutive attempts that failed.
+    attempts: u32,
+}
+
+/// A task that works on an item.
+struct Running {
+    halt: Halt,
+    generation: Option<i64>,
+    deletion: bool,
+    /// Whether the deletion leaves the item's objects in the cluster.
+    without_uninstall: bool,
+}
+
+/// Starts and stops the work on items during one period of leadership.
+pub(crate) struct Dispatcher {
+    shared: Arc<Shared>,
+    items: HashMap<Key, ItemState>,
+    delays: DelayQueue<Key>,
+    /// The due items that wait for a slot.
+    queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
+    slots: Slots,
+    tasks: JoinSet<(Key, Outcome)>,
+    changes: BoxStream<'static, Change>,
+}
+
+/// A change that the watches report.
+enum Change {
+    Item(Box<DeployItem>),
+    ItemDeleted(Key),
+    Target(Box<Target>),
+    TargetDeleted(Key),
+    /// A watch has ended, because its kind is no longer served.
+    WatchEnded,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let namespaces: Vec<Option<String>> = match shared.options.namespaces.as_slice() {
+            [] => vec![None],
+            some => some.iter().cloned().map(Some).collect(),
+        };
+        let watches = namespaces.into_iter().flat_map(|namespace| {
+            let query = |resource: Resource| Query {
+                cluster: None,
+                resource,
+                namespace: namespace.clone(),
+                select: Select::All,
+                namespaces: Vec::new(),
+            };
+            let items = shared.home.watch_objects::<DeployItem>(&query(deploy_items())).map(|change| match change {
+                ObjectChange::Present(item) => Change::Item(Box::new(item)),
+                ObjectChange::Gone(key) => Change::ItemDeleted((key.namespace.unwrap_or_default(), key.name)),
+            });
+            let targets = shared.home.watch_objects::<Target>(&query(targets())).map(|change| match change {
+                ObjectChange::Present(target) => Change::Target(Box::new(target)),
+                ObjectChange::Gone(key) => Change::TargetDeleted((key.namespace.unwrap_or_default(), key.name)),
+            });
+            let ended = || futures::stream::iter([Change::WatchEnded]);
+            [targets.chain(ended()).boxed(), items.chain(ended()).boxed()]
+        });
+        let changes = futures::stream::select_all(watches).boxed();
+        Self {
+            shared,
+            items: HashMap::new(),
+            delays: DelayQueue::new(),
+            queue: FuturesUnordered::new(),
+            slots: Slots::default(),
+            tasks: JoinSet::new(),
+            changes,
+        }
+    }
+
+    /// Runs until a watch ends.
+    pub(crate) async fn run(&mut self) {
+        loop {
+            tokio::select! {
+                Some(change) = self.changes.next() => match change {
+                    Change::WatchEnded => return,
+                    change => self.handle(change),
+                },
+                Some(joined) = self.tasks.join_next() => {
+                    if let Ok((key, outcome)) = joined {
+                        self.finish(&key, outcome);
+                    }
+                }
+                Some(expired) = self.delays.next() => {
+                    let key = expired.into_inner();
+                    if let Some(state) = self.items.get_mut(&key) {
+                        state.delay = None;
+                    }
+                    self.consider(&key, None);
+                }
+                Some((key, slot)) = self.queue.next() => {
+                    if let Some(state) = self.items.get_mut(&key) {
+                        state.queued = false;
+                    }
+                    self.consider(&key, slot);
+                }
+                else => return,
+            }
+            self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
+        }
+    }
+
+    /// Aborts all tasks; the next leader resumes their work from the record. Removes the items from the metrics.
+    pub(crate) async fn shut_down(mut self) {
+        self.tasks.shutdown().await;
+        for state in self.items.values() {
+            self.shared.metrics.phase_changed(phase(state), None);
+        }
+    }
+
+    fn handle(&mut self, change: Change) {
+        match change {
+            Change::Item(mut item) => {
+                let key = key_of(&item.metadata);
+                if !self.shared.options.shard.holds(&key.0, &key.1) {
+                    return;
+                }
+                if !TYPES.contains(&item.spec.r#type.as_str()) {
+                    // Its type may have changed.
+                    return self.handle(Change::ItemDeleted(key));
+                }
+                drop_unused_metadata(&mut item);
+                let state = self.items.entry(key.clone()).or_default();
+                let same_uid = state.object.as_ref().is_some_and(|known| known.metadata.uid == item.metadata.uid);
+                state.finalizer_removed &= same_uid;
+                if state.object.as_ref().is_none_or(|known| is_triggered(known, &item)) {
+                    // The new version may not have the problem of the old one.
+                    state.attempts = 0;
+                }
+                let before = phase(state);
+                state.object = Some(Arc::from(item));
+                self.shared.metrics.phase_changed(before, phase(state));
+                self.consider(&key, None);
+            }
+            Change::ItemDeleted(key) => {
+                let Some(state) = self.items.get_mut(&key) else { return };
+                self.shared.metrics.phase_changed(phase(state), None);
+                state.object = None;
+                if let Some(running) = &state.running {
+                    running.halt.token.cancel();
+                } else {
+                    self.remove(&key);
+                }
+            }
+            Change::Target(target) => {
+                let (key, spec) = (key_of(&target.metadata), target.spec.clone());
+                let before = self.shared.targets.insert(*target);
+                if before.as_ref() != Some(&spec) {
+                    self.restart_items_of(&key, before.is_some());
+                }
+            }
+            Change::TargetDeleted(key) => self.shared.targets.remove(&key.0, &key.1),
+            Change::WatchEnded => {}
+        }
+    }
+
+    /// Restarts the work on items whose Target was created or changed: items that wait for a retry are retried now, and
+    /// tasks that use the old Target are stopped.
+    fn restart_items_of(&mut self, (namespace, target): &Key, changed: bool) {
+        let uses = |object: &DeployItem| object.spec.target.as_ref().is_some_and(|named| named.name == *target);
+        let mut waiting = Vec::new();
+        for (key, state) in &mut self.items {
+            if key.0 != *namespace || !state.object.as_deref().is_some_and(uses) {
+                continue;
+            }
+            match &state.running {
+                Some(running) if changed => running.halt.token.cancel(),
+                None if state.attempts > 0 => waiting.push(key.clone()),
+                _ => {}
+            }
+        }
+        for key in waiting {
+            self.set_delay(&key, None);
+            self.consider(&key, None);
+        }
+    }
+
+    /// Decides about an item: starts the work that is due as soon as there is a slot, and stops work that is obsolete.
+    fn consider(&mut self, key: &Key, slot: Option<Slot>) {
+        let Some(state) = self.items.get_mut(key) else { return };
+        let Some(object) = state.object.clone() else { return };
+        if state.finalizer_removed || state.written.as_deref().is_some_and(|written| is_older(&object, written)) {
+            return;
+        }
+        let trigger = self.shared.options.mode.trigger(&object);
+        if let Some(running) = &state.running {
+            let changed = object.metadata.generation != running.generation;
+            let deletion = trigger::is_deleted(&object) && !running.deletion;
+            if trigger::operation(&object) == Some(OperationAnnotation::Interrupt) {
+                running.halt.interrupt();
+            } else if running.deletion && trigger::is_deleted_without_uninstall(&object) && !running.without_uninstall {
+                running.halt.token.cancel();
+            } else if (changed || deletion) && trigger == Trigger::Generations {
+                // A new version or a deletion does not wait until the old version is deployed.
+                running.halt.token.cancel();
+            }
+            return;
+        }
+        let now = (self.shared.options.now)();
+        let schedule = schedule_of(&object, trigger);
+        match trigger::due(&object, trigger, schedule.as_ref(), now) {
+            Due::Nothing => {
+                state.attempts = 0;
+                self.set_delay(key, None);
+            }
+            Due::At(time) => {
+                state.attempts = 0;
+                let pause = Duration::try_from(time.duration_since(now)).unwrap_or_default();
+                self.set_delay(key, Some(pause));
+            }
+            // It only writes to the item, so it needs no slot.
+            Due::Interrupt => self.start(key, object, Due::Interrupt, None),
+            // The item waits for its next retry.
+            _ if state.delay.is_some() && state.attempts > 0 => {}
+            due if slot.is_some() => self.start(key, object, due, slot),
+            _ if state.queued => {}
+            _ => {
+                state.queued = true;
+                let (key, slot) = (key.clone(), self.slots.acquire(&object));
+                self.queue.push(slot.map(|slot| (key, slot)).boxed());
+            }
+        }
+    }
+
+    fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
+        self.set_delay(key, None);
+        let Some(state) = self.items.get_mut(key) else { return };
+        let halt = Halt::default();
+        let deletion = matches!(due, Due::Delete(_));
+        let without_uninstall = trigger::is_deleted_without_uninstall(&object);
+        let generation = object.metadata.generation;
+        state.running = Some(Running { halt: halt.clone(), generation, deletion, without_uninstall });
+        let work =
+            AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, halt)).catch_unwind().boxed();
+        let key = key.clone();
+        self.tasks.spawn(async move {
+            let outcome = hold_slot(slot, work).await.unwrap_or_else(|_panic| {
+                tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
+                Outcome::Retry(None)
+            });
+            (key, outcome)
+        });
+    }
+
+    fn finish(&mut self, key: &Key, outcome: Outcome) {
+        let Some(state) = self.items.get_mut(key) else { return };
+        state.running = None;
+        let (retry, version) = match outcome {
+            Outcome::Done(version) | Outcome::Halted(version) => (false, version),
+            Outcome::FinalizerRemoved => {
+                state.finalizer_removed = true;
+                (false, None)
+            }
+            Outcome::Retry(version) => (true, version),
+        };
+        state.written = version.or(state.written.take());
+        if state.object.is_none() {
+            self.remove(key);
+            return;
+        }
+        if retry {
+            let pause = FIRST_PAUSE.saturating_mul(1 << state.attempts.min(6)).min(LONGEST_PAUSE);
+            state.attempts += 1;
+            self.set_delay(key, Some(pause));
+        } else {
+            state.attempts = 0;
+            self.consider(key, None);
+        }
+    }
+
+    /// Sets the time after which an item is considered again; none removes the timer.
+    fn set_delay(&mut self, key: &Key, pause: Option<Duration>) {
+        let Some(state) = self.items.get_mut(key) else { return };
+        if let Some(delay) = state.delay.take() {
+            self.delays.remove(&delay);
+        }
+        state.delay = pause.map(|pause| self.delays.insert(key.clone(), pause.min(LONGEST_WAIT)));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.set_delay(key, None);
+        self.items.remove(key);
+    }
+}
+
+/// Drops metadata that the controller does not read and that can be as large as the rest of the object.
+fn drop_unused_metadata(item: &mut DeployItem) {
+    item.metadata.managed_fields = None;
+    if let Some(annotations) = &mut item.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// Returns whether a new version of an item has another trigger than the known one.
+fn is_triggered(known: &DeployItem, item: &DeployItem) -> bool {
+    let job = |item: &DeployItem| item.status.as_ref().and_then(|status| status.job_id.clone());
+    known.metadata.generation != item.metadata.generation
+        || trigger::operation(known) != trigger::operation(item)
+        || job(known) != job(item)
+}
+
+/// Returns the phase of an item as it was last seen.
+fn phase(state: &ItemState) -> Option<Phase> {
+    state.object.as_ref()?.status.as_ref()?.phase
+}
+
+fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// Returns whether an object is older than a version. Resource versions are increasing numbers (Kubernetes API concepts,
+/// "Resource versions", since 1.35); versions that are not numbers are never older.
+fn is_older(object: &DeployItem, version: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let seen = object.metadata.resource_version.as_deref().and_then(number);
+    seen.zip(number(version)).is_some_and(|(seen, written)| seen < written)
+}

@@ -1,0 +1,145 @@
+//! Runs the engine for an item: its clusters, the progress in its status, and what the run's summary means for it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use billhook_engine::{Blocker, Clusters, Left, OperationError, RefusedBy, RunOptions, Status, Summary};
+use billhook_plan::Operation;
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    api::ErrorCode,
+    error::{ItemFailure, TIMED_OUT},
+    halt::{Halt, Stop},
+    item::Item,
+    progress::{self, ItemProgress, Pace, Report, Reports},
+    target::OpenTarget,
+};
+
+impl Item {
+    /// Connects to the item's target cluster.
+    pub(crate) async fn target(&self) -> Result<Arc<OpenTarget>, ItemFailure> {
+        let Some(target) = &self.object.spec.target else {
+            let problem = "spec.target is missing: set it to the Target of the cluster to deploy to";
+            return Err(ItemFailure::configuration("NoTarget", problem));
+        };
+        self.shared.targets.open(&self.namespace, &target.name).await
+    }
+
+    /// Connects to the clusters that a run needs: the item's target, the Targets with these names, and the home cluster with
+    /// the item's record.
+    pub(crate) async fn clusters(&self, target: &OpenTarget, names: BTreeSet<&str>) -> Result<Clusters, ItemFailure> {
+        let mut targets = BTreeMap::new();
+        for name in names {
+            targets.insert(name.to_owned(), self.shared.targets.open(&self.namespace, name).await?.cluster.clone());
+        }
+        Ok(Clusters {
+            own: target.cluster.clone(),
+            targets,
+            records: Some(self.shared.home.clone()),
+            now: self.now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
+        })
+    }
+
+    /// Runs a plan, and writes its progress to the status.
+    pub(crate) async fn run_plan<F>(&mut self, halt: &Halt, run: impl FnOnce(RunOptions) -> F) -> Result<Summary, Stop>
+    where
+        F: Future<Output = Result<Summary, OperationError>>,
+    {
+        let ran = self.measure("run");
+        let (sender, receiver) = watch::channel(ItemProgress::default());
+        let metrics = self.shared.metrics.clone();
+        metrics.follow(receiver.clone());
+        let options = RunOptions {
+            timeout: self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
+            stop: halt.token.clone(),
+            sink: progress::sink(sender, self.events(), metrics),
+            force_conflicts: true,
+        };
+        let outcome = self.report_while(receiver, run(options)).await;
+        ran();
+        judge(outcome?, self.operation() == Operation::Delete)
+    }
+
+    /// Runs some work, and writes its progress to the status.
+    pub(crate) async fn report_while<T>(
+        &mut self,
+        progress: watch::Receiver<ItemProgress>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let reports = Reports::new(progress, Pace::default());
+        let item = tokio::sync::Mutex::new(self);
+        let item = &item;
+        let write = |report: Report| async move {
+            // The work does not depend on a progress report; the next one is written all the same.
+            let _written = item.lock().await.report(report).await;
+        };
+        progress::while_running(work, reports, write).await
+    }
+}
+
+/// The number of objects that a failure message names.
+const NAMED: usize = 20;
+
+/// Turns the summary of a run into the result for the item.
+fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
+    let reason = match summary.status {
+        Status::Done => return Ok(summary),
+        Status::Interrupted => return Err(Stop::Halted),
+        Status::TimedOut | Status::NotStarted => TIMED_OUT,
+        Status::Failed => "Refused",
+    };
+    let message = progress::message(&summary, deletes, NAMED);
+    if summary.record_error.is_some() && summary.left.is_empty() {
+        let failure = ItemFailure::new("RecordNotWritten", message, ErrorCode::InternalProblem);
+        return Err(Stop::Failed(failure.transient()));
+    }
+    Err(Stop::Failed(ItemFailure {
+        reported: true,
+        codes: codes(summary.status, &summary.left, deletes),
+        ..ItemFailure::new(reason, message, ErrorCode::InternalProblem)
+    }))
+}
+
+/// Returns the error codes of a run that left objects.
+fn codes(status: Status, left: &[Left], deletes: bool) -> Vec<ErrorCode> {
+    let refused = |by| {
+        let mut blockers = left.iter().flat_map(|left| &left.blockers);
+        blockers.any(|blocker| matches!(blocker, Blocker::Refused { by: found, .. } if *found == by))
+    };
+    let mut codes = Vec::new();
+    codes.extend((status != Status::Failed).then_some(ErrorCode::Timeout));
+    codes.extend(refused(RefusedBy::Rights).then_some(ErrorCode::Unauthorized));
+    codes.extend(refused(RefusedBy::Webhook).then_some(ErrorCode::Webhook));
+    if codes.is_empty() {
+        codes.push(if deletes { ErrorCode::CleanupResources } else { ErrorCode::InternalProblem });
+    }
+    codes
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::{GroupKind, ObjectKey};
+
+    use super::*;
+
+    #[test]
+    fn codes_name_the_cause_that_blocks_objects() {
+        let check = |status, by: Option<RefusedBy>, deletes, expected: &[ErrorCode]| {
+            let blocker = match by {
+                Some(by) => Blocker::Refused { message: "no".to_owned(), by },
+                None => Blocker::Unconfirmed,
+            };
+            let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");
+            let left = [Left { object, group: "g".to_owned(), blockers: vec![blocker] }];
+            assert_eq!(codes(status, &left, deletes), expected, "{status:?} {by:?}");
+        };
+        check(Status::TimedOut, None, true, &[ErrorCode::Timeout]);
+        check(Status::TimedOut, Some(RefusedBy::Webhook), true, &[ErrorCode::Timeout, ErrorCode::Webhook]);
+        check(Status::Failed, Some(RefusedBy::Rights), false, &[ErrorCode::Unauthorized]);
+        check(Status::Failed, Some(RefusedBy::Server), true, &[ErrorCode::CleanupResources]);
+        check(Status::Failed, Some(RefusedBy::Server), false, &[ErrorCode::InternalProblem]);
+    }
+}
