@@ -8,9 +8,8 @@ use billhook_testkit::control_plane::{ControlPlane, Options};
 use serde_json::json;
 
 use crate::{
-    RELEASE,
+    RELEASE, message,
     servers::{HELM, pack},
-    message,
 };
 
 #[tokio::test]
