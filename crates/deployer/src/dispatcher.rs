@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use billhook_cluster::ObjectChange;
+use billhook_cluster::{ObjectChange, resource_version::is_older};
 use billhook_plan::{Query, Resource, Select};
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -234,7 +234,8 @@ impl Dispatcher {
     fn consider(&mut self, key: &Key, slot: Option<Slot>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
-        if state.finalizer_removed || state.written.as_deref().is_some_and(|written| is_older(&object, written)) {
+        let versions = object.metadata.resource_version.as_deref().zip(state.written.as_deref());
+        if state.finalizer_removed || versions.is_some_and(|(seen, written)| is_older(seen, written)) {
             return;
         }
         let trigger = self.shared.options.mode.trigger(&object);
@@ -363,10 +364,3 @@ fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// Returns whether an object is older than a version. Resource versions are increasing numbers (Kubernetes API concepts,
-/// "Resource versions", since 1.35); versions that are not numbers are never older.
-fn is_older(object: &DeployItem, version: &str) -> bool {
-    let number = |text: &str| text.parse::<u64>().ok();
-    let seen = object.metadata.resource_version.as_deref().and_then(number);
-    seen.zip(number(version)).is_some_and(|(seen, written)| seen < written)
-}
