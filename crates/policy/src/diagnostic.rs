@@ -124,11 +124,6 @@ impl Diagnostics {
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
     }
-
-    /// Returns the diagnostics as a list.
-    pub fn into_vec(self) -> Vec<Diagnostic> {
-        self.0
-    }
 }
 
 /// Prints one diagnostic per line.

@@ -13,7 +13,7 @@ use billhook_objects::yaml::{self, Key, Node, NodeKind};
 use serde_json::Value;
 
 use crate::{
-    Diagnostic, Diagnostics, DurationError, GoDuration, ItemTimeout, Policy, PolicyDocument, ProviderConfiguration,
+    Diagnostics, DurationError, GoDuration, ItemTimeout, Policy, PolicyDocument, ProviderConfiguration,
     diagnostic::{Severity, nearest},
     dialect::{self, POLICY_FIELDS},
     reader::{Cursor, Report},
@@ -118,10 +118,10 @@ pub fn controller_only(node: &Node, file: &Arc<str>) -> Diagnostics {
 
 /// Checks all policies, ProviderConfigurations and DeployItems of a file. Skips manifests of other kinds, and warns of
 /// documents that are neither policies nor manifests.
-pub fn validate(text: &str, file: &Arc<str>) -> Vec<Diagnostic> {
+pub fn validate(text: &str, file: &Arc<str>) -> Diagnostics {
     let nodes = match yaml::parse_nodes(text) {
         Ok(nodes) => nodes,
-        Err(error) => return syntax_error(&error, file).into_vec(),
+        Err(error) => return syntax_error(&error, file),
     };
     let report = Report::new(file);
     for node in &nodes {
@@ -135,7 +135,7 @@ pub fn validate(text: &str, file: &Arc<str>) -> Vec<Diagnostic> {
             cursor.warn("not checked: neither a policy nor a manifest", Some(&hint));
         }
     }
-    report.into_diagnostics().into_vec()
+    report.into_diagnostics()
 }
 
 /// Returns whether a document without a kind is meant as a policy, even if its fields are misspelt.
@@ -173,7 +173,7 @@ fn reader_of(node: &Node) -> Option<ReadDocument> {
 fn policy_document(cursor: &Cursor<'_>) -> Option<Policy> {
     let mut fields = cursor.fields()?;
     fields.elsewhere(&["apiVersion", "kind", "metadata"], "a policy file has the policy fields at its top level");
-    let policy = match fields.has("deployItems").then(|| fields.get("deployItems")).flatten() {
+    let policy = match fields.get_unlisted("deployItems") {
         Some(items) => {
             fields.elsewhere(&POLICY_FIELDS, "move it into the config of the deployItem");
             deploy_item::read_list(&items)

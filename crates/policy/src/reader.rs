@@ -332,6 +332,12 @@ impl<'a> Fields<'a> {
         self.raw(name).filter(|cursor| !cursor.is_null())
     }
 
+    /// Returns the value of a field like [`get`](Self::get), but makes it a known field only if it is set, so that hints do
+    /// not suggest it.
+    pub(crate) fn get_unlisted(&mut self, name: &'static str) -> Option<Cursor<'a>> {
+        if self.has(name) { self.get(name) } else { None }
+    }
+
     /// Returns the value of a field, or `None` if it is missing, `null` or an empty string, which Landscaper treats
     /// alike.
     pub(crate) fn filled(&mut self, name: &'static str) -> Option<Cursor<'a>> {

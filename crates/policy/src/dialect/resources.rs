@@ -38,32 +38,30 @@ pub(super) fn title(selectors: &[ResourceSelector]) -> String {
 }
 
 /// Reads a list of entries that must not be empty.
-pub(super) fn read(list: &Cursor<'_>, entries: EntrySyntax) -> Vec<ResourceSelector> {
+pub(super) fn read(list: &Cursor<'_>, syntax: EntrySyntax) -> Vec<ResourceSelector> {
     let items = list.items_not_empty("list at least one kind of object");
-    items.unwrap_or_default().iter().filter_map(|item| entry(item, entries)).collect()
+    items.unwrap_or_default().iter().filter_map(|item| entry(item, syntax)).collect()
 }
 
-fn entry(item: &Cursor<'_>, entries: EntrySyntax) -> Option<ResourceSelector> {
+fn entry(item: &Cursor<'_>, syntax: EntrySyntax) -> Option<ResourceSelector> {
     let mut fields = item.fields()?;
-    let proposed = match entries {
+    let proposed = match syntax {
         EntrySyntax::ApiVersion => false,
         EntrySyntax::GroupVersion | EntrySyntax::GroupVersionOwn => true,
         EntrySyntax::Either => fields.has("group") || fields.has("version"),
     };
     let api_version = if proposed { group_version(&mut fields) } else { api_version(&mut fields) };
     let kind = fields.required("kind").and_then(|cursor| kind(&cursor));
-    let all = match entries {
-        EntrySyntax::GroupVersion => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
-        EntrySyntax::ApiVersion => {
-            fields.elsewhere(&["selector"], "set deleteAllResources: true beside resources");
-            false
-        }
-        EntrySyntax::GroupVersionOwn => {
-            fields.elsewhere(&["selector"], "a deployment contains only objects of the release");
-            false
-        }
-        EntrySyntax::Either => {
-            fields.elsewhere(&["selector"], "narrow the exclusion with names, namespaces or labelSelector");
+    let misplaced = match syntax {
+        EntrySyntax::GroupVersion => None,
+        EntrySyntax::ApiVersion => Some("set deleteAllResources: true beside resources"),
+        EntrySyntax::GroupVersionOwn => Some("a deployment contains only objects of the release"),
+        EntrySyntax::Either => Some("narrow the exclusion with names, namespaces or labelSelector"),
+    };
+    let all = match misplaced {
+        None => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
+        Some(hint) => {
+            fields.elsewhere(&["selector"], hint);
             false
         }
     };
@@ -136,8 +134,7 @@ fn selects_all(cursor: &Cursor<'_>) -> bool {
 /// Reads `namespaces` or `namespace`: the Landscaper documents use both names for the same list.
 fn namespaces(fields: &mut Fields<'_>) -> Vec<String> {
     let plural = fields.get("namespaces");
-    // An absent `namespace` must not become a known field that hints suggest.
-    let singular = if fields.has("namespace") { fields.get("namespace") } else { None };
+    let singular = fields.get_unlisted("namespace");
     if let (Some(_), Some(singular)) = (&plural, &singular) {
         singular.error_with("namespaces is also set", "list all of them under namespaces");
     }

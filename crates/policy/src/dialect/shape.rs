@@ -45,8 +45,7 @@ impl<'a> Shape<'a> {
         let predefined =
             predefined.map(|cursor| if cursor.is_text() { Self::Class(cursor) } else { Self::Predefined(cursor) });
         let custom = fields.get("customResourceGroup").map(Self::Custom);
-        // An absent `resources` must not become a known field, or hints would suggest the proposal's syntax.
-        let resources = fields.has("resources").then(|| fields.get("resources")).flatten().map(Self::Resources);
+        let resources = fields.get_unlisted("resources").map(Self::Resources);
         if let Some(shape) = predefined.or(custom).or(resources) {
             return Some((shape, fields));
         }

@@ -24,8 +24,7 @@ const OPERATORS: [(&str, Operator); 7] = [
 /// type.
 pub(super) fn read(fields: &mut Fields<'_>) -> ReadinessChecks {
     let checks = fields.get("readinessChecks");
-    // An absent `readiness` must not become a known field that hints suggest.
-    let short = if fields.has("readiness") { fields.get("readiness") } else { None };
+    let short = fields.get_unlisted("readiness");
     if let (Some(_), Some(short)) = (&checks, &short) {
         short.error_with("readinessChecks is also set", "use readinessChecks only");
     }

@@ -311,8 +311,8 @@ deletionGroups:
 ",
         r#"
         p:3:3: deletionGroups[0]: a group needs exactly one of predefinedResourceGroup or customResourceGroup
-        p:4:3: deletionGroups[1]: predefinedResourceGroup and customResourceGroup in one group (make two groups of it: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
-        p:6:3: deletionGroups[2]: customResourceGroup and resources in one group (make two groups of it: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
+        p:4:3: deletionGroups[1]: predefinedResourceGroup and customResourceGroup in one group (split it into two groups: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
+        p:6:3: deletionGroups[2]: customResourceGroup and resources in one group (split it into two groups: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
         p:8:3: deletionGroups[3]: a group needs exactly one of predefinedResourceGroup or customResourceGroup
         p:9:3: deletionGroups[4]: unknown field "customResourcesGroup"; did you mean "customResourceGroup"?
         p:10:3: deletionGroups[5]: expected a mapping, found a string

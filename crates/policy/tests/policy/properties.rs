@@ -197,7 +197,7 @@ proptest! {
         let written = yaml(&value);
         for text in [written.as_str(), text.as_str()] {
             let diagnostics = validate(text, &file());
-            prop_assert!(diagnostics.is_sorted_by_key(|found| (found.line, found.column)));
+            prop_assert!(diagnostics.iter().is_sorted_by_key(|found| (found.line, found.column)));
             for found in &diagnostics {
                 prop_assert!(found.line >= 1 && found.column >= 1 && !found.problem.is_empty());
                 let _ = found.render(text);

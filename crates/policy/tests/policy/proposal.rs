@@ -191,7 +191,7 @@ deletionGroups:
 ",
         r#"
         p:3:30: deletionGroups[0].predefinedResourceGroup: unknown value "crd"; did you mean "crds"? (possible values: namespaced-resources, cluster-scoped-resources, crds, empty)
-        p:4:5: deletionGroups[1]: predefinedResourceGroup and resources in one group (make two groups of it: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
+        p:4:5: deletionGroups[1]: predefinedResourceGroup and resources in one group (split it into two groups: a group has exactly one of predefinedResourceGroup, customResourceGroup or resources)
         p:7:9: deletionGroups[2].resources[0]: missing field "group" (use group: "" for the core group)
         p:8:17: deletionGroups[2].resources[1].group: "apps/v1" is not a group (move the part after the slash to version)
         p:9:32: deletionGroups[2].resources[2].version: "apps/v1" is not a version (move the part before the slash to group)

@@ -57,8 +57,8 @@ impl Quiet {
     /// Returns all points at which the controller can be killed: before each request, and after each that writes.
     pub fn crashes(&self) -> Vec<Crash> {
         let of = |trouble: Trouble| {
-            let befallen = self.requests.iter().filter(move |request| trouble.affects(request)).enumerate();
-            befallen.map(move |(n, request)| Crash { trouble, nth: n + 1, request: request.clone() })
+            let affected = self.requests.iter().filter(move |request| trouble.affects(request)).enumerate();
+            affected.map(move |(n, request)| Crash { trouble, nth: n + 1, request: request.clone() })
         };
         of(Trouble::CrashBefore).chain(of(Trouble::CrashAfter)).collect()
     }

@@ -93,8 +93,8 @@ impl Stage<'_> {
         let own = name.to_owned();
         let home = sandboxes.first().context("no sandbox")?.1.clone();
         let watched = move |sandbox: &Sandbox, options| {
-            let eye = Eye { index, name: own.clone(), home: home.clone(), written: Arc::clone(&written) };
-            Cluster::from_client(eye.client(sandbox), options)
+            let recorder = Recorder { index, name: own.clone(), home: home.clone(), written: Arc::clone(&written) };
+            Cluster::from_client(recorder.client(sandbox), options)
         };
         let cluster = watched(self.sandbox()?, ClusterOptions::default());
         let options = self.controller_options(name).await?;
@@ -138,25 +138,25 @@ impl Stage<'_> {
 
 /// Records the requests of a controller.
 #[derive(Clone)]
-struct Eye {
+struct Recorder {
     index: usize,
     name: String,
-    /// The namespace of the Lease.
+    /// The sandbox with the Lease.
     home: Sandbox,
     written: Arc<Mutex<Written>>,
 }
 
-impl Eye {
+impl Recorder {
     fn client(self, sandbox: &Sandbox) -> Client {
         let client = sandbox.client(User::admin(), &self.name);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (eye, client) = (self.clone(), client.clone());
+            let (recorder, client) = (self.clone(), client.clone());
             async move {
                 let writes = request.method() != Method::GET && !is_apart(request.uri().path());
-                let (what, holder) = (format!("{} {}", request.method(), request.uri().path()), eye.holder());
+                let (what, holder) = (format!("{} {}", request.method(), request.uri().path()), recorder.holder());
                 let response = client.send(request).await?;
                 if writes && response.status().is_success() {
-                    eye.note(&what, holder.as_deref());
+                    recorder.note(&what, holder.as_deref());
                 }
                 Ok::<_, kube::Error>(response)
             }
