@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use billhook_charts::{Capabilities, Rendered, Source};
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName};
-use billhook_plan::{Note, NoteCode, Severity};
+use billhook_plan::{HookTreatment, Note, NoteKind};
 use clap::Args;
 
 use crate::{connect::Connection, error::CommandError, session::Session};
@@ -76,16 +76,11 @@ pub(crate) async fn render(
 
 /// Returns notes on what happens to the chart's hooks and tests.
 fn notes(rendered: &Rendered) -> Vec<Note> {
-    let note = |key: &ObjectKey, what: &str| Note {
-        severity: Severity::Info,
-        code: NoteCode::Hook,
-        message: format!("{key} {what}"),
-        object: Some(key.clone()),
-        counts: Vec::new(),
-    };
-    let deployed =
-        rendered.hooks_deployed.iter().map(|key| note(key, "is a hook of the chart, deployed as a plain object"));
-    let hooks = rendered.hooks_left_out.iter().map(|key| note(key, "is a hook of the chart that is left out"));
-    let tests = rendered.tests_left_out.iter().map(|key| note(key, "is a test of the chart and is left out"));
-    deployed.chain(hooks).chain(tests).collect()
+    let all = [
+        (&rendered.hooks_deployed, HookTreatment::Deployed),
+        (&rendered.hooks_left_out, HookTreatment::LeftOut),
+        (&rendered.tests_left_out, HookTreatment::TestLeftOut),
+    ];
+    let note = |object: &ObjectKey, treatment| NoteKind::Hook { object: object.clone(), treatment }.into();
+    all.into_iter().flat_map(|(keys, treatment)| keys.iter().map(move |key| note(key, treatment))).collect()
 }

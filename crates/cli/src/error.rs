@@ -3,6 +3,9 @@
 use std::fmt::Display;
 
 use billhook_engine::{OperationError, Status};
+use billhook_plan::{PlanError, PlanErrorKind};
+
+use crate::text;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,13 +135,23 @@ impl From<String> for Problem {
     }
 }
 
+impl From<PlanError> for CommandError {
+    fn from(error: PlanError) -> Self {
+        let exit = match error.kind {
+            PlanErrorKind::Input => Exit::Input,
+            PlanErrorKind::Unreadable => Exit::Failed,
+            PlanErrorKind::Refused | PlanErrorKind::Busy => Exit::Refused,
+        };
+        let problems = error.problems.iter().map(|problem| problem.to_string().into()).collect();
+        Self { exit, problems, hints: text::hints(&error.problems), unreachable: false }
+    }
+}
+
 impl From<OperationError> for CommandError {
     fn from(error: OperationError) -> Self {
         let all = |exit, problems: Vec<String>| Self::all(exit, problems.into_iter().map(Problem::from).collect());
         match error {
-            OperationError::Input(problems) => all(Exit::Input, problems),
-            OperationError::Refused(problems) | OperationError::Busy(problems) => all(Exit::Refused, problems),
-            OperationError::Unreadable(problems) => all(Exit::Failed, problems),
+            OperationError::Plan(error) => error.into(),
             OperationError::NoRelease(release) => {
                 let problem = format!("release {} not found in namespace {}", release.name(), release.namespace());
                 Self::input(problem).hint("run billhook list -A to list all releases")

@@ -17,6 +17,7 @@ mod report;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod session;
+mod text;
 mod world;
 
 use std::ffi::OsString;

@@ -2,8 +2,9 @@
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_engine::OperationError;
+use billhook_plan::{PlanError, PlanErrorKind};
 
-use crate::api::ErrorCode;
+use crate::{api::ErrorCode, text};
 
 /// The reason of a failure because the item's time limit was reached.
 pub const TIMED_OUT: &str = "TimedOut";
@@ -64,15 +65,23 @@ impl From<Error> for ItemFailure {
     }
 }
 
+impl From<PlanError> for ItemFailure {
+    fn from(error: PlanError) -> Self {
+        let message = text::problems(&error);
+        let retried = |reason| Self::new(reason, &*message, ErrorCode::InternalProblem).transient();
+        match error.kind {
+            PlanErrorKind::Input => Self::configuration("InvalidManifests", message),
+            PlanErrorKind::Refused => Self::new("Refused", message, ErrorCode::ConfigurationProblem),
+            PlanErrorKind::Busy => retried("Busy"),
+            PlanErrorKind::Unreadable => retried("Unreadable"),
+        }
+    }
+}
+
 impl From<OperationError> for ItemFailure {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::Input(_) => Self::configuration("InvalidManifests", error.to_string()),
-            OperationError::Refused(_) => Self::new("Refused", error.to_string(), ErrorCode::ConfigurationProblem),
-            OperationError::Busy(_) => Self::new("Busy", error.to_string(), ErrorCode::InternalProblem).transient(),
-            OperationError::Unreadable(_) => {
-                Self::new("Unreadable", error.to_string(), ErrorCode::InternalProblem).transient()
-            }
+            OperationError::Plan(error) => error.into(),
             OperationError::NoRelease(_) => Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem),
             OperationError::Cluster(error) => error.into(),
         }

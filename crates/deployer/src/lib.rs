@@ -33,6 +33,7 @@ mod shared;
 mod slots;
 mod status;
 mod target;
+mod text;
 mod trigger;
 
 pub use controller::{Controller, ControllerError};

@@ -1,4 +1,4 @@
-//! `--dry-run=server`: every request of a plan goes through admission, and none takes effect.
+//! Dry runs on the server: every request of a plan passes admission, and none takes effect.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use futures::{FutureExt as _, StreamExt as _};
 
 use crate::{Clusters, write};
 
-/// How many requests are under way at a time.
+/// How many requests are sent concurrently.
 const AT_ONCE: usize = 64;
 
-/// Sends every request of a plan with `dryRun=All` and says what the server answered: nothing, or why it refuses.
+/// Sends every request of a plan with `dryRun=All` and returns why the server rejects it, or none if it accepts it.
 ///
-/// Objects whose kind or namespace only the plan itself brings are refused here, as the server does not know them yet.
-/// Patches are left out: what they patch is not there yet, or is as the server's answer to the DELETE would have it.
+/// The server rejects objects whose kind or namespace the plan itself creates, since it does not know them yet. Patches are
+/// skipped, since they depend on requests before them.
 pub async fn dry_run(
     plan: &Plan,
     clusters: &Clusters,

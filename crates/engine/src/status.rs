@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource, Snapshot,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource, Snapshot,
     Wanted,
 };
 use billhook_policy::Propagation;
@@ -111,25 +111,23 @@ impl Found {
     /// not show; and the blockers of objects that are being deleted.
     async fn read(cluster: &Cluster, catalog: Catalog, inventory: &Inventory) -> Result<Self, OperationError> {
         let (objects, unavailable) = wanted(inventory, &catalog);
-        let catalogs = Catalogs::own(catalog);
-        let request = DeleteRequest {
+        let deletion = Deletion::new(DeleteRequest {
             release: Some(&inventory.release),
-            objects: &objects,
+            objects,
             groups: &[],
-            catalogs: &catalogs,
+            catalogs: Catalogs::own(catalog),
             propagation: Propagation::Background,
             operation: Operation::Delete,
             record_here: true,
-        };
-        let by_label = billhook_plan::delete_queries(&request)?;
-        let snapshot = Snapshot { listings: cluster.snapshot(&by_label).await };
-        let missing = billhook_plan::missing_queries(&request, &snapshot);
+        })?;
+        let snapshot = Snapshot { listings: cluster.snapshot(deletion.queries()).await };
+        let missing = deletion.missing(&snapshot);
         let mut found = Self::default();
         found.add(snapshot.listings);
         // Objects of a failed list are queried again as missing ones.
         found.failed = unavailable;
         found.add(cluster.snapshot(&missing).await);
-        found.blockers = found.read_blockers(cluster, by_label.into_iter().chain(missing), inventory).await;
+        found.blockers = found.read_blockers(cluster, deletion.queries().iter().cloned().chain(missing), inventory).await;
         Ok(found)
     }
 

@@ -1,25 +1,22 @@
-//! What a deletion takes along that it does not name: the contents of Namespaces, the instances of CRDs.
+//! The blast radius of a deletion: the contents of deleted Namespaces and the instances of deleted CRDs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
 
 use crate::{
-    Catalogs, Collection, INVENTORY_LABEL, Listed, Listing, Node, Note, NoteCode, Observed, Owner, Plan, Query,
-    Resource, Select, Severity, Snapshot, Work,
-    counts::{Counts, some_of},
-    delete::own_of_every_namespace,
-    groups::is_crd,
-    queries::{QuerySet, all_of, by_crd_name, spread},
+    Catalogs, Collection, Counts, DeleteWork, INVENTORY_LABEL, ListFailure, Listed, Listing, Node, NoteKind, Observed,
+    Owner, Plan, Query, Resource, Select, Snapshot, UnreadableNote, Work,
+    groups::{is_crd, own_of_every_namespace},
+    queries::{QuerySet, all_of, kind_of_crd, spread},
 };
 
-/// The queries that show what goes along with the Namespaces and CRDs of a plan; those of the plan itself left out.
+/// Returns the queries for the contents of the Namespaces and CRDs that a plan deletes, without the plan's own queries.
 pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
     let mut queries = QuerySet::default();
     for (cluster, containers) in containers(plan) {
         let Some(catalog) = catalogs.get(cluster) else { continue };
-        let by_name = by_crd_name(catalog);
-        for kind in containers.crds.keys().filter_map(|name| by_name.get(*name)) {
+        for kind in containers.crds.keys().filter_map(|name| kind_of_crd(catalog, name)) {
             if !is_covered(plan, cluster, &kind.kind) {
                 queries.add(all_of(cluster, kind));
             }
@@ -34,57 +31,53 @@ pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
     queries.into_vec().into_iter().filter(|query| !plan.queries.contains(query)).collect()
 }
 
-/// Notes what goes along that the release did not create, from the answers to [`blast_queries`].
+/// Notes the contents that the release did not create, from the answers to [`blast_queries`].
 ///
-/// Namespaces and CRDs that are being deleted already are left out: their contents go whatever this plan does.
+/// Namespaces and CRDs that are being deleted already are left out, since this plan does not change their fate.
 pub fn add_blast_notes(plan: &mut Plan, snapshot: &Snapshot, release: Option<&ReleaseName>) {
     let mut notes = Vec::new();
     for (cluster, containers) in containers(plan) {
         let listings: Vec<&Listing> =
             snapshot.listings.iter().filter(|listing| listing.query.cluster.as_deref() == cluster).collect();
         notes.extend(unreadable(&listings, &containers));
-        notes.extend(World::look(plan, cluster, &listings, release).foreign(&containers, &listings, release.is_some()));
+        notes.extend(Contents::of(plan, cluster, &listings, release).foreign(
+            &containers,
+            &listings,
+            release.is_some(),
+        ));
     }
-    plan.notes.extend(notes);
-    plan.sort_notes();
+    plan.add_notes(notes.into_iter().map(Into::into));
 }
 
-/// What could not be listed, and so may go along unseen.
-fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note> {
+/// Notes the lists that failed, so that contents may be deleted unseen.
+fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<NoteKind> {
     let matters = |query: &Query| {
         let inside = |namespace: &String| containers.namespaces.contains_key(namespace.as_str());
         query.select == Select::All
             && (containers.crds.contains_key(crd_name(&query.resource).as_str()) || query.namespace.iter().any(inside))
     };
-    let mut failed = Vec::new();
-    for Listing { query, found } in listings {
-        if let Listed::Failed(why) = found
-            && matters(query)
-        {
-            failed.push(format!("{} ({why})", query.describe()));
-        }
-    }
-    let message = || format!("cannot tell all that goes along: not listed were {}", some_of(&failed));
-    (!failed.is_empty()).then(|| Note::new(Severity::Warning, NoteCode::Unreadable, message()))
+    let failed = |Listing { query, found }: &&Listing| match found {
+        Listed::Failed(reason) if matters(query) => Some(ListFailure { list: query.scope(), reason: reason.clone() }),
+        _ => None,
+    };
+    let failures: Vec<_> = listings.iter().filter_map(failed).collect();
+    (!failures.is_empty()).then_some(NoteKind::Unreadable(UnreadableNote::Contents { failures }))
 }
 
-/// The name of the CRD that defines a kind, were it a custom one.
+/// Returns the name of the CRD that defines a kind, if it is a custom one.
 fn crd_name(resource: &Resource) -> String {
     format!("{}.{}", resource.plural, resource.kind.group)
 }
 
-/// Notes it as dangerous when a plan deletes more than `max` objects.
-pub fn limit_deletions(plan: &mut Plan, max: usize) {
-    let count = plan.deletions();
-    if count > max {
-        let objects = if count == 1 { "1 object".into() } else { format!("{count} objects") };
-        let message = format!("the plan deletes {objects}, and at most {max} are allowed");
-        plan.notes.push(Note::new(Severity::Dangerous, NoteCode::TooManyDeletions, message));
-        plan.sort_notes();
+/// Adds a dangerous note if a plan deletes more than `limit` objects.
+pub fn limit_deletions(plan: &mut Plan, limit: usize) {
+    let deletions = plan.deletions();
+    if deletions > limit {
+        plan.add_notes([NoteKind::TooManyDeletions { deletions, limit }.into()]);
     }
 }
 
-/// What takes other objects along, by name.
+/// The Namespaces and CRDs that a plan deletes, by name.
 #[derive(Default)]
 struct Containers<'a> {
     namespaces: BTreeMap<&'a str, &'a ObjectKey>,
@@ -107,11 +100,11 @@ fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
     found
 }
 
-fn deletions(plan: &Plan) -> impl Iterator<Item = (&Node, &crate::DeleteWork)> {
+fn deletions(plan: &Plan) -> impl Iterator<Item = (&Node, &DeleteWork)> {
     plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some((node, work)) } else { None })
 }
 
-/// The collections of a plan on one cluster, with their queries.
+/// Returns the collections of a plan on one cluster, with their queries.
 fn collections<'a>(plan: &'a Plan, cluster: Option<&'a str>) -> impl Iterator<Item = (&'a Collection, &'a Query)> {
     deletions(plan)
         .filter(move |(node, _)| node.cluster.as_deref() == cluster)
@@ -132,8 +125,8 @@ fn is_covered(plan: &Plan, cluster: Option<&str>, kind: &GroupKind) -> bool {
     })
 }
 
-/// Whether a kind can be in a Namespace in such a way that it goes with it. Events tell of other objects and are no
-/// loss, and what cannot be deleted (metrics, say) is not stored.
+/// Whether objects of a kind are deleted with their Namespace and matter. Events only describe other objects, and what
+/// cannot be deleted (such as metrics) is not stored.
 fn holds_content(kind: &ResourceType, catalog: &Catalog) -> bool {
     let is_event = kind.kind.kind == "Event" && matches!(kind.kind.group.as_str(), "" | "events.k8s.io");
     kind.scope == Scope::Namespaced
@@ -144,24 +137,24 @@ fn holds_content(kind: &ResourceType, catalog: &Catalog) -> bool {
         && !catalog.stale.contains(&kind.api_version(None).to_string())
 }
 
-/// One object that was listed.
+/// A listed object.
 struct Item<'a> {
     kind: &'a GroupKind,
     object: &'a Observed,
 }
 
-/// All that was listed on one cluster, and what of it is not foreign.
-struct World<'a> {
+/// All listed objects of one cluster, and which of them are not foreign.
+struct Contents<'a> {
     items: BTreeMap<&'a Uid, Item<'a>>,
     own: HashSet<&'a Uid>,
 }
 
-impl<'a> World<'a> {
-    fn look(plan: &'a Plan, cluster: Option<&'a str>, listings: &[&'a Listing], release: Option<&ReleaseName>) -> Self {
+impl<'a> Contents<'a> {
+    fn of(plan: &'a Plan, cluster: Option<&'a str>, listings: &[&'a Listing], release: Option<&ReleaseName>) -> Self {
         let mut items = BTreeMap::new();
         for Listing { query, found } in listings {
             let Listed::Items { items: objects, .. } = found else { continue };
-            // A kind that two groups serve shows each object twice, with one UID.
+            // An object that two API groups serve is listed twice, with one UID.
             for object in objects {
                 items.entry(&object.uid).or_insert(Item { kind: &query.resource.kind, object });
             }
@@ -184,14 +177,14 @@ impl<'a> World<'a> {
                 })
         };
         own.extend(items.iter().filter(|(_, item)| is_own(item)).map(|(uid, _)| *uid));
-        let mut world = Self { items, own };
-        world.add_endpoints(plan);
-        world.add_garbage(listings);
-        world.add_owned();
-        world
+        let mut contents = Self { items, own };
+        contents.add_endpoints(plan);
+        contents.add_garbage(listings);
+        contents.add_owned();
+        contents
     }
 
-    /// The Endpoints of a Service have its name and no owner.
+    /// Adds the Endpoints of own Services: they have the name of the Service and no owner.
     fn add_endpoints(&mut self, plan: &Plan) {
         let mut services: HashSet<(Option<&str>, &str)> = HashSet::new();
         let tasks = deletions(plan).flat_map(|(_, work)| &work.objects);
@@ -207,8 +200,8 @@ impl<'a> World<'a> {
         self.own.extend(endpoints);
     }
 
-    /// What Kubernetes collects as garbage goes by itself: its owners are gone, though their kinds were listed. It is there
-    /// for a while after a deletion that was cut off.
+    /// Adds garbage: objects whose owners are all gone. After an interrupted deletion it exists for a while, until
+    /// Kubernetes collects it.
     fn add_garbage(&mut self, listings: &[&'a Listing]) {
         let listed: HashSet<(&GroupKind, Option<&str>)> = listings
             .iter()
@@ -227,7 +220,7 @@ impl<'a> World<'a> {
         self.own.extend(garbage);
     }
 
-    /// What is owned by something of ours, directly or not, is not foreign: ReplicaSets, Pods, EndpointSlices.
+    /// Adds what own objects own, directly or not, such as ReplicaSets, Pods and EndpointSlices.
     fn add_owned(&mut self) {
         let mut dependents: HashMap<&Uid, Vec<&'a Uid>> = HashMap::new();
         for (uid, item) in &self.items {
@@ -245,8 +238,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One note for each container; an instance of a deleted CRD in a deleted Namespace counts with its CRD.
-    fn foreign(&self, containers: &Containers<'_>, listings: &[&Listing], release: bool) -> Vec<Note> {
+    /// Returns one note for each container. An instance of a deleted CRD in a deleted Namespace counts for its CRD.
+    fn foreign(&self, containers: &Containers<'_>, listings: &[&Listing], release: bool) -> Vec<NoteKind> {
         let resources = listings.iter().map(|listing| &listing.query.resource);
         let crds: BTreeMap<&GroupKind, &ObjectKey> = resources
             .filter_map(|resource| Some((&resource.kind, *containers.crds.get(crd_name(resource).as_str())?)))
@@ -260,12 +253,10 @@ impl<'a> World<'a> {
                 counts.entry(container).or_default().add(item.kind);
             }
         }
-        let creator = if release { "the release did not create" } else { "the manifests do not name" };
-        let note = |(key, counts): (&ObjectKey, Counts)| {
-            let message = format!("deleting {key} takes {} along that {creator}: {counts}", counts.objects());
-            Note::new(Severity::Dangerous, NoteCode::ForeignObjects, message)
-                .about(key.clone())
-                .counting(counts.into_vec())
+        let note = |(object, counts): (&ObjectKey, Counts)| NoteKind::ForeignObjects {
+            object: object.clone(),
+            counts,
+            of_release: release,
         };
         counts.into_iter().map(note).collect()
     }
@@ -279,8 +270,7 @@ fn is_kubernetes_own(item: &Item<'_>) -> bool {
     own_of_every_namespace(item.kind).is_some_and(|name| name == item.object.name)
 }
 
-/// Whether a Secret holds a part of this release's own inventory: it lies in the release's namespace, and one of its
-/// labels has the release as its value.
+/// Whether an object is a Secret with a part of the release's own inventory.
 fn is_inventory_of(release: &ReleaseName, item: &Item<'_>) -> bool {
     let Item { kind, object } = item;
     let value = release.label_value();

@@ -1,12 +1,14 @@
-//! Counts by kind, as notes print them.
+//! Numbers of objects by kind.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use billhook_objects::GroupKind;
+use serde::{Deserialize, Serialize};
 
-/// How many objects there are of each kind.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counts(BTreeMap<GroupKind, usize>);
+/// How many objects there are of each kind. Serialized as a list of pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "Vec<(GroupKind, usize)>", into = "Vec<(GroupKind, usize)>")]
+pub struct Counts(pub(crate) BTreeMap<GroupKind, usize>);
 
 impl Counts {
     pub(crate) fn add(&mut self, kind: &GroupKind) {
@@ -17,20 +19,27 @@ impl Counts {
         }
     }
 
-    pub(crate) fn total(&self) -> usize {
+    /// Returns the number of objects of all kinds.
+    pub fn total(&self) -> usize {
         self.0.values().sum()
     }
+}
 
-    /// `1 object` or `3 objects`.
-    pub(crate) fn objects(&self) -> String {
-        match self.total() {
-            1 => "1 object".to_owned(),
-            count => format!("{count} objects"),
-        }
+impl From<(GroupKind, usize)> for Counts {
+    fn from(count: (GroupKind, usize)) -> Self {
+        Self(BTreeMap::from([count]))
     }
+}
 
-    pub(crate) fn into_vec(self) -> Vec<(GroupKind, usize)> {
-        self.0.into_iter().collect()
+impl From<Vec<(GroupKind, usize)>> for Counts {
+    fn from(counts: Vec<(GroupKind, usize)>) -> Self {
+        Self(counts.into_iter().collect())
+    }
+}
+
+impl From<Counts> for Vec<(GroupKind, usize)> {
+    fn from(counts: Counts) -> Self {
+        counts.0.into_iter().collect()
     }
 }
 
@@ -40,24 +49,4 @@ impl<'a> FromIterator<&'a GroupKind> for Counts {
         kinds.into_iter().for_each(|kind| counts.add(kind));
         counts
     }
-}
-
-/// Prints `2 ConfigMap, 1 Secret`.
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (kind, count)) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            write!(f, "{separator}{count} {kind}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The first few of a list, and how many more there are.
-pub(crate) fn some_of<T: fmt::Display>(all: &[T]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();
-    let rest = all.len().saturating_sub(SHOWN);
-    let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
-    format!("{}{more}", shown.join(", "))
 }

@@ -1,4 +1,4 @@
-//! What is to be done with a manifest beside applying it.
+//! Instructions for single manifests.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,21 @@ use billhook_objects::{Digest, Manifest};
 use billhook_policy::ManifestPolicy;
 use serde_json::{Value, json};
 
-/// What a ProviderConfiguration says of one manifest beside the manifest itself. The default is a manifest that nothing is
-/// said of.
+/// The instructions of a ProviderConfiguration for one manifest. The default has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Directives {
-    /// What may be done with the object. `ignore` means that there is no such manifest.
+    /// How the object is managed. A manifest with the policy `ignore` is left out before planning.
     pub policy: ManifestPolicy,
-    /// Annotations that the object gets when it is created, and not later.
+    /// Annotations that the object gets when it is created, but not later.
     pub annotate_before_create: BTreeMap<String, String>,
-    /// A merge patch that is sent when all of the release is deployed, and ready where that is waited for.
+    /// A merge patch that is sent once the whole release is deployed, and ready if that is awaited.
     pub patch_after: Option<Value>,
     /// A merge patch that is sent before anything is deleted: `annotateBeforeDelete` and `patchBeforeDelete` joined.
     pub before_delete: Option<Value>,
 }
 
 impl Directives {
-    /// The digest of all that is written into the object by an update, so that a changed patch is not taken for nothing new.
+    /// Returns the digest of everything that an update writes, so that a changed patch counts as a change.
     pub fn digest(&self, manifest: &Manifest) -> Digest {
         match &self.patch_after {
             None => manifest.digest(),

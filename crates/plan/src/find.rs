@@ -1,10 +1,10 @@
-//! Looks objects up in a snapshot, and says what of them is certain.
+//! Looks up objects in a snapshot, and tells what is certain about them.
 
 use std::collections::HashMap;
 
 use billhook_objects::GroupKind;
 
-use crate::{Listed, Listing, Observed, Query, Select, Snapshot};
+use crate::{ListFailure, Listed, Listing, Observed, Problem, Query, Select, Snapshot};
 
 /// The listings of a snapshot by their query.
 pub(crate) struct Index<'a> {
@@ -24,18 +24,18 @@ impl<'a> Index<'a> {
         self.listings.get(query).copied()
     }
 
-    /// The objects of a query, or why they are not known.
-    pub(crate) fn items(&self, query: &Query) -> Result<Answer<'a>, &'a str> {
+    /// Returns the objects of a query, or why the list failed.
+    pub(crate) fn items(&self, query: &Query) -> Result<Answer<'a>, ListFailure> {
         match self.get(query) {
-            None => Err("it was not asked"),
-            Some(Listing { found: Listed::Failed(reason), .. }) => Err(reason),
+            None => Err(not_asked(query)),
+            Some(Listing { found: Listed::Failed(reason), .. }) => Err(failure(query, reason)),
             Some(Listing { found: Listed::NotServed, .. }) => Ok(Answer::NotServed),
             Some(Listing { query, found: Listed::Items { items, .. } }) => Ok(Answer::Items(query, items)),
         }
     }
 }
 
-/// A query that was answered.
+/// The answer to a query.
 pub(crate) enum Answer<'a> {
     Items(&'a Query, &'a [Observed]),
     NotServed,
@@ -48,21 +48,20 @@ pub(crate) struct Seen<'a> {
     pub(crate) object: &'a Observed,
 }
 
-/// What is known of an object that is looked for.
+/// What a snapshot shows about an object.
 pub(crate) enum State<'a> {
-    /// It is there.
+    /// It exists.
     Found(Seen<'a>),
-    /// It is not there.
+    /// It does not exist.
     Gone,
-    /// The cluster serves no such kind (any more).
+    /// The cluster does not serve its kind.
     NotServed,
-    /// It may be there: a list by label did not show it, or the cluster did not answer.
-    Open(String),
+    /// It may exist: a list by label did not show it, or a list failed.
+    Open(Problem),
 }
 
-/// The objects of the release's own cluster that the given queries show.
+/// The objects of the release's own cluster in the answers to certain queries.
 pub(crate) struct Finder<'a> {
-    queries: &'a [Query],
     kinds: HashMap<&'a GroupKind, KindAnswers<'a>>,
 }
 
@@ -74,11 +73,11 @@ struct KindAnswers<'a> {
 }
 
 impl<'a> Finder<'a> {
-    /// Looks at the answers to these queries, and at no others: an answer that happens to be there for another reason
-    /// would make the plan depend on it. The first query that shows an object is the one that counts.
-    pub(crate) fn new(queries: &'a [Query], index: &Index<'a>) -> Self {
+    /// Indexes the answers to these queries and no others, so that the plan does not depend on unrelated answers. If several
+    /// queries show an object, the first one counts.
+    pub(crate) fn new(queries: impl IntoIterator<Item = &'a Query>, index: &Index<'a>) -> Self {
         let mut kinds: HashMap<_, KindAnswers<'_>> = HashMap::new();
-        for query in queries.iter().filter(|query| query.cluster.is_none()) {
+        for query in queries.into_iter().filter(|query| query.cluster.is_none()) {
             let answers = kinds.entry(&query.resource.kind).or_default();
             let listing = index.get(query);
             match &query.namespace {
@@ -92,33 +91,30 @@ impl<'a> Finder<'a> {
                 }
             }
         }
-        Self { queries, kinds }
-    }
-
-    pub(crate) fn queries(&self) -> impl Iterator<Item = &'a Query> {
-        self.queries.iter()
+        Self { kinds }
     }
 
     pub(crate) fn state(&self, kind: &GroupKind, namespace: Option<&str>, name: &str) -> State<'a> {
-        let Some(answers) = self.kinds.get(kind) else { return State::Open("it was not asked".into()) };
+        let not_looked_up = || Problem::NotLookedUp { kind: kind.clone() };
+        let Some(answers) = self.kinds.get(kind) else { return State::Open(not_looked_up()) };
         if let Some(seen) = answers.seen.get(&(namespace, name)) {
             return State::Found(*seen);
         }
         let narrow = namespace.and_then(|namespace| answers.narrow.get(namespace)).into_iter().flatten();
-        let mut reason = "it was not asked by name".to_owned();
+        let mut problem = None;
         for (query, listing) in answers.broad.iter().chain(narrow) {
             match verdict(query, *listing, name) {
                 Some(Ok(state)) => return state,
-                Some(Err(why)) => reason = format!("list {}: {why}", query.describe()),
+                Some(Err(failure)) => problem = Some(Problem::ListFailed(failure)),
                 None => {}
             }
         }
-        State::Open(reason)
+        State::Open(problem.unwrap_or_else(not_looked_up))
     }
 }
 
-/// What a query that does not show an object says of it; none where it says nothing.
-fn verdict<'a>(query: &Query, listing: Option<&Listing>, name: &str) -> Option<Result<State<'a>, String>> {
+/// Returns what a query that does not show an object tells about it, if anything.
+fn verdict<'a>(query: &Query, listing: Option<&Listing>, name: &str) -> Option<Result<State<'a>, ListFailure>> {
     let complete = match &query.select {
         Select::All => true,
         Select::Labels(_) => false,
@@ -127,8 +123,16 @@ fn verdict<'a>(query: &Query, listing: Option<&Listing>, name: &str) -> Option<R
     match listing.map(|listing| &listing.found) {
         Some(Listed::NotServed) => Some(Ok(State::NotServed)),
         Some(Listed::Items { .. }) => complete.then_some(Ok(State::Gone)),
-        Some(Listed::Failed(reason)) => Some(Err(reason.clone())),
-        None if complete => Some(Err("it was not asked".into())),
+        Some(Listed::Failed(reason)) => Some(Err(failure(query, reason))),
+        None if complete => Some(Err(not_asked(query))),
         None => None,
     }
+}
+
+fn failure(query: &Query, reason: &str) -> ListFailure {
+    ListFailure { list: query.scope(), reason: reason.to_owned() }
+}
+
+fn not_asked(query: &Query) -> ListFailure {
+    failure(query, "the request was not sent")
 }

@@ -1,21 +1,21 @@
-//! The groups of a policy with their kinds resolved: which objects are members of which.
+//! The groups of a policy with their kinds resolved.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use billhook_objects::{Catalog, GroupKind, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
 use billhook_policy::{Members, ResourceClass, ResourceSelector};
 
-use crate::error::Problems;
+use crate::{Problem, UnservedKind, problem::Problems};
 
 /// An entry of `resources` or `excludedResources` whose kind the cluster serves.
 pub(crate) struct Entry<'a> {
-    pub(crate) resource: &'a ResourceType,
+    pub(crate) resource: ResourceType,
     pub(crate) selector: &'a ResourceSelector,
 }
 
 impl Entry<'_> {
     fn matches(&self, key: &ObjectKey, labels: &BTreeMap<String, String>) -> bool {
-        // Objects match by group and kind; the version only says how to talk to them (contract, dialect 1).
+        // Objects match by group and kind; the version only selects the URL.
         self.resource.kind == key.kind && self.selector.matches(key.namespace.as_deref(), &key.name, labels)
     }
 
@@ -45,16 +45,16 @@ pub(crate) enum Verdict {
 pub(crate) struct Matcher<'a> {
     members: Resolved<'a>,
     pub(crate) excluded: Vec<Entry<'a>>,
-    /// What to say of kinds that the cluster does not serve.
-    pub(crate) not_served: Vec<String>,
+    /// The kinds that the cluster does not serve.
+    pub(crate) not_served: Vec<UnservedKind>,
 }
 
 impl<'a> Matcher<'a> {
-    /// Resolves the kinds of a group. One that is not served is a note, an ambiguous one a problem.
+    /// Resolves the kinds of a group. A kind that is not served is kept for a note, an ambiguous one is a problem.
     pub(crate) fn resolve(
         members: &'a Members,
         excluded: &'a [ResourceSelector],
-        catalog: &'a Catalog,
+        catalog: &Catalog,
         place: &str,
         problems: &mut Problems,
     ) -> Self {
@@ -63,13 +63,13 @@ impl<'a> Matcher<'a> {
             selectors
                 .iter()
                 .filter_map(|selector| match catalog.resolve(&selector.kind_name()) {
-                    Ok(resource) => Some(Entry { resource, selector }),
-                    Err(error @ ResolveError::Ambiguous { .. }) => {
-                        problems.input(format!("{place}: {error}"));
+                    Ok(resource) => Some(Entry { resource: resource.clone(), selector }),
+                    Err(ResolveError::Ambiguous { name, candidates }) => {
+                        problems.add(Problem::AmbiguousKind { group: place.to_owned(), name, candidates });
                         None
                     }
-                    Err(error @ ResolveError::NotServed { .. }) => {
-                        not_served.push(format!("{place}: {}", describe(&error, catalog)));
+                    Err(ResolveError::NotServed { name, elsewhere }) => {
+                        not_served.push(unserved(name, &elsewhere, catalog));
                         None
                     }
                 })
@@ -83,7 +83,7 @@ impl<'a> Matcher<'a> {
         Self { members, excluded, not_served }
     }
 
-    /// Whether an object with these labels is a member.
+    /// Returns whether an object with these labels is a member.
     pub(crate) fn judge(&self, key: &ObjectKey, labels: &BTreeMap<String, String>) -> Verdict {
         let member = match &self.members {
             Resolved::Class(class) => in_class(*class, key),
@@ -96,7 +96,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Whether an object is a member if its labels, which are not known yet, let it.
+    /// Whether an object may be a member, depending on its labels, which are not known yet.
     pub(crate) fn may_match(&self, key: &ObjectKey) -> bool {
         match &self.members {
             Resolved::Class(class) => in_class(*class, key),
@@ -104,13 +104,13 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The entries with `deleteAllResources`.
+    /// Returns the entries with `deleteAllResources`.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Entry<'a>> {
         let entries = if let Resolved::Resources(entries) = &self.members { entries.as_slice() } else { &[] };
         entries.iter().filter(|entry| entry.selector.all)
     }
 
-    /// Whether it is a group of selectors, some of which the cluster knows.
+    /// Whether the group has selectors of kinds that the cluster serves.
     pub(crate) fn has_entries(&self) -> bool {
         matches!(&self.members, Resolved::Resources(entries) if !entries.is_empty())
     }
@@ -125,31 +125,25 @@ fn in_class(class: ResourceClass, key: &ObjectKey) -> bool {
     }
 }
 
-/// What a user can do about a kind that is not served.
-pub(crate) fn describe(error: &ResolveError, catalog: &Catalog) -> String {
-    let ResolveError::NotServed { name, elsewhere } = error else { return error.to_string() };
-    let candidates: Vec<String> = elsewhere
-        .iter()
-        .filter_map(|kind| catalog.get(kind))
-        .map(|t| format!("apiVersion: {} for {}", t.api_version(None), t.kind))
-        .collect();
-    let hint =
-        if candidates.is_empty() { near(name, catalog) } else { Some(format!("write {}", candidates.join(" or "))) };
-    format!("the cluster does not serve {name}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())
+/// Describes a kind that is not served: by the kinds of that name in other groups, or else by the most similar kind of the
+/// same group.
+pub(crate) fn unserved(name: KindName, elsewhere: &[GroupKind], catalog: &Catalog) -> UnservedKind {
+    let served = elsewhere.iter().filter_map(|kind| catalog.get(kind));
+    let elsewhere: Vec<_> = served.map(|kind| (kind.api_version(None), kind.kind.clone())).collect();
+    let similar = || {
+        let kinds = catalog.iter().filter(|t| t.kind.group == name.group).map(|t| t.kind.kind.as_str());
+        billhook_policy::nearest(&name.name, kinds).map(str::to_owned)
+    };
+    let similar = if elsewhere.is_empty() { similar() } else { None };
+    UnservedKind { name, elsewhere, similar }
 }
 
-/// The kind of the same group that a misspelt name most likely stands for.
-fn near(name: &KindName, catalog: &Catalog) -> Option<String> {
-    let kinds = catalog.iter().filter(|t| t.kind.group == name.group).map(|t| t.kind.kind.as_str());
-    billhook_policy::nearest(&name.name, kinds).map(|kind| format!("did you mean {kind}?"))
-}
-
-/// How a group is called in messages: its path, or its title where a default added it.
+/// Returns how texts refer to a group: by its path, or by its title if it is a default group.
 pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
     if path.is_empty() { title } else { path }
 }
 
-/// Whether a kind is that of CustomResourceDefinitions.
+/// Whether a kind is CustomResourceDefinition.
 pub(crate) fn is_crd(kind: &GroupKind) -> bool {
     static CRD: LazyLock<GroupKind> = LazyLock::new(wellknown::crd);
     *kind == *CRD
@@ -158,4 +152,13 @@ pub(crate) fn is_crd(kind: &GroupKind) -> bool {
 /// Whether an object is a Namespace that is never deleted.
 pub(crate) fn is_protected(key: &ObjectKey) -> bool {
     key.kind.is("", "Namespace") && wellknown::is_protected_namespace(&key.name)
+}
+
+/// Returns the name of the object of this kind that Kubernetes creates in every namespace, and recreates at once.
+pub(crate) fn own_of_every_namespace(kind: &GroupKind) -> Option<&'static str> {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "ConfigMap") => Some("kube-root-ca.crt"),
+        ("", "ServiceAccount") => Some("default"),
+        _ => None,
+    }
 }

@@ -1,35 +1,48 @@
 //! Plans: what will be deployed or deleted, in which order, and what is dangerous about it.
 //!
 //! Everything here is pure: an inventory, a policy, a [`Catalog`](billhook_objects::Catalog) and a [`Snapshot`] of the
-//! clusters go in, a [`Plan`] comes out, and the same input gives the same plan, byte for byte. Nothing is decided
-//! after it except what the cluster answers.
+//! clusters become a [`Plan`], and the same input gives the same plan, byte for byte.
+//!
+//! Planning takes two rounds of queries. A [`Deletion`] or [`Deployment`] returns the first, the second once the first is
+//! answered, and then the plan.
 
 mod apply;
 mod blast;
+mod catalogs;
 mod counts;
 mod delete;
 mod directives;
-mod error;
 mod find;
 mod groups;
 mod inventory;
 mod model;
+mod note;
+mod problem;
 mod queries;
 mod request;
 mod snapshot;
+mod text;
+mod wanted;
 
-pub use apply::{apply_queries, missing_apply_queries, plan_apply, prepare};
+pub use apply::{Deployment, prepare};
 pub use blast::{add_blast_notes, blast_queries, limit_deletions};
-pub use delete::{delete_queries, missing_queries, plan_delete};
+pub use catalogs::Catalogs;
+pub use counts::Counts;
+pub use delete::Deletion;
 pub use directives::Directives;
-pub use error::{PlanError, PlanErrorKind};
 pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use model::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, NoteCode,
-    Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, Severity, Uncovered, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Operation,
+    PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, Work,
 };
-pub use request::{ApplyRequest, Catalogs, DeleteRequest, Wait, Wanted};
-pub use snapshot::{Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
+pub use note::{
+    HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered, UncoveredCause,
+    UncoveredNote, UnreadableNote, UnservedKind,
+};
+pub use problem::{PlanError, PlanErrorKind, Problem};
+pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Wait};
+pub use snapshot::{ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
+pub use wanted::Wanted;
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,15 @@
-//! Which lists show the objects of a plan: as few as possible, and none that costs more than what is deleted.
+//! Selects the lists for the objects of a plan: as few as possible, and none that returns much more than those objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, wellknown::RELEASE_LABEL};
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, wellknown::RELEASE_LABEL};
 
 use crate::{
     Query, Resource, Select,
     find::{Finder, State},
 };
 
-/// In up to this many namespaces a kind is listed by label one by one, which needs namespaced rights only.
+/// In up to this many namespaces a kind is listed one by one by label, which needs only namespaced rights.
 const FEW_NAMESPACES: usize = 4;
 
 /// Queries in the order of their first use, each once.
@@ -38,71 +38,22 @@ impl Extend<Query> for QuerySet {
     }
 }
 
-impl Query {
-    /// What it looks at, for messages: `configmaps in namespace web on target edge`.
-    pub(crate) fn describe(&self) -> String {
-        let Resource { kind, plural, .. } = &self.resource;
-        let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
-        let namespace = self.namespace.as_ref().map(|ns| format!(" in namespace {ns}")).unwrap_or_default();
-        let cluster = self.cluster.as_ref().map(|name| format!(" on target {name}")).unwrap_or_default();
-        format!("{plural}{group}{namespace}{cluster}")
-    }
-}
-
-/// The `labelSelector` that shows a release's objects.
+/// Returns the `labelSelector` for a release's objects.
 pub(crate) fn release_selector(release: &ReleaseName) -> String {
     format!("{RELEASE_LABEL}={}", release.label_value())
 }
 
-/// The objects of one kind that are looked for, by namespace; sorted, so that their order does not matter.
-pub(crate) struct KindObjects<'a> {
+/// The objects of one kind to look up, by namespace; sorted, so that their order in the input does not matter.
+pub(crate) struct KindObjects {
     pub(crate) resource: Resource,
-    pub(crate) namespaces: BTreeMap<Option<&'a str>, BTreeSet<&'a str>>,
+    pub(crate) namespaces: BTreeMap<Option<String>, BTreeSet<String>>,
 }
 
-/// Objects by kind; two versions of one kind are one query, in the version the cluster likes best of those.
-pub(crate) struct ByKind<'a> {
-    pub(crate) kinds: Vec<(&'a GroupKind, KindObjects<'a>)>,
-    /// Kinds that the catalog does not know, and how many objects there are of them.
-    pub(crate) unknown: BTreeMap<&'a GroupKind, usize>,
-}
-
-impl<'a> ByKind<'a> {
-    pub(crate) fn of(objects: impl Iterator<Item = (&'a ObjectKey, &'a str)>, catalog: &Catalog) -> Self {
-        let mut grouped: BTreeMap<&GroupKind, Grouped<'_>> = BTreeMap::new();
-        for (key, version) in objects {
-            let group = grouped.entry(&key.kind).or_default();
-            group.count += 1;
-            group.versions.insert(version);
-            group.namespaces.entry(key.namespace.as_deref()).or_default().insert(&key.name);
-        }
-        let (mut kinds, mut unknown) = (Vec::with_capacity(grouped.len()), BTreeMap::new());
-        for (kind, Grouped { versions, namespaces, count }) in grouped {
-            if let Some(served) = catalog.get(kind) {
-                let version = served.versions.iter().find(|v| versions.contains(v.as_str()));
-                let resource = Resource::of(served, version.map(String::as_str));
-                kinds.push((kind, KindObjects { resource, namespaces }));
-            } else {
-                unknown.insert(kind, count);
-            }
-        }
-        Self { kinds, unknown }
-    }
-
-    /// The second round: single names for what the first one left open.
-    pub(crate) fn missing(&self, finder: &Finder<'_>) -> Vec<Query> {
-        let mut queries = Vec::new();
-        for (kind, objects) in &self.kinds {
-            for (namespace, names) in &objects.namespaces {
-                let open = |name: &&&str| matches!(finder.state(kind, *namespace, name), State::Open(_));
-                let names: Vec<String> = names.iter().filter(open).map(|name| (*name).to_owned()).collect();
-                if !names.is_empty() {
-                    queries.push(objects.query(*namespace, Select::Names(names)));
-                }
-            }
-        }
-        queries
-    }
+/// Objects by kind. Two versions of one kind are one query, in the cluster's preferred one of those versions.
+pub(crate) struct ByKind {
+    pub(crate) kinds: Vec<(GroupKind, KindObjects)>,
+    /// Kinds that the catalog does not contain, and how many objects there are of each.
+    pub(crate) unknown: BTreeMap<GroupKind, usize>,
 }
 
 #[derive(Default)]
@@ -112,23 +63,63 @@ struct Grouped<'a> {
     count: usize,
 }
 
-impl KindObjects<'_> {
-    /// The first round for this kind: by the release's label where `labelled` says that all objects of a namespace
-    /// should carry it, else by name. Namespaces that are `covered` by another list are left out.
+impl ByKind {
+    pub(crate) fn of<'a>(objects: impl Iterator<Item = (&'a ObjectKey, &'a str)>, catalog: &Catalog) -> Self {
+        let mut grouped: BTreeMap<&GroupKind, Grouped<'_>> = BTreeMap::new();
+        for (key, version) in objects {
+            let group = grouped.entry(&key.kind).or_default();
+            group.count += 1;
+            group.versions.insert(version);
+            group.namespaces.entry(key.namespace.as_deref()).or_default().insert(&key.name);
+        }
+        let (mut kinds, mut unknown) = (Vec::with_capacity(grouped.len()), BTreeMap::new());
+        let owned = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect();
+        for (kind, Grouped { versions, namespaces, count }) in grouped {
+            if let Some(served) = catalog.get(kind) {
+                let version = served.versions.iter().find(|v| versions.contains(v.as_str()));
+                let resource = Resource::of(served, version.map(String::as_str));
+                let namespaces = namespaces.into_iter().map(|(ns, names)| (ns.map(str::to_owned), owned(names)));
+                kinds.push((kind.clone(), KindObjects { resource, namespaces: namespaces.collect() }));
+            } else {
+                unknown.insert(kind.clone(), count);
+            }
+        }
+        Self { kinds, unknown }
+    }
+
+    /// Returns the second round of queries: objects that the first round did not settle, by name.
+    pub(crate) fn missing(&self, finder: &Finder<'_>) -> Vec<Query> {
+        let mut queries = Vec::new();
+        for (kind, objects) in &self.kinds {
+            for (namespace, names) in &objects.namespaces {
+                let open = |name: &&String| matches!(finder.state(kind, namespace.as_deref(), name), State::Open(_));
+                let names: Vec<String> = names.iter().filter(open).cloned().collect();
+                if !names.is_empty() {
+                    queries.push(objects.query(namespace.as_deref(), Select::Names(names)));
+                }
+            }
+        }
+        queries
+    }
+}
+
+impl KindObjects {
+    /// Returns the first round of queries for this kind: by the release's label where `labelled` expects all objects of a
+    /// namespace to carry it, else by name. Namespaces that are `covered` by another list are skipped.
     pub(crate) fn queries(
         &self,
         label: Option<&str>,
-        labelled: impl Fn(Option<&str>, &BTreeSet<&str>) -> bool,
+        labelled: impl Fn(Option<&str>, &BTreeSet<String>) -> bool,
         covered: impl Fn(Option<&str>) -> bool,
     ) -> Vec<Query> {
         let mut queries = Vec::new();
         let mut by_label = Vec::new();
-        for (namespace, names) in self.namespaces.iter().filter(|(namespace, _)| !covered(**namespace)) {
-            if label.is_some() && labelled(*namespace, names) {
-                by_label.push(*namespace);
+        let namespaces = self.namespaces.iter().map(|(namespace, names)| (namespace.as_deref(), names));
+        for (namespace, names) in namespaces.filter(|(namespace, _)| !covered(*namespace)) {
+            if label.is_some() && labelled(namespace, names) {
+                by_label.push(namespace);
             } else {
-                queries
-                    .push(self.query(*namespace, Select::Names(names.iter().map(|name| (*name).to_owned()).collect())));
+                queries.push(self.query(namespace, Select::Names(names.iter().cloned().collect())));
             }
         }
         if let Some(label) = label {
@@ -143,8 +134,8 @@ impl KindObjects<'_> {
     }
 }
 
-/// One query a namespace where they are few, else one across all that names them. All objects of a kind are always listed
-/// in the namespaces that matter: across all, the answer would be as large as the cluster.
+/// Returns one query for each namespace if they are few, else one across all namespaces. Without a label selector there is
+/// always one for each, since the answer across all would be as large as the cluster.
 pub(crate) fn spread(
     cluster: Option<&str>,
     resource: &Resource,
@@ -164,7 +155,7 @@ pub(crate) fn spread(
     vec![query(None, namespaces.iter().flatten().map(|ns| (*ns).to_owned()).collect())]
 }
 
-/// The list of all objects of a kind, in its preferred version.
+/// Returns the query for all objects of a kind, in its preferred version.
 pub(crate) fn all_of(cluster: Option<&str>, kind: &ResourceType) -> Query {
     Query {
         cluster: cluster.map(str::to_owned),
@@ -175,16 +166,8 @@ pub(crate) fn all_of(cluster: Option<&str>, kind: &ResourceType) -> Query {
     }
 }
 
-/// Kinds by the name of their CRD, `plural.group`.
-pub(crate) fn by_crd_name(catalog: &Catalog) -> BTreeMap<String, &ResourceType> {
-    catalog.iter().map(|t| (format!("{}.{}", t.plural, t.kind.group), t)).collect()
-}
-
-/// Notices objects whose namespace does not fit their kind.
-pub(crate) fn scope_problem(key: &ObjectKey, scope: Scope) -> Option<String> {
-    match (scope, &key.namespace) {
-        (Scope::Namespaced, None) => Some(format!("{key}: the kind is namespaced, and no namespace is given")),
-        (Scope::Cluster, Some(_)) => Some(format!("{key}: the kind is cluster-scoped, and a namespace is given")),
-        _ => None,
-    }
+/// Returns the kind that the CRD of a name, `plural.group`, defines.
+pub(crate) fn kind_of_crd<'a>(catalog: &'a Catalog, crd: &str) -> Option<&'a ResourceType> {
+    let (plural, group) = crd.split_once('.')?;
+    catalog.iter().find(|kind| kind.plural == plural && kind.kind.group == group)
 }

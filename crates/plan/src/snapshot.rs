@@ -1,11 +1,11 @@
-//! What the clusters answered: the queries a plan needs, and what they found.
+//! Queries to the clusters, and their answers.
 
 use std::collections::BTreeMap;
 
 use billhook_objects::{ApiVersion, GroupKind, ObjectKey, ResourceType, Scope, Uid, wellknown};
 use serde::{Deserialize, Serialize};
 
-/// How to talk to objects of one kind.
+/// How to address objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -21,7 +21,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// How to talk to a kind in a given version, or in its preferred one where that is not served.
+    /// Returns the resource of a kind in a given version, or in the preferred one if that version is not served.
     pub fn of(resource: &ResourceType, version: Option<&str>) -> Self {
         Self {
             kind: resource.kind.clone(),
@@ -42,7 +42,7 @@ impl Resource {
         Self { kind, version: "v1".into(), plural: "secrets".into(), namespaced: true }
     }
 
-    /// The `apiVersion`.
+    /// Returns the `apiVersion`.
     pub fn api_version(&self) -> ApiVersion {
         ApiVersion::new(&self.kind.group, &self.version)
     }
@@ -62,24 +62,53 @@ pub struct Query {
     pub namespace: Option<String>,
     /// Which objects.
     pub select: Select,
-    /// The namespaces that matter where `namespace` is none: asked one by one where listing across all is forbidden.
+    /// The namespaces that matter if `namespace` is none: listed one by one where listing across all is forbidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
 }
 
-/// Which objects of a kind a query is about.
+/// What a query lists, whichever of the objects there it selects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListScope {
+    /// The name of another cluster; none for the release's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural of the kind.
+    pub plural: String,
+    /// The namespace; none for a cluster-scoped kind and for all namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+impl Query {
+    /// Returns what the query lists.
+    pub fn scope(&self) -> ListScope {
+        let Resource { kind, plural, .. } = &self.resource;
+        ListScope {
+            cluster: self.cluster.clone(),
+            group: kind.group.clone(),
+            plural: plural.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+}
+
+/// Which objects of a kind a query selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Select {
     /// All of them.
     All,
-    /// Those that this `labelSelector` selects.
+    /// Those that this `labelSelector` matches.
     Labels(String),
-    /// Those of these names (sorted), in the query's namespace: single reads where the others are many.
+    /// Those of these names (sorted), in the query's namespace. They are read one by one if the others are many.
     Names(Vec<String>),
 }
 
-/// One object as a metadata-only list or watch shows it.
+/// An object as a metadata-only list or watch returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Observed {
@@ -88,7 +117,7 @@ pub struct Observed {
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
-    /// Which object of that name.
+    /// Its UID.
     pub uid: Uid,
     /// Its `resourceVersion`.
     pub resource_version: String,
@@ -112,45 +141,45 @@ pub struct Observed {
 pub struct Owner {
     /// Its kind.
     pub kind: GroupKind,
-    /// Which object.
+    /// Its UID.
     pub uid: Uid,
 }
 
 impl Observed {
-    /// Its identity, given its kind.
+    /// Returns the identity of the object, which is of this kind.
     pub fn key(&self, kind: &GroupKind) -> ObjectKey {
         ObjectKey { kind: kind.clone(), namespace: self.namespace.clone(), name: self.name.clone() }
     }
 }
 
-/// The answer to one query.
+/// A query and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// What was asked.
+    /// The query.
     pub query: Query,
-    /// What was answered.
+    /// The answer.
     pub found: Listed,
 }
 
-/// What a query found.
+/// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// These objects, sorted by namespace and name.
     Items {
-        /// Where a watch goes on from; none where watching is forbidden, so that single reads take its place.
+        /// Where a watch starts; none if watching is forbidden, so that objects are read one by one.
         resource_version: Option<String>,
         /// The objects.
         items: Vec<Observed>,
     },
-    /// The cluster serves no such kind (any more).
+    /// The cluster does not serve the kind.
     NotServed,
-    /// The cluster did not answer this: a missing right, a conversion webhook without a backend.
+    /// The cluster rejected or failed the request, for example because of a missing right.
     Failed(String),
 }
 
-/// All answers, of all clusters.
+/// All answers of all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// One listing a query, in the order of the queries.
+    /// One listing for each query, in the order of the queries.
     pub listings: Vec<Listing>,
 }

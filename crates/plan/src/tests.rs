@@ -5,5 +5,6 @@ mod blast;
 mod cluster;
 mod delete;
 mod directives;
+mod notes;
 mod properties;
 mod queries;

@@ -364,7 +364,7 @@ async fn kept_objects_remain_after_updates_and_the_deletion() {
     assert!(world.entry("kept").await.is_some_and(|entry| entry.keep && entry.obsolete));
     let summary = world.delete().await;
     assert_eq!((summary.status, world.data("kept"), world.data("b")), (Status::Done, json!({"rev": "1"}), Value::Null));
-    assert_eq!(summary.uncovered[0].reason, "its policy is keep");
+    assert_eq!(summary.uncovered[0].reason(), "its policy is keep");
     assert!(!world.has_record());
 }
 

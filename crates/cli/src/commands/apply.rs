@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, Prepared, RunOptions};
+use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
 use billhook_plan::Wait;
 use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
@@ -91,14 +91,14 @@ pub(crate) struct DeploymentArgs {
 }
 
 /// A plan, its clusters, and the time limit of a DeployItem.
-pub(crate) struct Planned {
+pub(crate) struct Planned<Prepared> {
     pub(crate) prepared: Prepared,
     pub(crate) clusters: Clusters,
     pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
 }
 
 /// Reads the input and plans, without changing anything.
-pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned, CommandError> {
+pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned<PreparedApply>, CommandError> {
     args.chart.check()?;
     let connection = session.connection().await?;
     let release = connection.release(&args.name)?;
@@ -149,7 +149,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         }
         DryRun::Server => {
             return interrupts
-                .unless(async { Ok(operate::dry_run(session, &prepared, &clusters, force_conflicts).await) })
+                .unless(operate::dry_run(session, &prepared.plan, &clusters, &prepared.manifests, force_conflicts))
                 .await;
         }
         DryRun::None => {}

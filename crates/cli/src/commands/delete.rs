@@ -1,8 +1,8 @@
 //! `billhook delete`: deletes a release, or the objects of manifests.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use billhook_engine::{DeleteInput, OperationError, RunOptions, Subject};
+use billhook_engine::{DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
 use billhook_policy::{GoDuration, Propagation};
 use clap::{ArgGroup, Args};
 
@@ -77,7 +77,7 @@ pub(crate) async fn plan(
     args: DeletionArgs,
     look_for_foreign: bool,
     ignore_not_found: bool,
-) -> Result<Option<Planned>, CommandError> {
+) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
     let connection = session.connection().await?;
     let namespace = connection.namespace.clone();
     let (subject, policy, item_timeout) = match &args.name {
@@ -126,7 +126,8 @@ pub(crate) async fn run(
             return Ok(Exit::Done);
         }
         DryRun::Server => {
-            return interrupts.unless(async { Ok(operate::dry_run(session, &prepared, &clusters, false).await) }).await;
+            let manifests = BTreeMap::new();
+            return interrupts.unless(operate::dry_run(session, &prepared.plan, &clusters, &manifests, false)).await;
         }
         DryRun::None => {}
     }

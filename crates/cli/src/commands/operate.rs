@@ -1,9 +1,9 @@
 //! Carries out plans for `apply` and `delete`: checks guards, shows events, handles Ctrl-C.
 
-use std::{future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use billhook_engine::{Clusters, OperationError, Prepared, RunOptions, Summary};
-use billhook_objects::ObjectKey;
+use billhook_engine::{Clusters, OperationError, RunOptions, Summary};
+use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{Note, Operation, Plan, Severity};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -129,20 +129,21 @@ struct DryRunAnswer {
 /// Sends every request with `dryRun=All` and prints the plan and the answers.
 pub(crate) async fn dry_run(
     session: &Session,
-    prepared: &Prepared,
+    plan: &Plan,
     clusters: &Clusters,
+    manifests: &BTreeMap<ObjectKey, Manifest>,
     force_conflicts: bool,
 ) -> Exit {
-    let answers = billhook_engine::dry_run(&prepared.plan, clusters, &prepared.manifests, force_conflicts).await;
+    let answers = billhook_engine::dry_run(plan, clusters, manifests, force_conflicts).await;
     let answers: Vec<_> = answers
         .into_iter()
         .map(|(object, message)| DryRunAnswer { object, accepted: message.is_none(), message })
         .collect();
     let rejected = answers.iter().filter(|answer| !answer.accepted).count();
     if session.json() {
-        session.printer.json(&DryRunReport { plan: &prepared.plan, answers });
+        session.printer.json(&DryRunReport { plan: plan, answers });
     } else {
-        print_plan(session, &prepared.plan);
+        print_plan(session, plan);
         print_answers(session, &answers, rejected);
     }
     if rejected == 0 { Exit::Done } else { Exit::Failed }

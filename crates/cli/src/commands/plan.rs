@@ -32,12 +32,15 @@ enum PlanCommand {
 
 /// Runs the command.
 pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: PlanArgs) -> Result<Exit, CommandError> {
-    let planned = match args.command {
-        PlanCommand::Apply(args) => interrupts.unless(apply::plan(session, args)).await.map(Some)?,
-        PlanCommand::Delete(args) => interrupts.unless(delete::plan(session, args, true, false)).await?,
+    let plan = match args.command {
+        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args)).await?.prepared.plan),
+        PlanCommand::Delete(args) => {
+            let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
+            planned.map(|planned| planned.prepared.plan)
+        }
     };
-    if let Some(planned) = planned {
-        operate::print_plan(session, &planned.prepared.plan);
+    if let Some(plan) = plan {
+        operate::print_plan(session, &plan);
     }
     Ok(Exit::Done)
 }

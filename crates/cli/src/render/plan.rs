@@ -1,4 +1,4 @@
-//! A plan as people read it: the groups in order, each object under its group, what stays, the notes.
+//! Prints a plan: the groups in order, each object under its group, what is not deleted, the notes.
 
 use billhook_plan::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation,
@@ -10,9 +10,10 @@ use serde_json::Value;
 use crate::{
     output::Paint,
     render::{columns, count, place},
+    text,
 };
 
-/// Prints a plan.
+/// Returns the text of a plan.
 pub fn render_plan(plan: &Plan, paint: Paint) -> String {
     let mut lines = vec![paint.bold(&headline(plan))];
     for (at, node) in plan.nodes.iter().enumerate() {
@@ -22,39 +23,30 @@ pub fn render_plan(plan: &Plan, paint: Paint) -> String {
     }
     if !plan.uncovered.is_empty() {
         lines.push(String::new());
-        lines.push(paint.bold("what stays"));
-        let rows: Vec<_> = plan
-            .uncovered
-            .iter()
-            .map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason.clone()])
-            .collect();
+        lines.push(paint.bold("not deleted"));
+        let rows: Vec<_> =
+            plan.uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
         lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
     }
     if !plan.notes.is_empty() {
         lines.push(String::new());
         lines.push(paint.bold("notes"));
-        lines.extend(sorted(&plan.notes).into_iter().map(|n| format!("   {}", note(n, paint))));
+        lines.extend(plan.notes.iter().map(|n| format!("   {}", note(n, paint))));
     }
     lines.join("\n") + "\n"
 }
 
-/// A note on one line.
+/// Returns the text of a note, on one line.
 pub(crate) fn note(note: &Note, paint: Paint) -> String {
     let severity = match note.severity {
         Severity::Dangerous => paint.bad("dangerous"),
         Severity::Warning => paint.warn("warning  "),
         Severity::Info => paint.dim("info     "),
     };
-    format!("{severity}  {}", note.message)
+    format!("{severity}  {}", text::note(note))
 }
 
-fn sorted(notes: &[Note]) -> Vec<&Note> {
-    let mut notes: Vec<_> = notes.iter().collect();
-    notes.sort_by_key(|note| note.severity);
-    notes
-}
-
-/// What a plan does, in a few words: `delete release shop/web: 12 objects in 3 groups`.
+/// Returns what a plan does in a few words: `delete release shop/web: 12 objects in 3 groups`.
 pub(crate) fn headline(plan: &Plan) -> String {
     let verb = match plan.operation {
         Operation::Apply => "apply",
@@ -62,7 +54,7 @@ pub(crate) fn headline(plan: &Plan) -> String {
     };
     let what = match &plan.release {
         Some(release) => format!("{verb} release {release}"),
-        None => format!("{verb} what the manifests name"),
+        None => format!("{verb} the objects in the manifests"),
     };
     format!("{what}: {}", amounts(plan))
 }
@@ -85,7 +77,7 @@ fn amounts(plan: &Plan) -> String {
         }
     }
     let (deletions, collections) = (plan.deletions(), collections(plan));
-    let more = if collections > 0 { " and what appears meanwhile" } else { "" };
+    let more = if collections > 0 { " and any that appear meanwhile" } else { "" };
     match plan.operation {
         Operation::Apply if deletions + collections > 0 => parts.push(format!("{deletions} to prune{more}")),
         Operation::Delete if deletions + collections > 0 => {
@@ -97,18 +89,18 @@ fn amounts(plan: &Plan) -> String {
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
 
-/// How many kinds are deleted as a whole.
+/// Returns how many collections are deleted.
 pub(crate) fn collections(plan: &Plan) -> usize {
     let of = |node: &Node| if let Work::Delete(work) = &node.work { work.collections.len() } else { 0 };
     plan.nodes.iter().map(of).sum()
 }
 
-/// How many groups are deleted.
+/// Returns how many groups are deleted.
 fn groups(plan: &Plan) -> usize {
     plan.nodes.iter().filter(|node| matches!(node.work, Work::Delete(_))).count()
 }
 
-/// What is to be known of a group beside its objects.
+/// Returns the settings of a group.
 fn facts(node: &Node) -> String {
     let mut facts = Vec::new();
     if !node.path.is_empty() && node.path != node.title {
@@ -118,14 +110,14 @@ fn facts(node: &Node) -> String {
         facts.push(format!("on target {cluster}"));
     }
     facts.push(match (&node.work, node.barrier) {
-        (Work::Apply(work), Barrier::Requested) => format!("{}, not waited for", count(work.objects.len(), "object")),
+        (Work::Apply(work), Barrier::Requested) => format!("{}, without waiting", count(work.objects.len(), "object")),
         (Work::Apply(work), _) => match work.objects.iter().filter(|task| task.wait).count() {
-            0 => format!("{}, not waited for", count(work.objects.len(), "object")),
+            0 => format!("{}, without waiting", count(work.objects.len(), "object")),
             waited if waited == work.objects.len() => format!("{}, until ready", count(waited, "object")),
             waited => format!("{}, until {waited} of them are ready", count(work.objects.len(), "object")),
         },
         (Work::Delete(work), Barrier::Gone) => format!("{}, until gone", count(work.objects.len(), "object")),
-        (Work::Delete(work), _) => format!("{}, not waited for", count(work.objects.len(), "object")),
+        (Work::Delete(work), _) => format!("{}, without waiting", count(work.objects.len(), "object")),
         (Work::Patch(work), _) => count(work.objects.len(), "object"),
     });
     match &node.work {
@@ -137,7 +129,7 @@ fn facts(node: &Node) -> String {
     format!("  ({})", facts.join("; "))
 }
 
-/// By which strategy objects are written, where it is not the default.
+/// Returns the strategy by which objects are written, if it is not the default.
 fn strategy(work: &ApplyWork) -> Option<String> {
     let strategy = work.objects.iter().map(|task| task.strategy).find(|s| *s != UpdateStrategy::default())?;
     let name = match strategy {
@@ -155,11 +147,11 @@ fn settings(work: &DeleteWork) -> Vec<String> {
     match work.propagation {
         Propagation::Background => {}
         Propagation::Foreground => settings.push("dependents first".to_owned()),
-        Propagation::Orphan => settings.push("dependents stay".to_owned()),
+        Propagation::Orphan => settings.push("dependents are orphaned".to_owned()),
     }
     if let Some(force) = &work.force {
         let which = if force.finalizers.is_empty() { "all finalizers".to_owned() } else { force.finalizers.join(", ") };
-        let when = if force.after.0.is_zero() { "at once".to_owned() } else { format!("after {}", force.after) };
+        let when = if force.after.0.is_zero() { "immediately".to_owned() } else { format!("after {}", force.after) };
         settings.push(format!("force: removes {which} {when}"));
     }
     settings
@@ -189,7 +181,7 @@ fn apply_row(task: &ApplyTask) -> Vec<String> {
     vec![action.to_owned(), task.object.kind.to_string(), place(&task.object)]
 }
 
-/// What is patched, by the names of the fields alone: their values may be secrets.
+/// Names the patched fields without their values, since these may be secrets.
 fn patch_row(task: &PatchTask) -> Vec<String> {
     let mut fields = Vec::new();
     name_fields("", &task.patch, &mut fields);
@@ -215,7 +207,7 @@ fn delete_row(task: &DeleteTask) -> Vec<String> {
     vec![task.object.kind.to_string(), place(&task.object), marks]
 }
 
-/// `+ every Widget.example in a, b that is there or appears meanwhile, except …`.
+/// Returns `+ every Widget.example in a, b, including any that appear meanwhile, except …`.
 fn describe(collection: &Collection, query: &Query) -> String {
     let mut text = format!("+ every {}", query.resource.kind);
     let namespaces = match &query.namespace {
@@ -228,7 +220,7 @@ fn describe(collection: &Collection, query: &Query) -> String {
     {
         text += &format!(" labelled {labels}");
     }
-    text += " that is there or appears meanwhile";
+    text += ", including any that appear meanwhile";
     let excluded: Vec<_> = collection.excluded.iter().map(exclusion).collect();
     if !excluded.is_empty() {
         text += &format!(", except {}", excluded.join(", "));
@@ -257,9 +249,9 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
     text
 }
 
-/// What is to be confirmed: `Delete 12 objects of release shop/web in 3 groups?`.
+/// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`.
 pub(crate) fn question(plan: &Plan) -> String {
     let of = plan.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
-    let more = if collections(plan) > 0 { " and what appears meanwhile" } else { "" };
+    let more = if collections(plan) > 0 { " and any that appear meanwhile" } else { "" };
     format!("Delete {}{more}{of} in {}?", count(plan.deletions(), "object"), count(groups(plan), "group"))
 }

@@ -75,7 +75,7 @@ fn remarks(summary: &Summary, lines: &mut Vec<String>) {
     }
     if !summary.uncovered.is_empty() {
         lines.push(format!("{}:", remaining(summary.uncovered.len(), "")));
-        let row = |left: &Uncovered| vec![object(&left.object), left.reason.clone()];
+        let row = |left: &Uncovered| vec![object(&left.object), left.reason()];
         lines.extend(indent(first(&summary.uncovered, LISTED, row)));
     }
 }

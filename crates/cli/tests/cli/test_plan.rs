@@ -54,31 +54,31 @@ fn a_deletion() {
             },
         ],
         "uncovered": [{"object": {"group": "", "kind": "Secret", "namespace": "shop", "name": "s"},
-                       "reason": "no group covers it"}],
+                       "code": "no-group"}],
         "notes": [
-            {"severity": "info", "code": "order", "message": "this is worth knowing"},
-            {"severity": "dangerous", "code": "foreign-objects", "message": "that takes objects along"},
+            {"severity": "dangerous", "code": "too-many-deletions", "deletions": 3, "limit": 2},
+            {"severity": "info", "code": "inventory-last", "object": {"group": "", "kind": "Namespace", "name": "shop"}},
         ],
     });
     check(
         plan,
         "\
-delete release shop/web: 3 objects and what appears meanwhile in 2 groups
+delete release shop/web: 3 objects and any that appear meanwhile in 2 groups
 
 1. widgets  (deletionGroups[0]; 2 objects, until gone; dependents first; force: removes a.example/x after 5m; timeout 3m)
    Widget.a.example  shop/a       (already deleting; finalizers: a.example/x, a.example/y)
    Widget.a.example  shop/longer
-   + every Widget.a.example in shop, bar that is there or appears meanwhile, except kube-*
+   + every Widget.a.example in shop, bar, including any that appear meanwhile, except kube-*
 
 2. crds  (on target workload; 1 object, until gone)
    CustomResourceDefinition.apiextensions.k8s.io  widgets.a.example
 
-what stays
+not deleted
    Secret  shop/s  no group covers it
 
 notes
-   dangerous  that takes objects along
-   info       this is worth knowing
+   dangerous  the plan deletes 3 objects, more than the limit of 2 (--max-deletions)
+   info       Namespace/shop holds the inventory of the release and is deleted last
 ",
     );
 }
@@ -111,7 +111,7 @@ apply release shop/web: 1 to create, 1 to update, 1 to adopt, 1 unchanged
    update     ConfigMap  shop/b
    unchanged  ConfigMap  shop/c
 
-2. nothing waits  (1 object, not waited for)
+2. nothing waits  (1 object, without waiting)
    adopt  ConfigMap  shop/d
 ",
     );
@@ -141,7 +141,7 @@ fn strategies_and_patches() {
         "\
 apply release shop/web: 1 to create, 1 to prune
 
-1. namespaced-resources  (1 object, not waited for; update strategy merge-overwrite)
+1. namespaced-resources  (1 object, without waiting; update strategy merge-overwrite)
    create  ConfigMap  shop/a
 
 2. after deployment  (1 object)
@@ -156,5 +156,5 @@ apply release shop/web: 1 to create, 1 to prune
 #[test]
 fn nothing_to_do() {
     let plan = json!({"format": 1, "operation": "delete", "queries": [], "uncovered": [], "notes": [], "nodes": []});
-    check(plan, "delete what the manifests name: nothing to do\n");
+    check(plan, "delete the objects in the manifests: nothing to do\n");
 }

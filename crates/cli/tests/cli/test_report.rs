@@ -64,7 +64,7 @@ fn only_gone_objects_are_reported_as_deleted() {
                     "gone": 3,
                     "recreated": [object("c")],
                     "finalizersRemoved": [{"object": object("b"), "finalizers": ["a.example/x"]}],
-                    "uncovered": [{"object": object("z"), "reason": "no group covers it"}],
+                    "uncovered": [{"object": object("z"), "code": "no-group"}],
                 }),
             ),
         ],

@@ -3,7 +3,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 use billhook_cluster::{Cluster, Options};
 use billhook_engine::{ApplyResult, Blocker, EVENT_FORMAT, Event, Left, RefusedBy, Status, Summary};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
-use billhook_plan::{Operation, Uncovered};
+use billhook_plan::{Operation, Uncovered, UncoveredCause};
 use billhook_sandbox::{Sandbox, User};
 use tokio::{
     sync::watch,
@@ -172,7 +172,7 @@ fn the_end_tells_what_was_done_or_what_remains_and_why() {
     let check = |operation, summary: Summary, reason: &str, message: &str| {
         check(&folded(&[started(operation, &[("g", 1)]), Event::Finished(summary)]), reason, message);
     };
-    let uncovered = vec![Uncovered { object: key("s"), reason: "no group".to_owned() }];
+    let uncovered = vec![Uncovered { object: key("s"), cause: UncoveredCause::NoGroup, deleted_with: None }];
     let done = Summary { gone: 3, uncovered, ..summary(Status::Done) };
     check(Operation::Delete, done, "Succeeded", "3 gone, 1 kept");
     let done = Summary { applied: 2, unchanged: 4, gone: 1, ..summary(Status::Done) };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use billhook_engine::{DeleteInput, Prepared, Subject};
-use billhook_plan::{NoteCode, Uncovered};
+use billhook_engine::{DeleteInput, PreparedDelete, Subject};
+use billhook_plan::{NoteKind, Uncovered};
 use billhook_policy::{Propagation, ProviderConfiguration};
 
 use futures::FutureExt as _;
@@ -49,7 +49,7 @@ pub(super) async fn delete(
     let prepare = async {
         let prepared = prepare(item, &configuration, &target, &clusters, CATALOG_AGE).await?;
         // The objects of a kind that is not served count as deleted, so only a new catalog can tell.
-        match prepared.plan.notes.iter().any(|note| note.code == NoteCode::NotServed) {
+        match prepared.plan.notes.iter().any(|note| matches!(note.kind, NoteKind::NotServed(_))) {
             true => prepare(item, &configuration, &target, &clusters, Duration::ZERO).await,
             false => Ok(prepared),
         }
@@ -76,7 +76,7 @@ async fn abandon(item: &mut Item) -> Result<(), ItemFailure> {
 /// Lists the objects that the deletion does not delete, with the reasons; none if there are no such objects.
 fn remaining(uncovered: &[Uncovered]) -> Option<String> {
     const NAMED: usize = 10;
-    let shown = uncovered.iter().take(NAMED).map(|remains| format!("{} ({})", remains.object, remains.reason));
+    let shown = uncovered.iter().take(NAMED).map(|remains| format!("{} ({})", remains.object, remains.reason()));
     let mut text = shown.collect::<Vec<_>>().join(", ");
     if uncovered.len() > NAMED {
         text += &format!(" and {} more", uncovered.len() - NAMED);
@@ -90,7 +90,7 @@ async fn prepare(
     target: &OpenTarget,
     clusters: &billhook_engine::Clusters,
     age: Duration,
-) -> Result<Prepared, Stop> {
+) -> Result<PreparedDelete, Stop> {
     let catalog = target.catalog(age).await?;
     let input = DeleteInput {
         subject: Subject::Release(item.release()),

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, Prepared};
+use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, PreparedApply};
 use billhook_objects::ObjectKey;
-use billhook_plan::{Catalogs, Wait};
+use billhook_plan::{Catalogs, PlanError, PlanErrorKind, Wait};
 use billhook_policy::{Propagation, Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
@@ -119,7 +119,7 @@ async fn deploy_objects(
     let prepare = async {
         match prepare(item, configuration, target, clusters, CATALOG_AGE).await {
             // The catalog may be older than the kind.
-            Err(Unprepared::Operation(OperationError::Input(_))) => {
+            Err(Unprepared::Operation(OperationError::Plan(PlanError { kind: PlanErrorKind::Input, .. }))) => {
                 prepare(item, configuration, target, clusters, Duration::ZERO).await
             }
             prepared => prepared,
@@ -172,7 +172,7 @@ async fn prepare(
     target: &OpenTarget,
     clusters: &Clusters,
     age: Duration,
-) -> Result<Prepared, Unprepared> {
+) -> Result<PreparedApply, Unprepared> {
     // A chart may silently omit objects of kinds that the catalog lacks.
     let age = if configuration.helm.is_some() { age.min(RENDER_AGE) } else { age };
     let catalog = target.catalog(age).await.map_err(OperationError::from)?;

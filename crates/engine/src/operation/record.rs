@@ -1,4 +1,5 @@
-//! The record of a release, kept true: written before the act, and forgetting an object only when it is gone.
+//! The inventory of a release during an operation: written before the first request, and forgetting an object only when
+//! it is gone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,24 +7,46 @@ use std::{
 };
 
 use billhook_cluster::{Error, ErrorKind, Stored, Token};
-use billhook_objects::{Digest, Manifest, ObjectKey, ReleaseName, wellknown};
+use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, Resource, Work};
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
 
-use super::{Inherited, applied, tasks};
 use crate::{Clusters, Status, node::AppliedObject, run::Outcome, write};
 
-/// How long the last write of a record may take once the time is over or the user has interrupted.
+/// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
 
-/// The record of one release during one operation.
+/// An object of an earlier deployer of the same release. It becomes part of the inventory if there is none yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inherited {
+    /// The object.
+    pub key: ObjectKey,
+    /// The `apiVersion` it was applied in.
+    pub api_version: ApiVersion,
+    /// Its UID, if known. An object without one belongs to the release only if it carries its label.
+    pub uid: Option<Uid>,
+    /// The merge patch to send before it is deleted.
+    pub before_delete: Option<Value>,
+    /// Whether it is never deleted.
+    pub keep: bool,
+}
+
+impl Inherited {
+    fn into_entry(self) -> (ObjectKey, Entry) {
+        let Self { key, api_version, uid, before_delete, keep } = self;
+        // The applied manifest is unknown, so the next apply always writes the object.
+        (key, Entry { uid, before_delete, keep, ..Entry::new(api_version, Digest::of(&Value::Null)) })
+    }
+}
+
+/// The inventory of a release during an operation.
 pub(super) struct Record {
     pub inventory: Inventory,
-    /// What the next write must present; none where there is no record yet.
+    /// The precondition of the next write; none if the inventory is not stored yet.
     token: Option<Token>,
     origin: Origin,
-    /// Whether it holds anything that is not written yet.
+    /// Whether it has changes that are not written yet.
     dirty: bool,
 }
 
@@ -34,14 +57,14 @@ enum Origin {
     New,
     /// It was stored.
     Stored,
-    /// An earlier deployer has left it; it is not stored yet.
+    /// It consists of the objects of an earlier deployer, and is not stored yet.
     Inherited,
-    /// It went with its Namespace, and that is all that is known of the release.
+    /// It was deleted with its Namespace, which is all that is known of the release.
     Namespace,
 }
 
 impl Record {
-    /// The record of a release that has none: of what an earlier deployer has left, if anything.
+    /// Returns the inventory of a release that has none stored: the objects of an earlier deployer, if there are any.
     pub(super) fn inherited(release: ReleaseName, inherited: Vec<Inherited>) -> Self {
         let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
         let mut inventory = Inventory::new(release);
@@ -49,7 +72,7 @@ impl Record {
         Self { inventory, token: None, origin, dirty: true }
     }
 
-    /// Reads the record.
+    /// Reads the inventory.
     pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
         let stored = clusters.inventory().load(release).await?;
         let of =
@@ -57,9 +80,9 @@ impl Record {
         Ok(stored.map(of))
     }
 
-    /// Reads the record. Where it is gone together with the Namespace that held it, but that Namespace still carries
-    /// the release's label, what is left of the release is this Namespace.
-    pub(super) async fn load_what_is_left(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
+    /// Reads the inventory. If it was deleted with its Namespace, but that Namespace still exists and carries the release's
+    /// label, returns an inventory of this Namespace.
+    pub(super) async fn load_or_namespace(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
         let record = Self::load(clusters, release).await?;
         if record.is_some() || !clusters.record_here() {
             return Ok(record);
@@ -79,17 +102,17 @@ impl Record {
         }))
     }
 
-    /// The inventory as it was read; none for a new release.
+    /// Returns the inventory as it was read; none for a new release.
     pub(super) fn known(&self) -> Option<&Inventory> {
         (self.origin != Origin::New).then_some(&self.inventory)
     }
 
-    /// Whether all that is known of the release is a Namespace that took the record along.
-    pub(super) fn went_with_its_namespace(&self) -> bool {
+    /// Whether the inventory was deleted with its Namespace.
+    pub(super) fn is_lost(&self) -> bool {
         self.origin == Origin::Namespace
     }
 
-    /// What an apply intends: the new objects and, until they are gone, the old ones.
+    /// Adds the objects that an apply intends to write. The old ones remain until they are gone.
     pub(super) fn intend(
         mut self,
         manifests: &BTreeMap<ObjectKey, Manifest>,
@@ -114,11 +137,11 @@ impl Record {
             });
             let before = entry.clone();
             match left {
-                // It is not written, so what was applied last is what counts.
+                // It is not written, so the entry keeps describing the last apply.
                 Some(uid) => entry.uid = Some(uid.clone()),
                 None if entry.digest == directives.digest(manifest) => {}
                 None => {
-                    // With another digest, the version that our last write returned says nothing any more.
+                    // The recorded version belongs to the old digest.
                     entry.resource_version = None;
                     entry.digest = directives.digest(manifest);
                     entry.api_version = manifest.api_version.clone();
@@ -133,8 +156,8 @@ impl Record {
         self
     }
 
-    /// Writes what is intended before the first request of an apply.
-    pub(super) async fn applying(
+    /// Writes the intended objects before the first request of an apply.
+    pub(super) async fn begin_apply(
         &mut self,
         clusters: &Clusters,
         plan: &Plan,
@@ -149,14 +172,14 @@ impl Record {
         if !self.dirty && plan.nodes.iter().all(idle) {
             return Ok(());
         }
-        self.bring_namespace(clusters, plan, manifests).await?;
+        self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
         let written: Vec<_> = manifests.iter().map(|(key, manifest)| (key, manifest.json())).collect();
         self.save(clusters, Some(&written)).await
     }
 
-    /// A release that brings the Namespace of its own record: this one object is applied before the record can be.
-    async fn bring_namespace(
+    /// Applies the Namespace of the inventory if the release contains it, since the inventory cannot be written before.
+    async fn create_own_namespace(
         &mut self,
         clusters: &Clusters,
         plan: &Plan,
@@ -174,7 +197,7 @@ impl Record {
     }
 
     /// Writes what an apply has confirmed.
-    pub(super) async fn applied(
+    pub(super) async fn end_apply(
         mut self,
         clusters: &Clusters,
         plan: &Plan,
@@ -183,12 +206,12 @@ impl Record {
     ) -> Result<(), Error> {
         let to_patch = patches(plan);
         for applied in &outcome.applied {
-            // Until it is patched, an object is not as the release wants it.
+            // An object is not in its desired state before it is patched.
             let version = (!to_patch.contains(&applied.object)).then(|| applied.resource_version.clone());
             self.confirm(applied, version);
         }
         for patched in &outcome.patched {
-            // One that was patched for its deletion is not as the release wants it, should it come back into the release.
+            // An object that was patched for its deletion is not in its desired state if a later version contains it again.
             if self.inventory.entries.get(&patched.object).is_some_and(|entry| !entry.obsolete) {
                 self.confirm(patched, Some(patched.resource_version.clone()));
             }
@@ -212,26 +235,26 @@ impl Record {
         }
     }
 
-    /// Claims the record for a deletion: another call that is at work on the release finds out.
-    pub(super) async fn deleting(&mut self, clusters: &Clusters) -> Result<(), Error> {
+    /// Marks the release as being deleted, so that a concurrent operation on it fails with a conflict.
+    pub(super) async fn begin_delete(&mut self, clusters: &Clusters) -> Result<(), Error> {
         match self.origin {
             Origin::Stored | Origin::Inherited => {}
-            // Of a new release there is nothing to record, and a record that was read off a Namespace has no place to be
-            // written to: it is on its way.
+            // A new release has nothing to record, and an inventory that was deleted with its Namespace has no place to be
+            // written to.
             Origin::New | Origin::Namespace => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
         self.save(clusters, None).await
     }
 
-    /// Writes what a deletion has left; the record goes when all that the policy covers is gone.
-    pub(super) async fn deleted(mut self, clusters: &Clusters, plan: &Plan, outcome: &Outcome) -> Result<(), Error> {
+    /// Writes what a deletion has left, or deletes the inventory if everything that the policy covers is gone.
+    pub(super) async fn end_delete(mut self, clusters: &Clusters, plan: &Plan, outcome: &Outcome) -> Result<(), Error> {
         let Some(token) = self.token.clone() else { return Ok(()) };
         let release = self.inventory.release.clone();
         let with_namespace = |error: &Error| {
             let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
             let unwritable = error.code() == Some(404) || *error.kind() == ErrorKind::Refused;
-            clusters.record_here() && tasks(plan).contains(&namespace) && unwritable
+            clusters.record_here() && deleted(plan).contains(&namespace) && unwritable
         };
         let written = if outcome.summary.status == Status::Done {
             clusters.inventory().remove(&release, token).await
@@ -240,22 +263,22 @@ impl Record {
             in_time(outcome, self.save(clusters, None)).await
         };
         match written {
-            // The record went with its Namespace: what is left of it is known by its label.
+            // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
             Err(error) if with_namespace(&error) => Ok(()),
             written => written,
         }
     }
 
-    /// Forgets what is gone: the objects of which the API server said so during the run, and those that were looked
-    /// for when the plan was made and not found (they are in no node and not among those that stay).
+    /// Removes the entries of objects that are gone: confirmed by the API server during the run, or not found when the plan
+    /// was made (then they are in no node and not uncovered).
     fn forget(&mut self, plan: &Plan, outcome: &Outcome, concerned: impl Fn(&Entry) -> bool) {
         let gone: BTreeSet<_> = outcome.gone.iter().collect();
-        let planned = tasks(plan);
-        let stays: BTreeSet<_> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
+        let planned = deleted(plan);
+        let uncovered: BTreeSet<_> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
         let before = self.inventory.entries.len();
         self.inventory.entries.retain(|key, entry| {
-            let there = planned.contains(key) || stays.contains(key);
-            !concerned(entry) || (there && !gone.contains(key))
+            let existed = planned.contains(key) || uncovered.contains(key);
+            !concerned(entry) || (existed && !gone.contains(key))
         });
         self.dirty |= self.inventory.entries.len() != before;
     }
@@ -268,8 +291,8 @@ impl Record {
     }
 }
 
-/// The last write of a record: where the time is over already, it does not wait for a server that is away. Nothing is
-/// lost by that, as the labels say what is left.
+/// Limits the last write of an inventory after a timeout or an interruption. Nothing is lost if it fails, since the
+/// remaining objects carry the release's label.
 async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     match outcome.summary.status {
         Status::Done | Status::Failed => write.await,
@@ -277,8 +300,30 @@ async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error
     }
 }
 
-/// The objects that a plan patches.
+/// Returns the objects that a plan patches.
 fn patches(plan: &Plan) -> BTreeSet<&ObjectKey> {
     let work = plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
     work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
+}
+
+/// Returns the tasks of the objects that a plan applies, each object once.
+pub(super) fn applied(plan: &Plan) -> impl Iterator<Item = &ApplyTask> {
+    let work = plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
+    work.flat_map(|work| &work.objects).filter(|task| task.action != ApplyAction::Await)
+}
+
+/// Returns the objects of the release's own cluster that a plan deletes.
+fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
+    let own = plan.nodes.iter().filter(|node| node.cluster.is_none());
+    let work = own.filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
+}
+
+/// Returns the inventory of a release. If it was deleted with its Namespace, returns one of that Namespace alone.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Inventory>, Error> {
+    Ok(Record::load_or_namespace(clusters, release).await?.map(|record| record.inventory))
 }

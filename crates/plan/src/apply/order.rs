@@ -1,16 +1,16 @@
-//! An order of deployment that cannot work is a mistake in the policy.
+//! Checks that the order of deployment groups can work.
 
 use std::collections::{BTreeMap, HashMap};
 
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ResourceType, wellknown};
 
-use crate::{error::Problems, groups::is_crd};
+use crate::{Problem, groups::is_crd, problem::Problems};
 
-use super::{Scene, nodes::Stage, own::Live};
+use super::{deployment::Deployment, existing::Existing, stages::Stage};
 
-impl Scene<'_> {
-    /// A custom resource comes after its CRD, and what is in a Namespace after the Namespace.
-    pub(super) fn check_order(&self, stages: &[Stage<'_>], live: &Live<'_>, problems: &mut Problems) {
+impl Deployment<'_> {
+    /// Checks that custom resources come after their CRD, and namespaced objects after their Namespace.
+    pub(super) fn check_order(&self, stages: &[Stage<'_>], existing: &Existing<'_>, problems: &mut Problems) {
         let mut crds: HashMap<GroupKind, (usize, &ObjectKey)> = HashMap::new();
         let mut namespaces: HashMap<&str, (usize, &ObjectKey)> = HashMap::new();
         for (stage, manifest) in self.staged(stages) {
@@ -30,18 +30,15 @@ impl Scene<'_> {
             }
             let namespace = key.namespace.as_deref().and_then(|namespace| namespaces.get(namespace));
             let too_early = |(its, key): &&(usize, &ObjectKey)| {
-                stage < *its || (stage == *its && !live.existing.contains_key(*key))
+                stage < *its || (stage == *its && !existing.objects.contains_key(*key))
             };
             if let Some((_, namespace)) = namespace.filter(too_early) {
                 *early.entry((stage, *namespace)).or_default() += 1;
             }
         }
         for ((stage, container), count) in early {
-            let place = stages.get(stage).map(Stage::place).unwrap_or_default();
-            let needs = if count == 1 { "1 object needs".into() } else { format!("{count} objects need") };
-            problems.input(format!(
-                "{place}: {needs} {container}, which comes no earlier: put {container} in an earlier deployment group"
-            ));
+            let group = stages.get(stage).map(Stage::place).unwrap_or_default().to_owned();
+            problems.add(Problem::TooEarly { group, count, needed: container.clone() });
         }
     }
 

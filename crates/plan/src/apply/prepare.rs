@@ -1,20 +1,21 @@
-//! Manifests made ready: kinds known, namespaces filled in, the release's label set.
+//! Prepares manifests for a deployment: checks their kinds, sets their namespaces and the release's label.
 
 use std::collections::{HashMap, HashSet};
 
 use billhook_objects::{
-    Catalog, GroupKind, KindName, Manifest, ObjectKey, ReleaseName, ResourceType, Scope, wellknown::RELEASE_LABEL,
+    Catalog, GroupKind, KindName, Manifest, ObjectKey, ReleaseName, ResolveError, ResourceType, Scope,
+    wellknown::RELEASE_LABEL,
 };
 
-use crate::{PlanError, error::Problems, groups::describe};
+use crate::{PlanError, Problem, groups::unserved, problem::Problems};
 
-/// Makes manifests ready for [`crate::plan_apply`], in the order given: each kind is looked up in a catalog that holds
-/// the kinds of the release's own CRDs too, a namespaced object without a namespace gets the release's, a
-/// cluster-scoped one loses its own, and all get the release's label.
+/// Prepares manifests for [`crate::Deployment`] and returns them in their order. A namespaced object without a namespace
+/// gets `namespace`, a cluster-scoped object loses its own, and all get the release's label. The catalog must also contain
+/// the kinds of the release's own CRDs.
 ///
 /// # Errors
 ///
-/// For all kinds and versions that are not known, and all objects that are there twice.
+/// For unknown kinds and versions, missing namespaces and duplicate objects: all problems at once.
 pub fn prepare(
     manifests: Vec<Manifest>,
     release: &ReleaseName,
@@ -29,7 +30,7 @@ pub fn prepare(
     let mut prepared = Vec::with_capacity(manifests.len());
     for mut manifest in manifests {
         match types.get(&manifest.key.kind) {
-            None => problems.input(unknown(&manifest, catalog)),
+            None => problems.add(unknown(&manifest, catalog)),
             Some(served) => {
                 check_version(&manifest, served, &mut problems);
                 place(&mut manifest, served.scope, namespace, &mut problems);
@@ -48,29 +49,35 @@ fn place(manifest: &mut Manifest, scope: Scope, namespace: Option<&str>, problem
         (Scope::Namespaced, None, Some(namespace)) => manifest.set_namespace(namespace),
         (Scope::Namespaced, None, None) => {
             let Manifest { key, source, .. } = manifest;
-            problems.input(format!("{source}: {key} has no namespace: write it into its metadata"));
+            problems.add(Problem::NoNamespace { source: Some(source.clone()), object: key.clone() });
         }
         (Scope::Cluster, Some(_), _) => manifest.clear_namespace(),
         _ => {}
     }
 }
 
-fn unknown(manifest: &Manifest, catalog: &Catalog) -> String {
+fn unknown(manifest: &Manifest, catalog: &Catalog) -> Problem {
     let Manifest { key, source, .. } = manifest;
-    let name = KindName { group: key.kind.group.clone(), name: key.kind.kind.clone() };
-    match catalog.resolve(&name) {
-        Ok(served) => format!("{source}: kind {:?} is spelt {:?}", key.kind.kind, served.kind.kind),
-        Err(error) => format!("{source}: {}, and there is no CRD for it in the release", describe(&error, catalog)),
-    }
+    let (source, written) = (source.clone(), key.kind.kind.clone());
+    let name = KindName { group: key.kind.group.clone(), name: written.clone() };
+    let elsewhere = match catalog.resolve(&name) {
+        Ok(served) => return Problem::Misspelt { source, written, correct: served.kind.kind.clone() },
+        Err(ResolveError::NotServed { elsewhere, .. }) => elsewhere,
+        Err(ResolveError::Ambiguous { candidates, .. }) => candidates,
+    };
+    Problem::NotServed { source, kind: unserved(name, &elsewhere, catalog) }
 }
 
-/// The version in the URL has to be that of the object, so another one cannot take its place here.
+/// Checks that the version is served. Another version cannot replace it, since the URL must have the version of the object.
 fn check_version(manifest: &Manifest, served: &ResourceType, problems: &mut Problems) {
     let Manifest { api_version, key, source, .. } = manifest;
     if !served.versions.iter().any(|version| version == api_version.version()) {
-        let kind = &key.kind.kind;
-        let versions = served.versions.join(", ");
-        problems.input(format!("{source}: {kind} is not served in {api_version}, but in the versions {versions}"));
+        problems.add(Problem::VersionNotServed {
+            source: source.clone(),
+            kind: key.kind.kind.clone(),
+            api_version: api_version.clone(),
+            served: served.versions.clone(),
+        });
     }
 }
 
@@ -82,8 +89,8 @@ fn check_duplicates(manifests: &[Manifest], problems: &mut Problems) {
                 entry.insert(manifest);
             }
             std::collections::hash_map::Entry::Occupied(entry) => {
-                let (key, source, before) = (&manifest.key, &manifest.source, &entry.get().source);
-                problems.input(format!("{source}: {key} is there already, at {before}"));
+                let (object, source) = (manifest.key.clone(), manifest.source.clone());
+                problems.add(Problem::Duplicate { source, object, first: entry.get().source.clone() });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `deleteAllResources`: what a collection holds, and what it never holds.
+//! `deleteAllResources`: what a collection contains, and what it never contains.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use billhook_policy::{DeletionGroup, LabelOperator, LabelRequirement, LabelSelec
 use crate::{
     Collection, DeleteRequest, Exclusion, INVENTORY_LABEL, Listed, Observed, Operation, Query, Resource, Select,
     find::{Answer, Index},
-    groups::{Entry, Matcher},
+    groups::{Entry, Matcher, own_of_every_namespace},
     queries::spread,
 };
 
-/// A collection whose query has no number yet.
+/// A collection whose query has no index yet.
 pub(super) struct Draft {
     pub(super) query: Query,
     pub(super) collection: Collection,
 }
 
 impl Draft {
-    /// The objects that belong to the collection by now.
+    /// Returns the objects that the snapshot shows in the collection.
     pub(super) fn items<'a>(&self, index: &Index<'a>) -> impl Iterator<Item = (&'a Query, &'a Observed)> {
         let found = match index.items(&self.query) {
             Ok(Answer::Items(query, items)) => Some((query, items)),
@@ -39,7 +39,7 @@ impl Draft {
     }
 }
 
-/// The collections of a group: one for each query of each entry with `deleteAllResources`.
+/// Returns the collections of a group: one for each query of each entry with `deleteAllResources`.
 pub(super) fn drafts(group: &DeletionGroup, matcher: &Matcher<'_>, request: &DeleteRequest<'_>) -> Vec<Draft> {
     let mut drafts = Vec::new();
     for entry in matcher.all() {
@@ -62,7 +62,7 @@ pub(super) fn drafts(group: &DeletionGroup, matcher: &Matcher<'_>, request: &Del
     drafts
 }
 
-/// Names are not asked for one by one: an object that appears meanwhile is to be seen too.
+/// Returns the queries of an entry. They never select single names, since they must show objects that appear later too.
 fn queries(group: &DeletionGroup, entry: &Entry<'_>) -> Vec<Query> {
     let selector = entry.selector;
     let select = match selector.label_selector.is_empty() {
@@ -75,9 +75,9 @@ fn queries(group: &DeletionGroup, entry: &Entry<'_>) -> Vec<Query> {
     if namespaces.is_empty() {
         namespaces.push(None);
     }
-    let resource = Resource::of(entry.resource, Some(selector.api_version.version()));
+    let resource = Resource::of(&entry.resource, Some(selector.api_version.version()));
     if !resource.namespaced && !selector.namespaces.is_empty() {
-        // No cluster-scoped object lies in a namespace, so this selects nothing.
+        // A cluster-scoped object has no namespace, so this selects nothing.
         return Vec::new();
     }
     spread(group.target.as_deref(), &resource, &namespaces, &select)
@@ -93,7 +93,7 @@ fn exclusion(entry: &Entry<'_>) -> Exclusion {
     }
 }
 
-/// What no collection takes, whatever the policy says.
+/// Returns what no collection contains, whatever the policy says.
 fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<'_>) -> Vec<Exclusion> {
     let mut excluded = Vec::new();
     if let Some(name) = own_of_every_namespace(kind) {
@@ -106,7 +106,7 @@ fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<
         excluded.push(Exclusion { label_selector, ..Exclusion::default() });
     }
     if *kind == wellknown::namespace() {
-        // `default` and `kube-*` are never deleted (contract, guards); the prefix holds for those that appear later.
+        // `default` and `kube-*` are never deleted; the prefix also covers those that appear later.
         let (names, name_prefixes) = (vec!["default".to_owned()], vec!["kube-".to_owned()]);
         excluded.push(Exclusion { names, name_prefixes, ..Exclusion::default() });
         let holds_record = own_cluster && request.record_here;
@@ -118,7 +118,7 @@ fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<
         ..named(&wanted.key.name)
     }));
     if let Some(release) = request.release.filter(|_| request.operation == Operation::Apply) {
-        // An update prunes what the new version lacks: what it has carries the label, and what it lacks is a task.
+        // An update prunes only what the new version does not contain. Its own objects carry the label.
         let match_labels = BTreeMap::from([(wellknown::RELEASE_LABEL.to_owned(), release.label_value())]);
         let label_selector = LabelSelector { match_labels, ..LabelSelector::default() };
         excluded.push(Exclusion { label_selector, ..Exclusion::default() });
@@ -128,13 +128,4 @@ fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<
 
 fn named(name: &str) -> Exclusion {
     Exclusion { names: vec![name.to_owned()], ..Exclusion::default() }
-}
-
-/// The name of the object of this kind that Kubernetes itself puts into every namespace and re-creates at once.
-pub(crate) fn own_of_every_namespace(kind: &GroupKind) -> Option<&'static str> {
-    match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "ConfigMap") => Some("kube-root-ca.crt"),
-        ("", "ServiceAccount") => Some("default"),
-        _ => None,
-    }
 }

@@ -1,22 +1,23 @@
-//! The nodes of a deletion: a chain, one a group.
+//! Builds the nodes of a deletion: a chain with one node for each group.
 
 use std::collections::HashMap;
 
 use crate::{
-    Barrier, DeleteTask, DeleteWork, Listed, Node, NoteCode, Plan, Query, QueryId, Work, find::Answer, find::Index,
+    Barrier, DeleteTask, DeleteWork, Node, NoteKind, Plan, Query, QueryId, UnreadableNote, Work,
+    find::{Answer, Index},
     groups::is_crd,
 };
 
 use super::{
-    Group, Scene,
-    assign::{Assigned, Pick},
-    notes,
+    assigned::{Assigned, Pick},
+    deletion::{Deletion, ResolvedGroup},
+    notes::Facts,
 };
 
 /// The queries that the nodes use, in the order of their first use.
 #[derive(Default)]
 struct Numbers<'a> {
-    // Queries are told apart by where they lie in the snapshot: one may hold thousands of names.
+    // Queries are compared by their address in the snapshot, since one may hold thousands of names.
     ids: HashMap<*const Query, QueryId>,
     list: Vec<&'a Query>,
 }
@@ -30,15 +31,15 @@ impl<'a> Numbers<'a> {
     }
 }
 
-impl Scene<'_> {
+impl Deletion<'_> {
     pub(super) fn build<'s>(&'s self, assigned: Assigned<'s>, index: &Index<'s>) -> Plan {
         let mut plan = Plan::new(self.request.operation, self.request.release);
         let mut numbers = Numbers::default();
-        let facts = notes::Facts::of(&assigned, self);
-        let Assigned { groups, last, patches, uncovered, notes, not_served } = assigned;
+        let facts = Facts::of(&assigned, self);
+        let Assigned { groups, last, patches, uncovered, notes, not_served, taken: _ } = assigned;
         plan.uncovered = uncovered;
         plan.notes = notes;
-        plan.add_patches("before deletion", patches);
+        plan.append_patches("before deletion", patches);
         for (group, picks) in self.groups.iter().zip(groups) {
             self.add_node(group, picks, &mut plan, &mut numbers, index);
         }
@@ -46,13 +47,13 @@ impl Scene<'_> {
             self.add_last(&self.groups[at], pick, &mut plan, &mut numbers, index);
         }
         plan.queries = numbers.list.iter().map(|query| (*query).clone()).collect();
-        notes::add(self, &mut plan, facts, not_served, index);
+        self.add_notes(&mut plan, facts, not_served, index);
         plan
     }
 
     fn add_node<'s>(
         &'s self,
-        group: &'s Group<'s>,
+        group: &'s ResolvedGroup<'s>,
         picks: Vec<Pick<'s>>,
         plan: &mut Plan,
         numbers: &mut Numbers<'s>,
@@ -72,47 +73,34 @@ impl Scene<'_> {
             }
         }
         let work = self.work(group, DeleteWork { objects, collections, ..DeleteWork::default() });
-        plan.nodes.push(self.node(group, group.policy.title.clone(), work, plan));
+        plan.append(node(group, group.policy.title.clone(), work));
     }
 
-    /// The Namespace that holds the inventory goes when all else is gone: the record outlives what it records.
+    /// Adds the Namespace that holds the inventory. It is deleted when everything else is gone, so that the inventory
+    /// outlives the objects it records.
     fn add_last<'s>(
         &'s self,
-        group: &'s Group<'s>,
+        group: &'s ResolvedGroup<'s>,
         pick: Pick<'s>,
         plan: &mut Plan,
         numbers: &mut Numbers<'s>,
         index: &Index<'s>,
     ) {
-        let message = format!("{} holds the inventory of the release: it goes last", pick.key);
-        let note = crate::Note::new(crate::Severity::Info, NoteCode::InventoryLast, message);
-        plan.notes.push(note.about(pick.key.clone()));
+        plan.notes.push(NoteKind::InventoryLast { object: pick.key.clone() }.into());
         let title = format!("namespace {} with the inventory", pick.key.name);
         let objects = self.tasks(group, vec![pick], plan, numbers, index);
         let work = self.work(group, DeleteWork { objects, ..DeleteWork::default() });
-        plan.nodes.push(self.node(group, title, work, plan));
+        plan.append(node(group, title, work));
     }
 
-    fn work(&self, group: &Group<'_>, work: DeleteWork) -> Work {
+    fn work(&self, group: &ResolvedGroup<'_>, work: DeleteWork) -> Work {
         let propagation = group.policy.propagation.unwrap_or(self.request.propagation);
         Work::Delete(DeleteWork { force: group.policy.force.clone(), propagation, ..work })
     }
 
-    fn node(&self, group: &Group<'_>, title: String, work: Work, plan: &Plan) -> Node {
-        Node {
-            title,
-            path: group.policy.path.clone(),
-            after: plan.nodes.len().checked_sub(1).into_iter().collect(),
-            cluster: group.policy.target.clone(),
-            work,
-            barrier: Barrier::Gone,
-            timeout: group.policy.timeout,
-        }
-    }
-
     fn tasks<'s>(
         &'s self,
-        group: &'s Group<'s>,
+        group: &'s ResolvedGroup<'s>,
         mut picks: Vec<Pick<'s>>,
         plan: &mut Plan,
         numbers: &mut Numbers<'s>,
@@ -122,7 +110,7 @@ impl Scene<'_> {
         let mut tasks = Vec::with_capacity(picks.len());
         for Pick { key, object, query, .. } in picks {
             let query = numbers.of(query);
-            let instances = if is_crd(&key.kind) { group.instances(&key.name) } else { None };
+            let instances = if is_crd(&key.kind) { self.instances(group, &key.name) } else { None };
             let instances = instances.and_then(|query| readable(query, plan, index)).map(|query| numbers.of(query));
             tasks.push(DeleteTask {
                 object: key,
@@ -137,15 +125,26 @@ impl Scene<'_> {
     }
 }
 
-/// The query of a CRD's instances, where it was answered; else a note, as the force stage cannot reach them.
+fn node(group: &ResolvedGroup<'_>, title: String, work: Work) -> Node {
+    Node {
+        title,
+        path: group.policy.path.clone(),
+        after: Vec::new(),
+        cluster: group.policy.target.clone(),
+        work,
+        barrier: Barrier::Gone,
+        timeout: group.policy.timeout,
+    }
+}
+
+/// Returns the query for a CRD's instances if it was answered. If it failed, adds a note, since the force stage cannot
+/// reach the instances.
 fn readable<'s>(query: Query, plan: &mut Plan, index: &Index<'s>) -> Option<&'s Query> {
-    match index.get(&query) {
-        Some(listing) if matches!(listing.found, Listed::Items { .. }) => Some(&listing.query),
-        Some(listing) if listing.found == Listed::NotServed => None,
-        _ => {
-            let why = index.items(&query).err().unwrap_or_default();
-            let message = format!("the force stage does not reach the instances: list {}: {why}", query.describe());
-            plan.notes.push(notes::warning(NoteCode::Unreadable, message));
+    match index.items(&query) {
+        Ok(Answer::Items(query, _)) => Some(query),
+        Ok(Answer::NotServed) => None,
+        Err(failure) => {
+            plan.notes.push(NoteKind::Unreadable(UnreadableNote::Instances { failure }).into());
             None
         }
     }

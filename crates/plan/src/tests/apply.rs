@@ -13,7 +13,7 @@ mod versions;
 
 const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
 
-/// `APIVERSION KIND/[NAMESPACE/]NAME`, a document each, a line each.
+/// Reads manifests, each as `APIVERSION KIND/[NAMESPACE/]NAME`.
 fn manifests(lines: &[&str]) -> Vec<Manifest> {
     let document = |line: &&str| {
         let (version, rest) = line.split_once(' ').unwrap();
@@ -33,7 +33,7 @@ fn manifests(lines: &[&str]) -> Vec<Manifest> {
     documents.into_iter().flat_map(|document| Manifest::from_document(document, &file).unwrap()).collect()
 }
 
-pub(super) struct Deployment {
+pub(super) struct TestDeployment {
     pub(super) manifests: Vec<Manifest>,
     pub(super) directives: BTreeMap<ObjectKey, Directives>,
     pub(super) strategy: UpdateStrategy,
@@ -41,14 +41,14 @@ pub(super) struct Deployment {
     pub(super) policy: Policy,
     pub(super) catalogs: Catalogs,
     pub(super) not_served: BTreeSet<GroupKind>,
-    pub(super) namespaces: Vec<String>,
+    pub(super) missing_namespaces: MissingNamespaces,
     pub(super) adopt: bool,
     pub(super) prune: bool,
     pub(super) wait: Wait,
     pub(super) record_here: bool,
 }
 
-pub(super) fn deployment(lines: &[&str]) -> Deployment {
+pub(super) fn deployment(lines: &[&str]) -> TestDeployment {
     let (mut catalog, mut not_served) = (catalog(), BTreeSet::new());
     for kind in manifests(lines).iter().filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
         if catalog.get(&kind.kind).is_none() {
@@ -58,8 +58,7 @@ pub(super) fn deployment(lines: &[&str]) -> Deployment {
     }
     let manifests = prepare(manifests(lines), &release(), Some(release().namespace()), &catalog).unwrap();
     let (inventory, policy, catalogs) = (None, Policy::default(), Catalogs::own(catalog));
-    let namespaces = Vec::new();
-    Deployment {
+    TestDeployment {
         manifests,
         directives: BTreeMap::new(),
         strategy: UpdateStrategy::default(),
@@ -67,7 +66,7 @@ pub(super) fn deployment(lines: &[&str]) -> Deployment {
         policy,
         catalogs,
         not_served,
-        namespaces,
+        missing_namespaces: MissingNamespaces::Leave,
         adopt: false,
         prune: true,
         wait: Wait::Nothing,
@@ -75,8 +74,8 @@ pub(super) fn deployment(lines: &[&str]) -> Deployment {
     }
 }
 
-impl Deployment {
-    /// Makes the inventory know these: `KEY UID`; no UID for what is merely intended.
+impl TestDeployment {
+    /// Adds objects to the inventory: `KEY UID`, without a UID if no write has confirmed them.
     pub(super) fn knowing(mut self, entries: &[&str]) -> Self {
         let mut inventory = Inventory::new(release());
         for line in entries {
@@ -98,9 +97,9 @@ impl Deployment {
             strategy: self.strategy,
             inventory: self.inventory.as_ref(),
             policy: &self.policy,
-            catalogs: &self.catalogs,
+            catalogs: self.catalogs.clone(),
             not_served: &self.not_served,
-            namespaces: &self.namespaces,
+            missing_namespaces: self.missing_namespaces,
             adopt: self.adopt,
             prune: self.prune,
             wait: self.wait,
@@ -111,10 +110,10 @@ impl Deployment {
 
     pub(super) fn plan(&self, live: &Cluster) -> Result<Plan, PlanError> {
         let release = release();
-        let request = self.request(&release);
-        let mut snapshot = Snapshot { listings: live.answer(&apply_queries(&request)?) };
-        snapshot.listings.extend(live.answer(&missing_apply_queries(&request, &snapshot)));
-        plan_apply(&request, &snapshot)
+        let deployment = Deployment::new(self.request(&release))?;
+        let mut snapshot = Snapshot { listings: live.answer(deployment.queries()) };
+        snapshot.listings.extend(live.answer(&deployment.missing(&snapshot)));
+        deployment.plan(&snapshot)
     }
 
     #[track_caller]
@@ -127,7 +126,7 @@ impl Deployment {
     #[track_caller]
     fn fails(&self, live: &[&str], kind: PlanErrorKind, problems: &[&str]) {
         let error = self.plan(&cluster(live)).unwrap_err();
-        assert_eq!((error.kind, error.problems), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
+        assert_eq!((error.kind, texts(&error)), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
     }
 }
 
@@ -167,7 +166,7 @@ fn the_default_order_is_crds_then_cluster_scoped_then_namespaced() {
 }
 
 #[test]
-fn what_happens_to_an_object_that_exists() {
+fn uid_and_label_decide_the_action() {
     for (entry, live, adopt, expected) in [
         ("", "", false, Ok("create")),
         ("ConfigMap/a/x", "", false, Ok("create")),
@@ -177,20 +176,10 @@ fn what_happens_to_an_object_that_exists() {
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 rv=2 ours", false, Ok("update")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
         ("", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
-        (
-            "ConfigMap/a/x 1",
-            "ConfigMap/a/x uid=2",
-            false,
-            Err("ConfigMap/a/x exists and belongs to no release; --adopt takes it up"),
-        ),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2", false, Err("ConfigMap/a/x exists and belongs to no release")),
         ("", "ConfigMap/a/x uid=2", true, Ok("adopt")),
         ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
-        (
-            "ConfigMap/a/x 1",
-            "ConfigMap/a/x uid=1 ours deleting",
-            false,
-            Err("ConfigMap/a/x is being deleted; wait until it is gone"),
-        ),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours deleting", false, Err("ConfigMap/a/x is being deleted")),
     ] {
         let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(if entry.is_empty() {
             &[]
@@ -199,7 +188,7 @@ fn what_happens_to_an_object_that_exists() {
         });
         deployment.adopt = adopt;
         let found = deployment.plan(&cluster(if live.is_empty() { &[] } else { std::slice::from_ref(&live) }));
-        let found = found.map(|plan| nodes(&plan).concat()).map_err(|error| (error.kind, error.problems.concat()));
+        let found = found.map(|plan| nodes(&plan).concat()).map_err(|error| (error.kind, texts(&error).concat()));
         let expected = expected.map(|action| format!("namespaced-resources: ConfigMap/a/x({action})"));
         let kind = |problem: &str| match problem.contains("is being deleted") {
             true => PlanErrorKind::Busy,
@@ -221,19 +210,16 @@ fn all_refusals_are_reported_at_once() {
     deployment(&["v1 ConfigMap/a/x", "v1 ConfigMap/a/y"]).fails(
         &["ConfigMap/a/x of=db.app", "ConfigMap/a/y"],
         PlanErrorKind::Refused,
-        &[
-            "ConfigMap/a/x belongs to release app/db",
-            "ConfigMap/a/y exists and belongs to no release; --adopt takes it up",
-        ],
+        &["ConfigMap/a/x belongs to release app/db", "ConfigMap/a/y exists and belongs to no release"],
     );
 }
 
 #[test]
 fn known_objects_are_listed_by_label_and_new_ones_by_name() {
-    let selects = |deployment: &Deployment| {
+    let selects = |deployment: &TestDeployment| {
         let release = release();
-        let queries = apply_queries(&deployment.request(&release)).unwrap();
-        queries.iter().map(|q| (q.describe(), q.select.clone())).collect::<Vec<_>>()
+        let deployment = Deployment::new(deployment.request(&release)).unwrap();
+        deployment.queries().iter().map(|q| (q.scope().to_string(), q.select.clone())).collect::<Vec<_>>()
     };
     let label = || Select::Labels("billhook.dev/release=web.app".into());
     let two = ["v1 ConfigMap/a/x", "v1 ConfigMap/b/y"];
@@ -250,7 +236,7 @@ fn known_objects_are_listed_by_label_and_new_ones_by_name() {
 }
 
 #[test]
-fn the_new_is_ready_before_the_old_is_pruned() {
+fn new_objects_are_ready_before_old_ones_are_pruned() {
     let mut deployment = deployment(&["apps/v1 Deployment/a/d", "v1 ConfigMap/a/x"]).knowing(&[
         "ConfigMap/a/old 1",
         "ClusterRole/r 2",
@@ -282,13 +268,13 @@ fn the_new_is_ready_before_the_old_is_pruned() {
     assert_eq!(
         notes(&plan),
         [
-            "info uncovered: 2 objects that the new version lacks are not pruned: 1 ConfigMap, 1 ClusterRole.rbac.authorization.k8s.io"
+            "info uncovered: 2 objects that the new version no longer contains will not be pruned: 1 ConfigMap, 1 ClusterRole.rbac.authorization.k8s.io"
         ]
     );
 }
 
 #[test]
-fn what_the_new_version_is_in_is_not_pruned() {
+fn containers_of_the_new_version_are_not_pruned() {
     let deployment = deployment(&["v1 ConfigMap/x/a", "a.example/v1 Widget/y/w"]).knowing(&[
         "Namespace/x 1",
         "CustomResourceDefinition/widgets.a.example 2",
@@ -305,8 +291,8 @@ fn what_the_new_version_is_in_is_not_pruned() {
     assert_eq!(
         uncovered(&plan),
         [
-            "Namespace/x: the new version has objects in it",
-            "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: the new version has objects in it",
+            "Namespace/x: objects of the new version need it",
+            "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: objects of the new version need it",
         ]
     );
 }
@@ -332,11 +318,11 @@ fn deployment_groups_come_first_and_may_wait() {
         ],
     );
     assert_eq!((plan.nodes[0].barrier, plan.nodes[0].path.as_str()), (Barrier::Ready, "deploymentGroups[0]"));
-    assert_eq!(notes(&plan), ["info order: deploymentGroups[0] (v1 pods) matches nothing"]);
+    assert_eq!(notes(&plan), ["info order: deploymentGroups[0] (v1 pods) matches no objects"]);
 }
 
 #[test]
-fn what_is_ready_when_created_is_not_waited_for() {
+fn kinds_without_readiness_are_not_awaited() {
     let crd = format!("apiextensions.k8s.io/v1 {CRD}");
     let mut deployment = deployment(&[&crd, "v1 ConfigMap/a", "v1 Service/s"]);
     let mut crds = deploy_group("crds", WaitFor::Ready);
@@ -353,25 +339,33 @@ fn what_is_ready_when_created_is_not_waited_for() {
 }
 
 #[test]
-fn namespaces_that_the_call_creates_are_noted() {
+fn missing_namespaces_are_created_or_rejected() {
     let mut deployment = deployment(&["v1 ConfigMap/x/a"]);
-    deployment.namespaces = vec!["x".into(), "app".into()];
+    deployment.missing_namespaces = MissingNamespaces::Create;
     let plan = deployment.check(&[], &["namespaced-resources: ConfigMap/x/a(create)"]);
     let expected =
-        ["app", "x"].map(|ns| format!("info namespace-created: namespace {ns} does not exist and is created"));
-    assert_eq!(notes(&plan), expected);
-    assert_eq!(plan.notes[0].object, Some(key("Namespace/app")));
+        ["app", "x"].map(|ns| format!("info namespace-created: namespace {ns} does not exist and will be created"));
+    assert_eq!((notes(&plan), plan.namespaces), (expected.to_vec(), vec!["app".to_owned(), "x".to_owned()]));
+    let plan = deployment.plan(&cluster(&["Namespace/app"])).unwrap();
+    assert_eq!(plan.namespaces, ["x"]);
+    deployment.fails(&["Namespace/x deleting"], PlanErrorKind::Busy, &["Namespace/x is being deleted"]);
+    deployment.missing_namespaces = MissingNamespaces::Refuse;
+    let missing = ["namespace app does not exist", "namespace x does not exist"];
+    deployment.fails(&[], PlanErrorKind::Input, &missing);
+    let mut unreadable = cluster(&[]);
+    unreadable.forbidden = vec!["=namespaces".into()];
+    assert_eq!(deployment.plan(&unreadable).unwrap().namespaces, [""; 0]);
 }
 
 #[test]
-fn an_order_that_cannot_work_is_a_mistake() {
+fn an_impossible_order_is_rejected() {
     let crd = "apiextensions.k8s.io/v1 CustomResourceDefinition/gadgets.c.example";
     let mut early = deployment(&[crd, "c.example/v1 Gadget/g", "v1 Namespace/x", "v1 ConfigMap/x/a"]);
     early.policy.deployment = vec![deploy_group("v1 cm + c.example/v1 gadgets", WaitFor::Exists)];
     let crd_key = key(CRD);
     let problems = [
-        "deploymentGroups[0]: 1 object needs Namespace/x, which comes no earlier: put Namespace/x in an earlier deployment group".to_owned(),
-        format!("deploymentGroups[0]: 1 object needs {crd_key}, which comes no earlier: put {crd_key} in an earlier deployment group"),
+        "deploymentGroups[0]: 1 object needs Namespace/x, which is not in an earlier deployment group".to_owned(),
+        format!("deploymentGroups[0]: 1 object needs {crd_key}, which is not in an earlier deployment group"),
     ];
     early.fails(&[], PlanErrorKind::Input, &problems.each_ref().map(String::as_str));
     let mut same = deployment(&["v1 Namespace/x", "v1 ConfigMap/x/a"]);
@@ -381,7 +375,7 @@ fn an_order_that_cannot_work_is_a_mistake() {
 }
 
 #[test]
-fn manifests_are_made_ready() {
+fn manifests_are_prepared() {
     let found = prepare(
         manifests(&["v1 ConfigMap/x", "v1 Namespace/z/y"]),
         &release(),
@@ -403,23 +397,23 @@ fn manifests_are_made_ready() {
     let error = prepare(manifests(&wrong), &release(), Some(release().namespace()), &catalog()).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Input);
     assert_eq!(
-        error.problems,
+        texts(&error),
         [
-            "f.yaml:2: the cluster does not serve Gizmo, and there is no CRD for it in the release",
-            "f.yaml:6: the cluster does not serve Deployment; write apiVersion: apps/v1 for Deployment.apps, and there is no CRD for it in the release",
-            "f.yaml:10: Widget is not served in a.example/v2, but in the versions v1, v1beta1",
-            "f.yaml:22: kind \"configmap\" is spelt \"ConfigMap\"",
-            "f.yaml:18: ConfigMap/app/x is there already, at f.yaml:14",
+            "f.yaml:2: neither the cluster nor a CRD of the release defines Gizmo",
+            "f.yaml:6: neither the cluster nor a CRD of the release defines Deployment; did you mean apps/v1 Deployment?",
+            "f.yaml:10: Widget is not served in a.example/v2, but in v1, v1beta1",
+            "f.yaml:22: kind \"configmap\" must be spelled \"ConfigMap\"",
+            "f.yaml:18: ConfigMap/app/x is already defined at f.yaml:14",
         ]
     );
     assert!(prepare(Vec::new(), &release(), None, &Catalog::default()).unwrap().is_empty());
 }
 
 #[test]
-fn what_was_not_looked_for_is_not_created() {
+fn objects_that_were_not_looked_up_are_not_created() {
     let deployment = deployment(&["v1 ConfigMap/a/x"]);
     let release = release();
-    let error = plan_apply(&deployment.request(&release), &Snapshot::default()).unwrap_err();
+    let error = Deployment::new(deployment.request(&release)).unwrap().plan(&Snapshot::default()).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Unreadable);
 }
 
@@ -427,6 +421,6 @@ fn what_was_not_looked_for_is_not_created() {
 fn the_whole_policy_is_checked_before_anything_is_applied() {
     let mut deployment = deployment(&["v1 ConfigMap/a/x"]);
     deployment.policy.deletion = groups(&["a.example/v1 w"]);
-    let problem = "deletionGroups[0]: choose a kind for w.a.example: it may be Wheel.a.example or Widget.a.example";
+    let problem = "deletionGroups[0]: w.a.example is ambiguous: it may be Wheel.a.example or Widget.a.example";
     deployment.fails(&[], PlanErrorKind::Input, &[problem]);
 }

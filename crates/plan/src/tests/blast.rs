@@ -13,14 +13,14 @@ fn check(objects: &[&str], groups: &[&str], live: &[&str], expected: &[&str]) {
 const NAMESPACE: &str = "Namespace/m uid=ns ours";
 
 #[test]
-fn a_namespace_takes_foreign_objects_along() {
+fn foreign_objects_in_namespaces_are_dangerous() {
     let live = [NAMESPACE, "ConfigMap/m/a", "ConfigMap/m/b", "Secret/m/c", "Secret/other/d", "Event/m/e"];
-    let note = "dangerous foreign-objects: deleting Namespace/m takes 3 objects along that the release did not create: 2 ConfigMap, 1 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 3 objects that the release did not create: 2 ConfigMap, 1 Secret";
     check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
 #[test]
-fn what_is_ours_or_kubernetes_own_is_not_foreign() {
+fn own_objects_and_those_of_kubernetes_are_not_foreign() {
     let live = [
         NAMESPACE,
         "ConfigMap/m/kube-root-ca.crt",
@@ -41,24 +41,24 @@ fn what_is_ours_or_kubernetes_own_is_not_foreign() {
         &["cluster"],
         &live,
         &[
-            "dangerous foreign-objects: deleting Namespace/m takes 1 object along that the release did not create: 1 Secret",
+            "dangerous foreign-objects: deleting Namespace/m also deletes 1 object that the release did not create: 1 Secret",
         ],
     );
     check(&["Namespace/m uid=ns"], &["v1 secrets all", "cluster"], &live, &[]);
 }
 
 #[test]
-fn garbage_goes_by_itself() {
+fn garbage_is_not_foreign() {
     let live = [
         NAMESPACE,
         "Secret/m/of-gone owner=ConfigMap/gone",
         "ConfigMap/m/of-that owner=Secret/uid-Secret/m/of-gone",
-        // Nobody has listed the kind of this one's owner.
+        // The kind of its owner was not listed.
         "Secret/m/of-unknown owner=Node/gone",
         "ConfigMap/m/there uid=there",
         "Secret/m/of-two owner=ConfigMap/gone owner=ConfigMap/there",
     ];
-    let note = "dangerous foreign-objects: deleting Namespace/m takes 3 objects along that the release did not create: 1 ConfigMap, 2 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 3 objects that the release did not create: 1 ConfigMap, 2 Secret";
     check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
@@ -69,42 +69,45 @@ fn an_inventory_is_foreign_unless_it_is_our_own() {
         "Secret/app/1 billhook.dev/inventory=web.app",
         "Secret/app/2 billhook.dev/inventory=db.app",
     ];
-    let note = "dangerous foreign-objects: deleting Namespace/app takes 1 object along that the release did not create: 1 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace/app also deletes 1 object that the release did not create: 1 Secret";
     check(&["Namespace/app uid=ns"], &[], &live, &[note]);
 }
 
 #[test]
-fn a_crd_takes_its_instances_along_once() {
+fn instances_count_for_their_crd() {
     let crd = "CustomResourceDefinition/widgets.a.example uid=crd";
     let live = [NAMESPACE, crd, "Widget.a.example/m/x", "Widget.a.example/z/y", "Widget.a.example/z/ours uid=w ours"];
-    let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example takes 2 objects along that the release did not create: 2 Widget.a.example";
+    let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example also deletes 2 objects that the release did not create: 2 Widget.a.example";
     check(&[crd, "Namespace/m uid=ns"], &[], &live, &[note]);
     check(&[crd], &["a.example/v1 widgets all", "crds"], &live, &[]);
     check(&[crd], &["crds | force"], &live, &[note]);
 }
 
 #[test]
-fn what_is_being_deleted_already_is_no_new_danger() {
+fn objects_already_being_deleted_are_not_dangerous() {
     check(&["Namespace/m uid=ns"], &[], &["Namespace/m uid=ns ours deleting", "ConfigMap/m/a"], &[]);
 }
 
 #[test]
-fn what_could_not_be_listed_is_noted() {
+fn failed_lists_are_noted() {
     let mut live = cluster(&[NAMESPACE]);
     live.forbidden = vec!["=secrets".into()];
     let found = notes(&deletion(&["Namespace/m uid=ns"], &[]).blast(&live));
     assert_eq!(
         found,
-        ["warning unreadable: cannot tell all that goes along: not listed were secrets in namespace m (forbidden)"]
+        [
+            "warning unreadable: not all objects that will be deleted are known: failed to list secrets in namespace m (forbidden)"
+        ]
     );
 }
 
 #[test]
 fn queries_skip_what_cannot_matter() {
     let mut deletion = deletion(&["Namespace/m uid=ns"], &[]);
-    Arc::make_mut(deletion.catalogs.0.get_mut(&None).unwrap()).stale.push("b.example/v1".into());
+    Arc::make_mut(&mut deletion.catalogs.own).stale.push("b.example/v1".into());
     let plan = deletion.plan(&cluster(&[NAMESPACE])).unwrap();
-    let queries: Vec<_> = blast_queries(&plan, &deletion.catalogs).iter().map(Query::describe).collect();
+    let queries: Vec<_> =
+        blast_queries(&plan, &deletion.catalogs).iter().map(|query| query.scope().to_string()).collect();
     assert!(queries.contains(&"widgets.a.example in namespace m".to_owned()), "{queries:?}");
     assert!(
         !queries.iter().any(|q| q.starts_with("events") || q.contains("b.example") || q.contains("planets")),

@@ -71,7 +71,7 @@ pub(crate) fn key(text: &str) -> ObjectKey {
     }
 }
 
-/// A wanted object: `KEY [uid=U] [keep] [patch=VALUE]`; without a UID it was merely intended.
+/// A wanted object: `KEY [uid=U] [keep] [patch=VALUE]`; without a UID no write has confirmed it.
 pub(crate) fn wanted(text: &str) -> Wanted {
     let mut words = text.split_whitespace();
     let key = key(words.next().unwrap());
@@ -223,8 +223,8 @@ pub(crate) fn groups(lines: &[&str]) -> Vec<DeletionGroup> {
     lines.iter().enumerate().map(group).collect()
 }
 
-/// A deletion, from its parts.
-pub(crate) struct Deletion {
+/// The parts of a delete request.
+pub(crate) struct TestDeletion {
     pub(crate) release: Option<ReleaseName>,
     pub(crate) objects: Vec<Wanted>,
     pub(crate) groups: Vec<DeletionGroup>,
@@ -233,50 +233,55 @@ pub(crate) struct Deletion {
     pub(crate) record_here: bool,
 }
 
-pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> Deletion {
+pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> TestDeletion {
     let groups = if group_lines.is_empty() { Policy::default().deletion } else { groups(group_lines) };
     let objects = objects.iter().map(|text| wanted(text)).collect();
     let catalogs = Catalogs::own(catalog());
-    Deletion { release: Some(release()), objects, groups, catalogs, operation: Operation::Delete, record_here: true }
+    TestDeletion {
+        release: Some(release()),
+        objects,
+        groups,
+        catalogs,
+        operation: Operation::Delete,
+        record_here: true,
+    }
 }
 
-impl Deletion {
+impl TestDeletion {
     pub(crate) fn request(&self) -> DeleteRequest<'_> {
         DeleteRequest {
             release: self.release.as_ref(),
-            objects: &self.objects,
+            objects: self.objects.clone(),
             groups: &self.groups,
-            catalogs: &self.catalogs,
+            catalogs: self.catalogs.clone(),
             propagation: Propagation::Background,
             operation: self.operation,
             record_here: self.record_here,
         }
     }
 
-    pub(crate) fn snapshot(&self, cluster: &Cluster) -> Snapshot {
-        let request = self.request();
-        let mut snapshot = Snapshot { listings: cluster.answer(&delete_queries(&request).unwrap()) };
-        let second = missing_queries(&request, &snapshot);
-        snapshot.listings.extend(cluster.answer(&second));
-        snapshot
-    }
-
     pub(crate) fn plan(&self, cluster: &Cluster) -> Result<Plan, PlanError> {
-        delete_queries(&self.request())?;
-        plan_delete(&self.request(), &self.snapshot(cluster))
+        Ok(self.plan_from(cluster)?.0)
     }
 
-    /// The plan with what else goes along.
+    fn plan_from(&self, cluster: &Cluster) -> Result<(Plan, Snapshot), PlanError> {
+        let deletion = Deletion::new(self.request())?;
+        let mut snapshot = Snapshot { listings: cluster.answer(deletion.queries()) };
+        let second = deletion.missing(&snapshot);
+        snapshot.listings.extend(cluster.answer(&second));
+        Ok((deletion.plan(&snapshot)?, snapshot))
+    }
+
+    /// Returns the plan with notes on the contents of what it deletes.
     pub(crate) fn blast(&self, cluster: &Cluster) -> Plan {
-        let mut snapshot = self.snapshot(cluster);
-        let mut plan = plan_delete(&self.request(), &snapshot).unwrap();
+        let (mut plan, mut snapshot) = self.plan_from(cluster).unwrap();
         snapshot.listings.extend(cluster.answer(&blast_queries(&plan, &self.catalogs)));
         add_blast_notes(&mut plan, &snapshot, self.release.as_ref());
         plan
     }
 }
 
-/// The nodes of a plan, a line each: `title: object object; all configmaps`.
+/// Returns the nodes of a plan, one a line: `title: object object; all configmaps`.
 pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
     let line = |node: &Node| {
         let mut line = format!("{}:", node.title);
@@ -295,7 +300,7 @@ pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
             }
             Work::Delete(work) => {
                 work.objects.iter().for_each(|task| write!(line, " {}", task.object).unwrap());
-                let all = work.collections.iter().map(|collection| plan.queries[collection.query].describe());
+                let all = work.collections.iter().map(|collection| plan.queries[collection.query].scope());
                 all.for_each(|query| write!(line, "; all {query}").unwrap());
             }
         }
@@ -304,21 +309,29 @@ pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
     plan.nodes.iter().map(line).collect()
 }
 
-/// The notes of a plan, a line each: `severity code: message`.
+/// Returns the notes of a plan, one a line: `severity code: message`.
 pub(crate) fn notes(plan: &Plan) -> Vec<String> {
-    let name = |value: serde_json::Value| value.as_str().unwrap().to_owned();
     let line = |note: &Note| {
-        let severity = name(serde_json::to_value(note.severity).unwrap());
-        format!("{severity} {}: {}", name(serde_json::to_value(note.code).unwrap()), note.message)
+        let printed = serde_json::to_value(note).unwrap();
+        let text = |field: &str| printed[field].as_str().unwrap();
+        format!("{} {}: {}", text("severity"), text("code"), text("message"))
     };
     plan.notes.iter().map(line).collect()
 }
 
-pub(crate) fn uncovered(plan: &Plan) -> Vec<String> {
-    plan.uncovered.iter().map(|u| format!("{}: {}", u.object, u.reason)).collect()
+pub(crate) fn is_dangerous(plan: &Plan) -> bool {
+    plan.notes.iter().any(|note| note.severity == Severity::Dangerous)
 }
 
-/// An inventory entry as our own write left it.
+pub(crate) fn texts(error: &PlanError) -> Vec<String> {
+    error.problems.iter().map(ToString::to_string).collect()
+}
+
+pub(crate) fn uncovered(plan: &Plan) -> Vec<String> {
+    plan.uncovered.iter().map(|u| format!("{}: {}", u.object, u.reason())).collect()
+}
+
+/// Returns an inventory entry as a write leaves it.
 pub(crate) fn entry(uid: Option<&str>, version: &str, digest: Digest) -> Entry {
     Entry {
         uid: uid.map(Uid::new),

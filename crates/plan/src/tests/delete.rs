@@ -13,9 +13,9 @@ fn check(objects: &[&str], groups: &[&str], live: &[&str], expected_nodes: &[&st
 }
 
 #[track_caller]
-fn fails(deletion: &Deletion, live: &Cluster, kind: PlanErrorKind, problems: &[&str]) {
+fn fails(deletion: &TestDeletion, live: &Cluster, kind: PlanErrorKind, problems: &[&str]) {
     let error = deletion.plan(live).unwrap_err();
-    assert_eq!((error.kind, error.problems), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
+    assert_eq!((error.kind, texts(&error)), (kind, problems.iter().map(|p| (*p).to_owned()).collect()));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn the_default_is_namespaced_then_cluster_scoped_then_crds() {
 }
 
 #[test]
-fn the_first_match_wins_and_what_none_matches_stays() {
+fn the_first_match_wins_and_unmatched_objects_remain() {
     let objects = ["ConfigMap/a/x uid=1", "ConfigMap/b/y uid=2", "Secret/a/s uid=3"];
     let live = ["ConfigMap/a/x uid=1 ours", "ConfigMap/b/y uid=2 ours", "Secret/a/s uid=3 ours"];
     let plan = check(
@@ -48,15 +48,15 @@ fn the_first_match_wins_and_what_none_matches_stays() {
         &live,
         &["v1 cm ns=a: ConfigMap/a/x", "v1 configmaps: ConfigMap/b/y"],
         &[
-            "info uncovered: 1 object of the release stays: 1 Secret",
-            "info order: deletionGroups[2] (v1 configmaps) matches nothing",
+            "info uncovered: 1 object of the release will not be deleted: 1 Secret",
+            "info order: deletionGroups[2] (v1 configmaps) matches no objects",
         ],
     );
     assert_eq!(uncovered(&plan), ["Secret/a/s: no group covers it"]);
 }
 
 #[test]
-fn labels_and_versions_and_names_select_what_is_live() {
+fn labels_versions_and_names_select_live_objects() {
     let objects = ["Widget.a.example/a/x uid=1", "Widget.a.example/a/y uid=2"];
     let live = ["Widget.a.example/a/x uid=1 ours tier=web", "Widget.a.example/a/y uid=2 ours"];
     let groups = ["a.example/v0 WIDGET tier=web", "namespaced"];
@@ -70,10 +70,10 @@ fn labels_and_versions_and_names_select_what_is_live() {
 }
 
 #[test]
-fn what_a_group_excludes_goes_on_to_the_next() {
+fn excluded_objects_may_match_a_later_group() {
     let objects = ["ConfigMap/a/keep uid=1", "ConfigMap/a/x uid=2"];
     let live = ["ConfigMap/a/keep uid=1 ours", "ConfigMap/a/x uid=2 ours"];
-    let stays = "info uncovered: 1 object of the release stays: 1 ConfigMap";
+    let stays = "info uncovered: 1 object of the release will not be deleted: 1 ConfigMap";
     let plan = check(&objects, &["namespaced | -v1 cm name=keep"], &live, &["namespaced: ConfigMap/a/x"], &[stays]);
     assert_eq!(uncovered(&plan), ["ConfigMap/a/keep: excluded by deletionGroups[0]"]);
     let groups = ["namespaced | -v1 cm name=keep", "v1 cm"];
@@ -81,8 +81,8 @@ fn what_a_group_excludes_goes_on_to_the_next() {
 }
 
 #[test]
-fn whose_an_object_is() {
-    let other_uid = "is not the release's any more and stays";
+fn uid_and_label_decide_whose_an_object_is() {
+    let other_uid = "no longer belongs to the release; it will not be deleted";
     for (object, live, task, note) in [
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1", true, None),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 ours", true, None),
@@ -90,7 +90,7 @@ fn whose_an_object_is() {
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=2 of=other.app", false, Some(("warning", other_uid))),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/x uid=1 of=other.app", true, Some(("dangerous", "app/other"))),
         ("ConfigMap/a/x", "ConfigMap/a/x uid=2 ours", true, None),
-        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Some(("info", "never became the release's"))),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Some(("info", "was not created by the release"))),
         ("ConfigMap/a/x uid=1", "ConfigMap/a/y uid=1", false, None),
     ] {
         let plan = deletion(&[object], &[]).plan(&cluster(&[live])).unwrap();
@@ -111,9 +111,10 @@ fn a_deletion_carries_the_uid_that_was_seen() {
 }
 
 #[test]
-fn labelled_objects_outside_the_record_are_counted_and_left() {
+fn labelled_objects_outside_the_inventory_are_noted() {
     let live = ["ConfigMap/a/x uid=1 ours", "ConfigMap/a/copy uid=2 ours"];
-    let note = "info order: 1 object that the release's record does not name carry its label and stay: 1 ConfigMap";
+    let note =
+        "info order: 1 object with the release's label is not in its inventory and will not be deleted: 1 ConfigMap";
     check(&["ConfigMap/a/x uid=1"], &[], &live, &["namespaced-resources: ConfigMap/a/x"], &[note]);
 }
 
@@ -124,11 +125,11 @@ fn manifests_alone_find_their_objects_by_name() {
     let plan = deletion.plan(&cluster(&["ConfigMap/a/x", "ConfigMap/a/y of=web.app"])).unwrap();
     assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x ConfigMap/a/y"]);
     assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap/a/y belongs to release app/web"]);
-    assert!(plan.is_dangerous() && plan.release.is_none());
+    assert!(is_dangerous(&plan) && plan.release.is_none());
 }
 
 #[test]
-fn delete_all_resources_takes_what_is_there_and_what_comes() {
+fn collections_contain_existing_and_future_objects() {
     let live = [
         "ConfigMap/a/x uid=1 ours",
         "ConfigMap/b/foreign",
@@ -136,7 +137,7 @@ fn delete_all_resources_takes_what_is_there_and_what_comes() {
         "ConfigMap/b/kube-root-ca.crt",
         "Secret/a/s uid=2 ours",
     ];
-    let left_out = "info order: deletionGroups[0]: ConfigMap/kube-root-ca.crt is left out: Kubernetes puts it into every namespace anew";
+    let left_out = "info order: deletionGroups[0]: ConfigMap/kube-root-ca.crt is left out because Kubernetes recreates it in every namespace";
     let plan = check(
         &["ConfigMap/a/x uid=1", "Secret/a/s uid=2"],
         &["v1 cm all | -v1 cm name=keep", "namespaced"],
@@ -149,7 +150,7 @@ fn delete_all_resources_takes_what_is_there_and_what_comes() {
 }
 
 #[test]
-fn a_collection_takes_what_the_release_lost() {
+fn a_collection_contains_recreated_objects() {
     let groups = ["v1 secrets all"];
     let live = ["Secret/a/s uid=2", "Secret/a/store uid=3 billhook.dev/inventory=x"];
     check(&["Secret/a/s uid=1"], &groups, &live, &["v1 secrets all: Secret/a/s; all secrets"], &[]);
@@ -172,12 +173,12 @@ fn a_collection_may_be_empty_and_is_listed_in_each_namespace() {
 }
 
 #[test]
-fn no_namespace_of_the_system_is_ever_deleted() {
+fn system_namespaces_are_never_deleted() {
     let live = ["Namespace/default uid=1 ours", "Namespace/kube-x uid=2 ours", "Namespace/b uid=3"];
     let objects = ["Namespace/default uid=1", "Namespace/kube-x uid=2"];
     let error = deletion(&objects, &["v1 ns all"]).plan(&cluster(&live)).unwrap_err();
     assert_eq!((error.kind, error.problems.len()), (PlanErrorKind::Refused, 2), "{error}");
-    assert!(error.problems[0].starts_with("Namespace/default belongs to the system and is never deleted"), "{error}");
+    assert!(texts(&error)[0].starts_with("Namespace/default is a system namespace and is never deleted"), "{error}");
     let plan = deletion(&objects, &["namespaced"]).plan(&cluster(&live)).unwrap();
     assert_eq!((plan.deletions(), plan.uncovered.len()), (0, 2), "no group covers them: they stay");
     let plan = check(&[], &["v1 ns all"], &live, &["v1 ns all: Namespace/b; all namespaces"], &[]);
@@ -192,21 +193,21 @@ fn no_namespace_of_the_system_is_ever_deleted() {
 }
 
 #[test]
-fn reaching_into_the_system_is_dangerous_unless_said() {
+fn collections_in_system_namespaces_are_dangerous_unless_named() {
     let live = ["ConfigMap/kube-system/x", "ConfigMap/a/y"];
     let plan = deletion(&[], &["v1 cm all"]).plan(&cluster(&live)).unwrap();
     assert_eq!(
         notes(&plan)[0],
-        "dangerous system-namespace: deletionGroups[0] (v1 cm all) deletes 1 object in namespaces of the system: 1 ConfigMap"
+        "dangerous system-namespace: deletionGroups[0] (v1 cm all) deletes 1 object in system namespaces: 1 ConfigMap"
     );
-    assert!(!deletion(&[], &["v1 cm all ns=kube-system"]).plan(&cluster(&live)).unwrap().is_dangerous());
+    assert!(!is_dangerous(&deletion(&[], &["v1 cm all ns=kube-system"]).plan(&cluster(&live)).unwrap()));
 }
 
 #[test]
-fn the_namespace_of_the_inventory_goes_last() {
+fn the_namespace_of_the_inventory_is_deleted_last() {
     let objects = ["Namespace/app uid=1", "ConfigMap/app/x uid=2"];
     let live = ["Namespace/app uid=1 ours", "ConfigMap/app/x uid=2 ours"];
-    let last = "info inventory-last: Namespace/app holds the inventory of the release: it goes last";
+    let last = "info inventory-last: Namespace/app holds the inventory of the release and is deleted last";
     let plan = check(
         &objects,
         &["v1 ns | force=5m | timeout=3m | orphan", "namespaced"],
@@ -238,7 +239,7 @@ fn an_update_never_deletes_the_inventory_or_the_new_version() {
 }
 
 #[test]
-fn kinds_that_are_not_served() {
+fn unserved_kinds_are_noted() {
     check(
         &["Gone.x.example/a/1 uid=1", "Gone.x.example/a/2 uid=2"],
         &["v1 widgets | -v1 nothing", "namespaced"],
@@ -246,29 +247,29 @@ fn kinds_that_are_not_served() {
         &[],
         &[
             "warning not-served: deletionGroups[0]: the cluster does not serve nothing",
-            "warning not-served: deletionGroups[0]: the cluster does not serve widgets; write apiVersion: a.example/v1 for Widget.a.example or apiVersion: b.example/v1 for Widget.b.example",
-            "info not-served: the cluster does not serve Gone.x.example (any more): 2 objects count as gone",
+            "warning not-served: deletionGroups[0]: the cluster does not serve widgets; did you mean a.example/v1 Widget or b.example/v1 Widget?",
+            "info not-served: not served by the cluster, so counted as gone: 2 Gone.x.example",
         ],
     );
 }
 
 #[test]
-fn all_mistakes_are_reported_at_once() {
+fn all_problems_are_reported_at_once() {
     let wrong = deletion(&[], &["a.example/v1 w", "a.example/v1 planets all | target=dns"]);
     let problems = [
-        "deletionGroups[0]: choose a kind for w.a.example: it may be Wheel.a.example or Widget.a.example",
-        "deletionGroups[1]: target \"dns\" is not known: name its cluster with --target dns=KUBECONFIG",
+        "deletionGroups[0]: w.a.example is ambiguous: it may be Wheel.a.example or Widget.a.example",
+        "deletionGroups[1]: target \"dns\" is unknown",
     ];
     fails(&wrong, &Cluster::default(), PlanErrorKind::Input, &problems);
     let no_namespace = deletion(&["ConfigMap/x"], &[]);
-    let problem = ["ConfigMap/x: the kind is namespaced, and no namespace is given"];
+    let problem = ["ConfigMap/x has no namespace, but its kind is namespaced"];
     fails(&no_namespace, &Cluster::default(), PlanErrorKind::Input, &problem);
 }
 
 #[test]
 fn a_target_is_another_cluster() {
     let mut deletion = deletion(&["ConfigMap/a/x uid=1"], &["v1 cm all | target=edge", "namespaced"]);
-    deletion.catalogs.0.insert(Some("edge".into()), catalog().into());
+    deletion.catalogs.targets.insert("edge".into(), catalog().into());
     let mut live = cluster(&["ConfigMap/a/x uid=1 ours"]);
     live.add(Some("edge"), "ConfigMap/b/y");
     let plan = deletion.plan(&live).unwrap();
@@ -282,48 +283,47 @@ fn a_target_is_another_cluster() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_not_forgotten() {
+fn unreadable_objects_are_problems() {
     let plain = deletion(&["ConfigMap/a/x uid=1"], &[]);
     let mut live = cluster(&["ConfigMap/a/x uid=1 ours"]);
     live.forbidden = vec!["configmaps".into()];
     live.unwatchable = true;
     let plan = plain.plan(&live).unwrap();
     assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x"]);
-    let reads = "info single-reads: single reads take the place of a list and watch: configmaps in namespace a";
+    let reads = "info single-reads: single reads replace list and watch: configmaps in namespace a";
     assert_eq!(notes(&plan), [reads]);
     live.forbidden = vec!["=configmaps".into()];
-    fails(&plain, &live, PlanErrorKind::Unreadable, &["list configmaps in namespace a: forbidden"]);
+    fails(&plain, &live, PlanErrorKind::Unreadable, &["failed to list configmaps in namespace a: forbidden"]);
     let all = deletion(&[], &["v1 cm all"]);
-    fails(&all, &live, PlanErrorKind::Unreadable, &["list configmaps: forbidden"]);
-    let error = plan_delete(&plain.request(), &Snapshot::default()).unwrap_err();
+    fails(&all, &live, PlanErrorKind::Unreadable, &["failed to list configmaps: forbidden"]);
+    let error = Deletion::new(plain.request()).unwrap().plan(&Snapshot::default()).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Unreadable);
 }
 
 #[test]
-fn an_api_that_does_not_answer_is_not_gone() {
+fn objects_of_an_unavailable_api_are_not_gone() {
     let mut dead = deletion(&["Metric.m.example/a/x uid=1"], &[]);
-    let catalog = Arc::make_mut(dead.catalogs.0.get_mut(&None).unwrap());
+    let catalog = Arc::make_mut(&mut dead.catalogs.own);
     catalog.stale.push("m.example/v1".into());
-    let problem = ["look for Metric.m.example: the API m.example/v1 does not answer"];
+    let problem = ["cannot look up Metric.m.example: the API m.example/v1 is unavailable"];
     fails(&dead, &Cluster::default(), PlanErrorKind::Unreadable, &problem);
     dead.objects.push(wanted("APIService/v1.m.example uid=2"));
     let plan = dead.plan(&cluster(&["APIService/v1.m.example uid=2"])).unwrap();
     assert_eq!(
         notes(&plan),
-        ["warning unreadable: the API of Metric.m.example does not answer: 1 object goes with the APIService"]
+        ["warning unreadable: the API is unavailable, so counted as deleted with its APIService: 1 Metric.m.example"]
     );
 }
 
 #[test]
-fn a_dead_api_holds_every_namespace() {
+fn unavailable_apis_block_namespaces() {
     let mut deletion = deletion(&["Namespace/b uid=1", "APIService/v1.m.example uid=2"], &["v1 ns", "cluster"]);
-    Arc::make_mut(deletion.catalogs.0.get_mut(&None).unwrap()).stale.push("m.example/v1".into());
+    Arc::make_mut(&mut deletion.catalogs.own).stale.push("m.example/v1".into());
     let live = cluster(&["Namespace/b uid=1 ours", "APIService/v1.m.example uid=2 ours"]);
-    let holds = "aggregated APIs do not answer, and no Namespace goes as long as they do not: m.example/v1";
+    let holds = "aggregated APIs are unavailable; namespaces cannot finish deleting until they recover: m.example/v1";
     assert_eq!(notes(&deletion.plan(&live).unwrap()), [format!("warning dead-api-service: {holds}")]);
     deletion.groups = groups(&["cluster"]);
-    let goes =
-        "aggregated APIs do not answer; their APIService is deleted no later than the first Namespace: m.example/v1";
+    let goes = "aggregated APIs are unavailable, but their APIServices are deleted no later than the first Namespace: m.example/v1";
     assert_eq!(notes(&deletion.plan(&live).unwrap()), [format!("info dead-api-service: {goes}")]);
 }
 
@@ -338,19 +338,19 @@ fn finalizers_are_counted_and_force_stages_announced() {
         &["namespaced: ConfigMap/a/x ConfigMap/a/y ConfigMap/a/z"],
         &[
             "warning finalizers: 1 ConfigMap already being deleted still carries the finalizer f",
-            "warning force-stage: namespaced: all finalizers will be removed by force from objects that are being deleted, at once",
+            "warning force-stage: namespaced: all finalizers will be removed by force from objects that are being deleted, immediately",
             "info finalizers: 2 ConfigMap carry the finalizer f",
         ],
     );
 }
 
 #[test]
-fn a_forced_crd_brings_the_list_of_its_instances() {
+fn a_forced_crd_has_a_query_for_its_instances() {
     let objects = ["CustomResourceDefinition/widgets.a.example uid=1"];
     let live = ["CustomResourceDefinition/widgets.a.example uid=1 ours", "Widget.a.example/a/x"];
     let instances = |plan: &Plan| {
         let Work::Delete(work) = &plan.nodes[0].work else { panic!() };
-        work.objects[0].instances.map(|query| plan.queries[query].describe())
+        work.objects[0].instances.map(|query| plan.queries[query].scope().to_string())
     };
     let plan = deletion(&objects, &["crds | force"]).plan(&cluster(&live)).unwrap();
     assert_eq!(instances(&plan).as_deref(), Some("widgets.a.example"));
@@ -362,14 +362,14 @@ fn a_forced_crd_brings_the_list_of_its_instances() {
     let plan = deletion(&objects, &["crds | force"]).plan(&broken).unwrap();
     assert_eq!(instances(&plan), None);
     assert!(
-        notes(&plan)[1].starts_with("warning unreadable: the force stage does not reach the instances"),
+        notes(&plan)[1].starts_with("warning unreadable: the force stage cannot remove the finalizers of instances"),
         "{:?}",
         notes(&plan)
     );
 }
 
 #[test]
-fn what_no_group_covers_may_go_with_its_namespace() {
+fn uncovered_objects_may_be_deleted_with_their_namespace() {
     let objects = [
         "ConfigMap/b/x uid=1",
         "Namespace/b uid=2",
@@ -386,14 +386,14 @@ fn what_no_group_covers_may_go_with_its_namespace() {
     assert_eq!(
         uncovered(&plan),
         [
-            "ConfigMap/b/x: no group covers it, but it goes with Namespace/b",
-            "Widget.a.example/c/w: no group covers it, but it goes with CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example",
+            "ConfigMap/b/x: no group covers it, but it is deleted with Namespace/b",
+            "Widget.a.example/c/w: no group covers it, but it is deleted with CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example",
         ]
     );
     assert_eq!(
         notes(&plan),
         [
-            "warning uncovered: 2 objects that no group covers cannot outlast a Namespace or CRD that goes: 1 ConfigMap, 1 Widget.a.example"
+            "warning uncovered: 2 objects that no group covers will be deleted with a Namespace or CRD: 1 ConfigMap, 1 Widget.a.example"
         ]
     );
 }
@@ -414,9 +414,9 @@ fn too_many_deletions_are_dangerous() {
     let live = ["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"];
     let mut plan = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"], &[]).plan(&cluster(&live)).unwrap();
     limit_deletions(&mut plan, 2);
-    assert!(!plan.is_dangerous());
+    assert!(!is_dangerous(&plan));
     limit_deletions(&mut plan, 1);
-    assert_eq!(notes(&plan), ["dangerous too-many-deletions: the plan deletes 2 objects, and at most 1 are allowed"]);
+    assert_eq!(notes(&plan), ["dangerous too-many-deletions: the plan deletes 2 objects, more than the limit of 1"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds for all groups and all clusters.
+//! Properties of plans for all groups and all clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ const GROUPS: [&str; 16] = [
     "v1 nothing",
 ];
 
-/// A place, whether the record has it (0: not, 1: intended, 2: confirmed), and what is there.
+/// An object, its state in the inventory (0: absent, 1: intended, 2: confirmed), its state in the cluster, and a label.
 type Line = (usize, u8, u8, bool);
 
 fn name_of(place: usize) -> String {
@@ -40,7 +40,7 @@ fn name_of(place: usize) -> String {
     }
 }
 
-fn build(lines: &[Line], groups: &[usize]) -> (Deletion, Cluster) {
+fn build(lines: &[Line], groups: &[usize]) -> (TestDeletion, Cluster) {
     let lines: BTreeMap<String, &Line> = lines.iter().map(|line| (name_of(line.0), line)).collect();
     let (mut wanted, mut live) = (Vec::new(), Vec::new());
     for (name, (_, recorded, there, tier)) in lines {
@@ -77,8 +77,8 @@ fn tasks(plan: &Plan) -> Vec<(usize, &DeleteTask)> {
     nodes.into_iter().zip(all).collect()
 }
 
-/// The first group that has a task, by its place in the policy.
-fn first_group(deletion: &Deletion, task: &DeleteTask, live: &Cluster) -> Option<usize> {
+/// Returns the index of the first group that matches a task.
+fn first_group(deletion: &TestDeletion, task: &DeleteTask, live: &Cluster) -> Option<usize> {
     let catalog = catalog();
     let query = Query {
         cluster: None,
@@ -93,7 +93,7 @@ fn first_group(deletion: &Deletion, task: &DeleteTask, live: &Cluster) -> Option
             && (wanted.uid.as_ref() == Some(&task.uid) || items[0].labels.contains_key("billhook.dev/release"))
     });
     deletion.groups.iter().position(|group| {
-        let mut problems = error::Problems::default();
+        let mut problems = problem::Problems::default();
         let matcher = groups::Matcher::resolve(&group.members, &group.excluded, &catalog, "", &mut problems);
         let by_all = matcher.all().any(|entry| {
             entry.resource.kind == task.object.kind
@@ -141,7 +141,7 @@ proptest! {
             let key = &wanted.key;
             let accounted = tasks.iter().any(|(_, task)| task.object == *key)
                 || plan.uncovered.iter().any(|uncovered| uncovered.object == *key)
-                || plan.notes.iter().any(|note| note.code == NoteCode::Recreated && note.object.as_ref() == Some(key))
+                || plan.notes.iter().any(|note| matches!(&note.kind, NoteKind::Recreated { object, .. } if object == key))
                 || !lines_have(&lines, &key.to_string());
             prop_assert!(accounted, "{} is forgotten", key);
         }
@@ -156,7 +156,7 @@ proptest! {
         turn in 0..40_usize,
     ) {
         let (mut deletion, live) = build(&lines, &picked);
-        let bytes = |deletion: &Deletion| match deletion.plan(&live) {
+        let bytes = |deletion: &TestDeletion| match deletion.plan(&live) {
             Ok(_) => serde_json::to_vec(&deletion.blast(&live)).unwrap(),
             Err(error) => error.to_string().into_bytes(),
         };
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// Whether the cluster has an object of this name, by the last line that speaks of it.
+/// Whether the cluster has an object of this name, by the last line about it.
 fn lines_have(lines: &[Line], key: &str) -> bool {
     let short = |name: &str| super::cluster::key(name).to_string();
     let last = lines.iter().rev().find(|line| short(&name_of(line.0)) == key);
@@ -177,7 +177,7 @@ fn lines_have(lines: &[Line], key: &str) -> bool {
 }
 
 #[test]
-fn ten_thousand_objects_are_planned_at_once() {
+fn ten_thousand_objects_are_planned_with_one_query() {
     let (objects, live): (Vec<_>, Vec<_>) =
         (0..10_000).map(|n| (format!("ConfigMap/a/n{n} uid={n}"), format!("ConfigMap/a/n{n} uid={n} ours"))).unzip();
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();

@@ -14,13 +14,13 @@ fn shown(query: &Query) -> String {
 }
 
 #[track_caller]
-fn check(deletion: &Deletion, expected: &[&str]) {
-    let queries = delete_queries(&deletion.request()).unwrap();
-    assert_eq!(queries.iter().map(shown).collect::<Vec<_>>(), expected);
+fn check(deletion: &TestDeletion, expected: &[&str]) {
+    let deletion = Deletion::new(deletion.request()).unwrap();
+    assert_eq!(deletion.queries().iter().map(shown).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn one_list_a_kind_and_namespace_where_they_are_few() {
+fn few_namespaces_are_listed_one_by_one() {
     let objects = ["ConfigMap/b/x", "ConfigMap/a/x", "ConfigMap/a/y", "ClusterRole/r"];
     let label = "billhook.dev/release=web.app";
     let expected =
@@ -31,7 +31,7 @@ fn one_list_a_kind_and_namespace_where_they_are_few() {
 }
 
 #[test]
-fn manifests_are_asked_by_name() {
+fn objects_of_manifests_are_queried_by_name() {
     let mut by_name = deletion(&["ConfigMap/a/y", "ConfigMap/a/x", "ConfigMap/b/x"], &[]);
     by_name.release = None;
     check(&by_name, &["configmaps/v1@a x+y", "configmaps/v1@b x"]);
@@ -48,7 +48,7 @@ fn two_versions_of_a_kind_are_one_query() {
 }
 
 #[test]
-fn a_collection_that_lists_the_kind_anyway_is_enough() {
+fn the_list_of_a_collection_replaces_the_list_by_label() {
     check(&deletion(&["ConfigMap/a/x"], &["v1 cm all"]), &["configmaps/v1@ all"]);
     let expected = ["configmaps/v1@a billhook.dev/release=web.app", "configmaps/v1@ tier=web"];
     check(&deletion(&["ConfigMap/a/x"], &["v1 cm all tier=web"]), &expected);
@@ -67,11 +67,12 @@ fn a_collection_lists_each_namespace_that_it_names() {
 }
 
 #[test]
-fn the_second_round_asks_for_what_the_first_did_not_show() {
+fn the_second_round_queries_objects_that_the_first_did_not_show() {
     let deletion = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/lost uid=2", "ConfigMap/a/gone uid=3"], &[]);
     let live = cluster(&["ConfigMap/a/x uid=1 ours", "ConfigMap/a/lost uid=2"]);
-    let first = Snapshot { listings: live.answer(&delete_queries(&deletion.request()).unwrap()) };
-    let second = missing_queries(&deletion.request(), &first);
+    let resolved = Deletion::new(deletion.request()).unwrap();
+    let first = Snapshot { listings: live.answer(resolved.queries()) };
+    let second = resolved.missing(&first);
     assert_eq!(second.iter().map(shown).collect::<Vec<_>>(), ["configmaps/v1@a gone+lost"]);
     let plan = deletion.plan(&live).unwrap();
     assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/lost ConfigMap/a/x"]);
@@ -79,7 +80,7 @@ fn the_second_round_asks_for_what_the_first_did_not_show() {
 }
 
 #[test]
-fn what_the_manifests_name_gets_its_namespace() {
+fn objects_of_manifests_get_a_namespace() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ns, namespace: z}\n";
     let file = std::sync::Arc::from("f.yaml");
     let documents = billhook_objects::yaml::parse(text).unwrap();

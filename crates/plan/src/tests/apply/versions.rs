@@ -1,7 +1,7 @@
 use super::*;
 
-/// The manifests of an update whose CRD for Widgets serves the given versions, the first of them stored.
-fn update(served: &[&str], others: &[&str]) -> Deployment {
+/// Returns an update whose CRD for Widgets serves the given versions and stores the first.
+fn update(served: &[&str], others: &[&str]) -> TestDeployment {
     let mut deployment = deployment(others);
     let version = |(at, name): (usize, &&str)| format!("{{name: {name}, served: true, storage: {}}}", at == 0);
     let mut versions: Vec<_> = served.iter().enumerate().map(version).collect();
@@ -22,19 +22,18 @@ fn update(served: &[&str], others: &[&str]) -> Deployment {
 
 const LIVE: [&str; 2] = ["Widget.a.example/a/x uid=1 ours", "CustomResourceDefinition/widgets.a.example uid=2 ours"];
 
-/// The version of every query for Widgets: those of the plan, and those that are asked for it.
-fn versions(deployment: &Deployment) -> Vec<String> {
+/// Returns the version of every query for Widgets, before and in the plan.
+fn versions(deployment: &TestDeployment) -> Vec<String> {
     let (release, live) = (release(), cluster(&LIVE));
-    let request = deployment.request(&release);
-    let asked = apply_queries(&request).unwrap();
-    let missing = missing_apply_queries(&request, &Snapshot { listings: live.answer(&asked) });
     let plan = deployment.plan(&live).unwrap();
-    let all = asked.iter().chain(&missing).chain(&plan.queries);
+    let deployment = Deployment::new(deployment.request(&release)).unwrap();
+    let missing = deployment.missing(&Snapshot { listings: live.answer(deployment.queries()) });
+    let all = deployment.queries().iter().chain(&missing).chain(&plan.queries);
     all.filter(|query| query.resource.plural == "widgets").map(|query| query.resource.version.clone()).collect()
 }
 
 #[test]
-fn pruning_talks_versions_that_outlast_the_update() {
+fn pruning_uses_versions_that_outlast_the_update() {
     // The cluster serves v1 and v1beta1, and the entry says v1.
     for (served, used) in [(&["v1beta1", "v1"][..], "v1"), (&["v1"], "v1"), (&["v1beta1"], "v1beta1")] {
         let mut update = update(served, &[]);
@@ -47,8 +46,8 @@ fn pruning_talks_versions_that_outlast_the_update() {
 }
 
 #[test]
-fn nothing_is_pruned_where_no_version_outlasts_the_update() {
-    let problem = "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: objects of Widget.a.example are to be pruned, but no version is served before and after the update (now v1, v1beta1, then v2): let the new CRD serve one of the old versions, or use --prune=false";
+fn pruning_needs_a_version_that_outlasts_the_update() {
+    let problem = "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: objects of Widget.a.example cannot be pruned because no version is served both before the update (v1, v1beta1) and after it (v2)";
     let mut update = update(&["v2"], &[]);
     update.fails(&LIVE, PlanErrorKind::Input, &[problem]);
     update.policy.during_update = groups(&["a.example/v1 widgets all"]);
@@ -60,7 +59,7 @@ fn nothing_is_pruned_where_no_version_outlasts_the_update() {
 }
 
 #[test]
-fn a_manifest_in_a_version_that_goes_away_is_a_mistake() {
-    let problem = "f.yaml:2: Widget in a.example/v1 is not what the release's own CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example serves: versions v1beta1";
+fn a_manifest_in_a_version_that_its_crd_drops_is_rejected() {
+    let problem = "f.yaml:2: Widget is not served in a.example/v1: the release's own CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example serves v1beta1";
     update(&["v1beta1"], &["a.example/v1 Widget/a/y"]).fails(&LIVE, PlanErrorKind::Input, &[problem]);
 }

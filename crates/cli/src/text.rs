@@ -1,0 +1,71 @@
+//! What the command line adds to the facts of a plan: which flag or edit helps.
+
+use billhook_plan::{Note, NoteKind, Problem, UncoveredNote};
+
+/// Returns the text of a note, with the flag that concerns it.
+pub(crate) fn note(note: &Note) -> String {
+    let flag = match &note.kind {
+        NoteKind::TooManyDeletions { .. } => "--max-deletions",
+        NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
+        NoteKind::PolicyLost => "replace it with --policy",
+        NoteKind::NamespaceCreated { .. } => "--create-namespace",
+        NoteKind::ForeignObjects { .. }
+        | NoteKind::ProtectedNamespace { .. }
+        | NoteKind::SystemNamespace { .. }
+        | NoteKind::OtherRelease { .. }
+        | NoteKind::Uncovered(_)
+        | NoteKind::Recreated { .. }
+        | NoteKind::Finalizers { .. }
+        | NoteKind::NotServed(_)
+        | NoteKind::ForceStage { .. }
+        | NoteKind::Unreadable(_)
+        | NoteKind::SingleReads { .. }
+        | NoteKind::DeadApiService { .. }
+        | NoteKind::InventoryLast { .. }
+        | NoteKind::Order(_)
+        | NoteKind::Hook { .. }
+        | NoteKind::Fallback { .. } => return note.to_string(),
+    };
+    format!("{note} ({flag})")
+}
+
+/// Returns what to do about problems, each hint once.
+pub(crate) fn hints(problems: &[Problem]) -> Vec<String> {
+    let mut hints = Vec::new();
+    for hint in problems.iter().filter_map(hint) {
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints
+}
+
+fn hint(problem: &Problem) -> Option<String> {
+    let hint = match problem {
+        Problem::UnknownTarget { target, .. } => {
+            return Some(format!("name the cluster of the target with --target {target}=KUBECONFIG"));
+        }
+        Problem::NoLastingVersion { .. } => "let the new CRD serve one of the old versions, or use --prune=false",
+        Problem::MissingNamespace { .. } => {
+            "create the namespace, add it to the release, or let billhook create it with --create-namespace"
+        }
+        Problem::Unowned { .. } => "take over existing objects with --adopt",
+        Problem::BeingDeleted { .. } => "run the command again once the object is gone",
+        Problem::NoObjects
+        | Problem::AmbiguousKind { .. }
+        | Problem::NotServed { .. }
+        | Problem::Misspelt { .. }
+        | Problem::VersionNotServed { .. }
+        | Problem::VersionNotDefined { .. }
+        | Problem::NoNamespace { .. }
+        | Problem::HasNamespace { .. }
+        | Problem::Duplicate { .. }
+        | Problem::TooEarly { .. }
+        | Problem::ListFailed(_)
+        | Problem::NotLookedUp { .. }
+        | Problem::UnavailableApi { .. }
+        | Problem::SystemNamespace { .. }
+        | Problem::OtherRelease { .. } => return None,
+    };
+    Some(hint.to_owned())
+}

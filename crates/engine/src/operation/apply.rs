@@ -1,0 +1,159 @@
+//! The deployment of a release.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use billhook_cluster::ApplyOptions;
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
+use billhook_plan::{ApplyRequest, Deployment, Directives, MissingNamespaces, Note, Plan, Resource, Snapshot, Wait};
+use billhook_policy::{Policy, Propagation, UpdateStrategy};
+
+use super::{
+    OperationError, catalog, catalogs, finish, note_foreign,
+    record::{Inherited, Record, applied},
+};
+use crate::{Clusters, RunOptions, Summary};
+
+/// The input of an apply.
+pub struct ApplyInput {
+    /// The release.
+    pub release: ReleaseName,
+    /// The release is known to be new, so its inventory is not read. If there is one all the same, writing the new one is a
+    /// conflict, before anything is changed.
+    pub is_new: bool,
+    /// Its objects, as written.
+    pub manifests: Vec<Manifest>,
+    /// The namespace of objects without one; if it is none, such an object is an error.
+    pub namespace: Option<String>,
+    /// Instructions for some of the manifests, by their index.
+    pub directives: BTreeMap<usize, Directives>,
+    /// How existing objects are updated.
+    pub strategy: UpdateStrategy,
+    /// The objects of an earlier deployer, used if there is no inventory.
+    pub inherited: Vec<Inherited>,
+    /// The policy to record; if it is none, the recorded one remains.
+    pub policy: Option<Policy>,
+    /// Whether to take over existing objects that belong to no release.
+    pub adopt: bool,
+    /// Whether to delete objects that the new version no longer contains.
+    pub prune: bool,
+    /// What the end of the deployment waits for.
+    pub wait: Wait,
+    /// What happens to namespaces that do not exist and that the release does not contain.
+    pub missing_namespaces: MissingNamespaces,
+    /// How dependents of pruned objects are treated if the policy does not specify it.
+    pub propagation: Propagation,
+    /// Notes of earlier stages, such as those on a chart's hooks.
+    pub notes: Vec<Note>,
+    /// The kinds of the release's cluster, if they are known already.
+    pub catalog: Option<Arc<Catalog>>,
+}
+
+/// A planned apply.
+pub struct PreparedApply {
+    /// The plan.
+    pub plan: Plan,
+    /// The manifests, as they will be sent.
+    pub manifests: BTreeMap<ObjectKey, Manifest>,
+    /// Instructions for some of the manifests.
+    pub directives: BTreeMap<ObjectKey, Directives>,
+    snapshot: Snapshot,
+    label: String,
+    record: Record,
+    prune: bool,
+}
+
+/// Plans an apply. Changes nothing.
+///
+/// # Errors
+///
+/// When the manifests or the policy do not fit the cluster, objects belong to another release, or the cluster cannot be
+/// read.
+pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<PreparedApply, OperationError> {
+    let catalog = catalog(clusters, input.catalog);
+    let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
+    let (mut catalog, record) = tokio::try_join!(catalog, record)?;
+    let not_served = add_defined_kinds(&mut catalog, &input.manifests);
+    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
+    let directives = by_object(input.directives, &manifests);
+    let record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
+    let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
+    let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
+    let deployment = Deployment::new(ApplyRequest {
+        release: &input.release,
+        manifests: &manifests,
+        directives: &directives,
+        strategy: input.strategy,
+        inventory: record.known(),
+        policy: &policy,
+        catalogs: catalogs.clone(),
+        not_served: &not_served,
+        missing_namespaces: input.missing_namespaces,
+        adopt: input.adopt,
+        prune: input.prune,
+        wait: input.wait,
+        propagation: input.propagation,
+        record_here: clusters.record_here(),
+    })?;
+    let mut snapshot = clusters.snapshot(deployment.queries()).await;
+    snapshot.listings.extend(clusters.snapshot(&deployment.missing(&snapshot)).await.listings);
+    let mut plan = deployment.plan(&snapshot)?;
+    note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
+    plan.add_notes(input.notes);
+    let label = input.release.label_value();
+    let mut manifests: BTreeMap<_, _> =
+        manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
+    // An object that the plan leaves to another client does not belong to the release.
+    let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
+    manifests.retain(|key, _| tasks.contains_key(key));
+    let record = record.intend(&manifests, &directives, &tasks, policy);
+    Ok(PreparedApply { plan, manifests, directives, snapshot, label, record, prune: input.prune })
+}
+
+/// Carries out an apply and keeps the inventory up to date.
+///
+/// # Errors
+///
+/// When a namespace cannot be created or the inventory cannot be written beforehand. Everything else is in the summary.
+pub async fn apply(
+    clusters: &Clusters,
+    prepared: PreparedApply,
+    options: &RunOptions,
+) -> Result<Summary, OperationError> {
+    let PreparedApply { plan, manifests, snapshot, label, mut record, prune, .. } = prepared;
+    for namespace in &plan.namespaces {
+        create_namespace(clusters, namespace).await?;
+    }
+    record.begin_apply(clusters, &plan, &manifests).await?;
+    let outcome = crate::run::run(&plan, &snapshot, clusters, &manifests, Some(label), options).await;
+    let written = record.end_apply(clusters, &plan, &outcome, prune).await;
+    Ok(finish(outcome, written, clusters, options))
+}
+
+/// Returns the directives by the object of the manifest at their index.
+fn by_object(directives: BTreeMap<usize, Directives>, manifests: &[Manifest]) -> BTreeMap<ObjectKey, Directives> {
+    directives.into_iter().filter_map(|(at, directives)| Some((manifests.get(at)?.key.clone(), directives))).collect()
+}
+
+/// Adds the kinds that the manifests' own CRDs define to a catalog, and returns those that the cluster does not serve yet.
+fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
+    let definitions = manifests.iter().filter(|manifest| manifest.key.kind == wellknown::crd());
+    let mut not_served = BTreeSet::new();
+    for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
+        if catalog.get(&defined.kind).is_none() {
+            not_served.insert(defined.kind.clone());
+        }
+        Arc::make_mut(catalog).insert_missing(defined);
+    }
+    not_served
+}
+
+async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let key = ObjectKey::new(wellknown::namespace(), None, name);
+    let options = ApplyOptions { force_conflicts: false, dry_run: false };
+    clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &options).await?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! An apply request with everything resolved that does not depend on the clusters' answers.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+};
+
+use billhook_objects::{Catalog, KindName, Manifest, ObjectKey};
+use billhook_policy::Policy;
+
+use crate::{
+    ApplyRequest, DeleteRequest, Deletion, Directives, Operation, PlanError, Problem, Query,
+    groups::{Matcher, place, unserved},
+    problem::Problems,
+    queries::{ByKind, QuerySet, release_selector},
+};
+
+use super::{
+    pruning::{Kept, obsolete},
+    versions::lasting,
+};
+
+/// A deployment to plan: send [`Self::queries`], then [`Self::missing`], then call [`Self::plan`].
+pub struct Deployment<'a> {
+    /// The request, its catalogs narrowed to the versions that outlast the update.
+    pub(super) request: ApplyRequest<'a>,
+    pub(super) objects: ByKind,
+    /// The deletion of what the new version does not contain, by `deletionGroupsDuringUpdate`.
+    pub(super) pruning: Deletion<'a>,
+    /// What the new version does not contain and that is not deleted.
+    pub(super) kept: Vec<Kept>,
+    queries: Vec<Query>,
+    /// How many of the queries are for the manifests; the others are for the pruning.
+    own: usize,
+}
+
+impl<'a> Deployment<'a> {
+    /// Resolves a request.
+    ///
+    /// # Errors
+    ///
+    /// When the policy or the manifests are invalid: all problems at once.
+    pub fn new(request: ApplyRequest<'a>) -> Result<Self, PlanError> {
+        let mut problems = Problems::default();
+        let request = ApplyRequest { catalogs: lasting(&request), ..request };
+        let catalog = &request.catalogs.own;
+        for manifest in request.manifests.iter().filter(|m| catalog.get(&m.key.kind).is_none()) {
+            let kind = &manifest.key.kind;
+            let name = KindName { group: kind.group.clone(), name: kind.kind.clone() };
+            problems.add(Problem::NotServed { source: manifest.source.clone(), kind: unserved(name, &[], catalog) });
+        }
+        check_deletion(&request, catalog, &mut problems);
+        problems.check()?;
+        let served = request.manifests.iter().filter(|m| !request.not_served.contains(&m.key.kind));
+        let objects = ByKind::of(served.map(|m| (&m.key, m.api_version.version())), catalog);
+        let (obsolete, kept) = obsolete(&request, catalog);
+        let prune = request.prune && request.inventory.is_some();
+        let pruning = Deletion::new(DeleteRequest {
+            release: Some(request.release),
+            objects: obsolete,
+            // At the first apply there is no old version, so collections have nothing to delete either.
+            groups: if prune { &request.policy.during_update } else { &[] },
+            catalogs: request.catalogs.clone(),
+            propagation: request.propagation,
+            operation: Operation::Apply,
+            record_here: request.record_here,
+        })?;
+        let own_queries = first_round(&request, &objects);
+        let own = own_queries.len();
+        let mut queries = QuerySet::default();
+        queries.extend(own_queries);
+        queries.extend(pruning.queries().iter().cloned());
+        Ok(Self { request, objects, pruning, kept, queries: queries.into_vec(), own })
+    }
+
+    /// Returns the first round of queries.
+    pub fn queries(&self) -> &[Query] {
+        &self.queries
+    }
+
+    /// Returns the queries of the first round for the manifests.
+    pub(super) fn own_queries(&self) -> &[Query] {
+        &self.queries[..self.own]
+    }
+
+    /// Returns the kinds that the release's own cluster serves.
+    pub(super) fn catalog(&self) -> &Catalog {
+        &self.request.catalogs.own
+    }
+
+    pub(super) fn directives(&self, key: &ObjectKey) -> Cow<'_, Directives> {
+        self.request.directives.get(key).map_or_else(Cow::default, Cow::Borrowed)
+    }
+}
+
+/// Returns the queries for the manifests: by label where the inventory has confirmed every object, else by name. A new
+/// object does not carry the label yet, and an object of its name may belong to anybody.
+fn first_round(request: &ApplyRequest<'_>, objects: &ByKind) -> Vec<Query> {
+    let label = release_selector(request.release);
+    let entries = request.inventory.map(|inventory| &inventory.entries);
+    let mut confirmed: HashMap<_, HashSet<&str>> = HashMap::new();
+    for (key, _) in entries.into_iter().flatten().filter(|(_, entry)| entry.uid.is_some()) {
+        confirmed.entry((&key.kind, key.namespace.as_deref())).or_default().insert(&key.name);
+    }
+    let mut queries = Vec::new();
+    for (kind, objects) in &objects.kinds {
+        let known = |namespace: Option<&str>, names: &BTreeSet<String>| {
+            let known = confirmed.get(&(kind, namespace));
+            known.is_some_and(|known| names.iter().all(|name| known.contains(name.as_str())))
+        };
+        queries.extend(objects.queries(Some(&label), known, |_| false));
+    }
+    queries
+}
+
+/// Checks the groups that only a later operation uses, so that nothing is changed before the whole policy is valid.
+fn check_deletion(request: &ApplyRequest<'_>, catalog: &Catalog, problems: &mut Problems) {
+    let Policy { deletion, during_update, .. } = request.policy;
+    for group in deletion.iter().chain(during_update).filter(|group| group.target.is_none()) {
+        let place = place(&group.path, &group.title);
+        let _ = Matcher::resolve(&group.members, &group.excluded, catalog, place, problems);
+    }
+}
+
+/// Returns the labels of a manifest.
+pub(super) fn labels(manifest: &Manifest) -> BTreeMap<String, String> {
+    let value = manifest.value();
+    let labels = value.get("metadata").and_then(|metadata| metadata.get("labels"));
+    let labels = labels.and_then(serde_json::Value::as_object).into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

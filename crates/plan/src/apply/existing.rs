@@ -1,0 +1,125 @@
+//! The objects that exist already, and what to do with each.
+
+use std::collections::{HashMap, HashSet};
+
+use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
+use billhook_policy::ManifestPolicy;
+
+use crate::{
+    ApplyAction, Directives, Entry, Note, NoteKind, Observed, Plan, Problem, Work,
+    find::{Finder, State},
+    problem::Problems,
+};
+
+use super::deployment::{Deployment, labels};
+
+/// The suffix of the labels that Landscaper's deployers put on the objects of a DeployItem; the value is the item's name.
+const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
+
+/// The existing objects of the manifests.
+#[derive(Default)]
+pub(super) struct Existing<'a> {
+    /// One action for each manifest, in their order; none for an object that another client manages.
+    pub(super) actions: Vec<Option<ApplyAction>>,
+    /// The objects.
+    pub(super) objects: HashMap<&'a ObjectKey, &'a Observed>,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Existing<'_> {
+    /// Removes existing objects from a pruning. An object that the new version has in another API group is the same object
+    /// under two kinds.
+    pub(super) fn remove_from(&self, pruning: &mut Plan) {
+        let applied: HashSet<&Uid> = self.objects.values().map(|object| &object.uid).collect();
+        for node in &mut pruning.nodes {
+            match &mut node.work {
+                Work::Delete(work) => work.objects.retain(|task| !applied.contains(&task.uid)),
+                Work::Patch(work) => {
+                    work.objects.retain(|task| !task.uid.as_ref().is_some_and(|uid| applied.contains(uid)))
+                }
+                Work::Apply(_) => {}
+            }
+        }
+        pruning.nodes.retain(|node| match &node.work {
+            Work::Delete(work) => !work.objects.is_empty() || !work.collections.is_empty(),
+            Work::Patch(work) => !work.objects.is_empty(),
+            Work::Apply(_) => true,
+        });
+    }
+}
+
+impl Deployment<'_> {
+    pub(super) fn existing<'s>(&'s self, finder: &Finder<'s>, problems: &mut Problems) -> Existing<'s> {
+        let label = self.request.release.label_value();
+        let mut existing =
+            Existing { actions: Vec::with_capacity(self.request.manifests.len()), ..Existing::default() };
+        for manifest in self.request.manifests {
+            let key = &manifest.key;
+            let state = match self.request.not_served.contains(&key.kind) {
+                true => State::NotServed,
+                false => finder.state(&key.kind, key.namespace.as_deref(), &key.name),
+            };
+            let action = match state {
+                State::Found(seen) => {
+                    existing.objects.insert(key, seen.object);
+                    match self.action(manifest, seen.object, &label) {
+                        Ok(None) => {
+                            existing.notes.push(NoteKind::Fallback { object: key.clone() }.into());
+                            None
+                        }
+                        Ok(action) => action,
+                        Err(problem) => {
+                            problems.add(problem);
+                            None
+                        }
+                    }
+                }
+                State::Gone | State::NotServed => Some(ApplyAction::Create),
+                State::Open(problem) => {
+                    problems.add(problem);
+                    None
+                }
+            };
+            existing.actions.push(action);
+        }
+        existing
+    }
+
+    /// Returns what to do with an existing object; none if another client manages it and its policy is `fallback`.
+    fn action(&self, manifest: &Manifest, object: &Observed, label: &str) -> Result<Option<ApplyAction>, Problem> {
+        let key = &manifest.key;
+        let directives = self.directives(key);
+        let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
+        let holder = object.labels.get(RELEASE_LABEL);
+        let known = entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid));
+        let ours = known || holder.is_some_and(|holder| holder == label);
+        if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
+            return Ok(None);
+        }
+        let action = match holder {
+            Some(holder) if !ours => {
+                return Err(Problem::OtherRelease { object: key.clone(), release: ReleaseName::shown(holder) });
+            }
+            None if !ours && !self.request.adopt => return Err(Problem::Unowned { object: key.clone() }),
+            _ if object.deleting => return Err(Problem::BeingDeleted { object: key.clone() }),
+            _ if directives.policy == ManifestPolicy::Immutable => ApplyAction::Unchanged,
+            _ if !ours => ApplyAction::Adopt,
+            _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => ApplyAction::Unchanged,
+            _ => ApplyAction::Update,
+        };
+        Ok(Some(action))
+    }
+}
+
+/// Whether an object and a manifest carry the label of the same DeployItem.
+fn is_of_same_item(manifest: &Manifest, object: &Observed) -> bool {
+    let own = labels(manifest);
+    own.iter().any(|(label, item)| label.ends_with(DEPLOY_ITEM_LABEL) && object.labels.get(label) == Some(item))
+}
+
+/// Whether an object is as the last apply left it. The digest is compared last, since it is expensive.
+fn is_unchanged(entry: &Entry, object: &Observed, manifest: &Manifest, directives: &Directives) -> bool {
+    entry.uid.as_ref() == Some(&object.uid)
+        && entry.resource_version.as_ref() == Some(&object.resource_version)
+        && entry.digest == directives.digest(manifest)
+}

@@ -1,0 +1,389 @@
+//! Notes on a plan, and the objects it leaves, as data. `text.rs` has their wording.
+
+use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey};
+use billhook_policy::GoDuration;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::{ListScope, counts::Counts};
+
+/// A fact worth knowing before a plan is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Note {
+    /// How severe it is.
+    pub severity: Severity,
+    /// The fact.
+    #[serde(flatten)]
+    pub kind: NoteKind,
+}
+
+/// The severity of a note, the most severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Carrying the plan out needs confirmation: it deletes objects that the release did not create, or too many.
+    Dangerous,
+    /// The outcome may differ from what one expects.
+    Warning,
+    /// Good to know.
+    Info,
+}
+
+/// What a note is about. The order is that of the notes of one severity.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "code", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum NoteKind {
+    /// A deleted Namespace or CRD contains objects that the release did not create.
+    ForeignObjects {
+        /// The Namespace or CRD.
+        object: ObjectKey,
+        /// The objects in it.
+        counts: Counts,
+        /// Whether a release is deleted, and not the objects that manifests name.
+        of_release: bool,
+    },
+    /// The plan deletes more objects than allowed.
+    TooManyDeletions {
+        /// How many it deletes.
+        deletions: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// An update does not delete this Namespace.
+    ProtectedNamespace {
+        /// The Namespace.
+        object: ObjectKey,
+        /// Whether it holds the inventory of the release; else it is a system namespace.
+        holds_inventory: bool,
+    },
+    /// A collection contains objects in system namespaces that its selector does not name.
+    SystemNamespace {
+        /// Where the group is in the policy.
+        group: String,
+        /// The title of the group.
+        title: String,
+        /// The objects.
+        counts: Counts,
+    },
+    /// An object carries the label of another release.
+    OtherRelease {
+        /// The object.
+        object: ObjectKey,
+        /// The other release.
+        release: String,
+    },
+    /// Objects that remain although they belong, or belonged, to the release.
+    Uncovered(UncoveredNote),
+    /// An object of that name exists that does not belong to the release. It remains.
+    Recreated {
+        /// The object.
+        object: ObjectKey,
+        /// Whether the release had created an object of that name before.
+        was_created: bool,
+    },
+    /// Objects carry a finalizer.
+    Finalizers {
+        /// The finalizer.
+        finalizer: String,
+        /// Whether they are being deleted already.
+        deleting: bool,
+        /// The objects.
+        counts: Counts,
+    },
+    /// The cluster does not serve a kind.
+    NotServed(NotServedNote),
+    /// A group removes finalizers by force.
+    ForceStage {
+        /// The title of the group.
+        title: String,
+        /// Which finalizers; all if empty.
+        finalizers: Vec<String>,
+        /// How long after the start of the group.
+        after: GoDuration,
+    },
+    /// Something could not be read.
+    Unreadable(UnreadableNote),
+    /// Single reads replace a list and watch.
+    SingleReads {
+        /// What is read that way.
+        lists: Vec<ListScope>,
+    },
+    /// Aggregated APIs are unavailable, so that namespaces cannot finish deleting.
+    DeadApiService {
+        /// The target; none for the release's own cluster.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cluster: Option<String>,
+        /// The APIs, as `group/version`.
+        apis: Vec<String>,
+        /// Whether their APIServices are deleted no later than the first Namespace.
+        deleted: bool,
+    },
+    /// The Namespace that holds the inventory is deleted last.
+    InventoryLast {
+        /// The Namespace.
+        object: ObjectKey,
+    },
+    /// The inventory was deleted with its Namespace, and the recorded policy with it.
+    PolicyLost,
+    /// A namespace does not exist and is created.
+    NamespaceCreated {
+        /// The Namespace.
+        object: ObjectKey,
+    },
+    /// Objects or groups are treated otherwise than the policy suggests.
+    Order(OrderNote),
+    /// An object is a hook or test of a chart.
+    Hook {
+        /// The object.
+        object: ObjectKey,
+        /// What happens to it.
+        treatment: HookTreatment,
+    },
+    /// Another client manages an object whose manifest has the policy `fallback`. It remains unchanged.
+    Fallback {
+        /// The object.
+        object: ObjectKey,
+    },
+}
+
+/// Objects that remain although they belong, or belonged, to the release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "detail", rename_all = "kebab-case")]
+pub enum UncoveredNote {
+    /// Objects that no group covers, but that are deleted with their Namespace or CRD.
+    DeletedWithContainer {
+        /// The objects.
+        counts: Counts,
+    },
+    /// Objects that no group covers.
+    Remaining {
+        /// The objects.
+        counts: Counts,
+    },
+    /// A Namespace or CRD that the new version does not contain, but needs.
+    Needed {
+        /// The Namespace or CRD.
+        object: ObjectKey,
+    },
+    /// Objects that the new version does not contain, and that are not pruned.
+    NotPruned {
+        /// The objects.
+        counts: Counts,
+    },
+}
+
+/// A kind that the cluster does not serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "detail", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum NotServedNote {
+    /// A selector of the policy names an unknown kind.
+    Selector {
+        /// Where the group is in the policy.
+        group: String,
+        /// The kind.
+        kind: UnservedKind,
+    },
+    /// The kind of a collection was deleted after discovery.
+    Collection {
+        /// Where the group is in the policy.
+        group: String,
+        /// What was listed.
+        list: ListScope,
+    },
+    /// Objects of the kind count as gone.
+    Objects {
+        /// How many.
+        counts: Counts,
+    },
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "detail", rename_all = "kebab-case")]
+pub enum UnreadableNote {
+    /// Not all contents of deleted Namespaces and CRDs are known.
+    Contents {
+        /// The lists that failed.
+        failures: Vec<ListFailure>,
+    },
+    /// The force stage cannot remove the finalizers of a CRD's instances.
+    Instances {
+        /// The list that failed.
+        failure: ListFailure,
+    },
+    /// Objects of an unavailable API count as deleted with its APIService.
+    UnavailableApi {
+        /// How many.
+        counts: Counts,
+    },
+}
+
+/// Objects or groups that are treated otherwise than the policy suggests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "detail", rename_all = "kebab-case")]
+pub enum OrderNote {
+    /// A group matches no object.
+    NoMatch {
+        /// Where the group is in the policy.
+        group: String,
+        /// The title of the group.
+        title: String,
+    },
+    /// A collection does not contain an object that Kubernetes recreates in every namespace.
+    LeftOut {
+        /// Where the group is in the policy.
+        group: String,
+        /// The kind of the object.
+        kind: GroupKind,
+        /// The name of the object.
+        name: String,
+    },
+    /// Objects carry the release's label and are not in its inventory.
+    Unrecorded {
+        /// The objects.
+        counts: Counts,
+    },
+}
+
+/// What happens to a hook or test of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HookTreatment {
+    /// A hook that is deployed as a plain object.
+    Deployed,
+    /// A hook that is left out.
+    LeftOut,
+    /// A test that is left out.
+    TestLeftOut,
+}
+
+/// A list that failed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ListFailure {
+    /// What was listed.
+    pub list: ListScope,
+    /// Why it failed.
+    pub reason: String,
+}
+
+/// A kind that the cluster does not serve, and what may be meant instead.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UnservedKind {
+    /// The kind as written.
+    pub name: KindName,
+    /// Kinds of that name in other groups, each with the version to use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<(ApiVersion, GroupKind)>,
+    /// The kind of the same group with the most similar name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similar: Option<String>,
+}
+
+impl From<NoteKind> for Note {
+    fn from(kind: NoteKind) -> Self {
+        Self { severity: kind.severity(), kind }
+    }
+}
+
+impl NoteKind {
+    fn severity(&self) -> Severity {
+        match self {
+            Self::ForeignObjects { .. }
+            | Self::TooManyDeletions { .. }
+            | Self::SystemNamespace { .. }
+            | Self::OtherRelease { .. } => Severity::Dangerous,
+            Self::ProtectedNamespace { .. }
+            | Self::Uncovered(UncoveredNote::DeletedWithContainer { .. } | UncoveredNote::Needed { .. })
+            | Self::Recreated { was_created: true, .. }
+            | Self::Finalizers { deleting: true, .. }
+            | Self::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
+            | Self::ForceStage { .. }
+            | Self::Unreadable(_)
+            | Self::DeadApiService { deleted: false, .. }
+            | Self::PolicyLost => Severity::Warning,
+            Self::Uncovered(UncoveredNote::Remaining { .. } | UncoveredNote::NotPruned { .. })
+            | Self::Recreated { was_created: false, .. }
+            | Self::Finalizers { deleting: false, .. }
+            | Self::NotServed(NotServedNote::Objects { .. })
+            | Self::SingleReads { .. }
+            | Self::DeadApiService { deleted: true, .. }
+            | Self::InventoryLast { .. }
+            | Self::NamespaceCreated { .. }
+            | Self::Order(_)
+            | Self::Hook { .. }
+            | Self::Fallback { .. } => Severity::Info,
+        }
+    }
+}
+
+/// Writes the text too, for readers of the JSON that are people.
+impl Serialize for Note {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct WithText<'a> {
+            severity: Severity,
+            message: String,
+            #[serde(flatten)]
+            kind: &'a NoteKind,
+        }
+        WithText { severity: self.severity, message: self.to_string(), kind: &self.kind }.serialize(serializer)
+    }
+}
+
+/// An object of the release that the plan does not delete.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Uncovered {
+    /// The object.
+    pub object: ObjectKey,
+    /// Why no group deletes it.
+    #[serde(flatten)]
+    pub cause: UncoveredCause,
+    /// The Namespace or CRD with which it is deleted all the same.
+    #[serde(default)]
+    pub deleted_with: Option<ObjectKey>,
+}
+
+/// Why no group deletes an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "code", rename_all = "kebab-case")]
+pub enum UncoveredCause {
+    /// No group matches it.
+    NoGroup,
+    /// The first group that would match it excludes it.
+    Excluded {
+        /// Where the group is in the policy.
+        group: String,
+    },
+    /// Its policy is `keep`.
+    Keep,
+    /// It is a system namespace.
+    SystemNamespace,
+    /// It is the Namespace that holds the inventory of the release.
+    HoldsInventory,
+    /// It is a Namespace or CRD with objects of the new version in it.
+    Needed,
+}
+
+impl Uncovered {
+    pub(crate) fn new(object: &ObjectKey, cause: UncoveredCause) -> Self {
+        Self { object: object.clone(), cause, deleted_with: None }
+    }
+}
+
+/// Writes the text too, for readers of the JSON that are people.
+impl Serialize for Uncovered {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct WithText<'a> {
+            object: &'a ObjectKey,
+            reason: String,
+            #[serde(flatten)]
+            cause: &'a UncoveredCause,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            deleted_with: Option<&'a ObjectKey>,
+        }
+        let Self { object, cause, deleted_with } = self;
+        WithText { object, reason: self.reason(), cause, deleted_with: deleted_with.as_ref() }.serialize(serializer)
+    }
+}

@@ -1,0 +1,312 @@
+//! The wording of notes, problems and reasons: the facts, as every front end shows them.
+//!
+//! A front end adds what its user can do about them. Nothing here names a flag of the command line.
+
+use std::fmt::{Display, Formatter, Result};
+
+use billhook_objects::GroupKind;
+
+use crate::{
+    Counts, HookTreatment, ListFailure, ListScope, NotServedNote, Note, NoteKind, OrderNote, PlanError, Problem,
+    Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
+};
+
+impl Display for Note {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl Display for NoteKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::ForeignObjects { object, counts, of_release } => {
+                let whose = if *of_release { "the release did not create" } else { "the manifests do not name" };
+                write!(f, "deleting {object} also deletes {} that {whose}: {counts}", objects(counts.total()))
+            }
+            Self::TooManyDeletions { deletions, limit } => {
+                write!(f, "the plan deletes {}, more than the limit of {limit}", objects(*deletions))
+            }
+            Self::ProtectedNamespace { object, holds_inventory: true } => {
+                write!(f, "{object} holds the inventory of the release and is not deleted by an update")
+            }
+            Self::ProtectedNamespace { object, holds_inventory: false } => {
+                write!(f, "{object} is a system namespace and is not deleted by an update")
+            }
+            Self::SystemNamespace { group, title, counts } => {
+                write!(f, "{group} ({title}) deletes {} in system namespaces: {counts}", objects(counts.total()))
+            }
+            Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
+            Self::Uncovered(note) => note.fmt(f),
+            Self::Recreated { object, was_created: true } => write!(
+                f,
+                "{object} was recreated by another client and no longer belongs to the release; it will not be deleted"
+            ),
+            Self::Recreated { object, was_created: false } => write!(
+                f,
+                "{object} was not created by the release (it does not carry its label); it will not be deleted"
+            ),
+            Self::Finalizers { finalizer, deleting, counts } => {
+                let already = if *deleting { " already being deleted still" } else { "" };
+                let verb = if counts.total() == 1 { "carries" } else { "carry" };
+                write!(f, "{counts}{already} {verb} the finalizer {finalizer}")
+            }
+            Self::NotServed(note) => note.fmt(f),
+            Self::ForceStage { title, finalizers, after } => {
+                let which = match finalizers.as_slice() {
+                    [] => "all finalizers".to_owned(),
+                    [one] => format!("the finalizer {one}"),
+                    many => format!("the finalizers {}", many.join(", ")),
+                };
+                let when = if after.0.is_zero() { "immediately".to_owned() } else { format!("after {after}") };
+                write!(f, "{title}: {which} will be removed by force from objects that are being deleted, {when}")
+            }
+            Self::Unreadable(note) => note.fmt(f),
+            Self::SingleReads { lists } => write!(f, "single reads replace list and watch: {}", first_of(lists)),
+            Self::DeadApiService { cluster, apis, deleted } => {
+                let of = cluster.as_ref().map(|name| format!(" of target {name}")).unwrap_or_default();
+                let effect = if *deleted {
+                    ", but their APIServices are deleted no later than the first Namespace"
+                } else {
+                    "; namespaces cannot finish deleting until they recover"
+                };
+                write!(f, "aggregated APIs{of} are unavailable{effect}: {}", first_of(apis))
+            }
+            Self::InventoryLast { object } => {
+                write!(f, "{object} holds the inventory of the release and is deleted last")
+            }
+            Self::PolicyLost => f.write_str(
+                "the inventory was deleted with its Namespace, and the recorded policy with it; the default policy applies",
+            ),
+            Self::NamespaceCreated { object } => {
+                write!(f, "namespace {} does not exist and will be created", object.name)
+            }
+            Self::Order(note) => note.fmt(f),
+            Self::Hook { object, treatment } => {
+                let what = match treatment {
+                    HookTreatment::Deployed => "is a hook of the chart and is deployed as a plain object",
+                    HookTreatment::LeftOut => "is a hook of the chart and is left out",
+                    HookTreatment::TestLeftOut => "is a test of the chart and is left out",
+                };
+                write!(f, "{object} {what}")
+            }
+            Self::Fallback { object } => {
+                write!(f, "{object} does not belong to the release and remains unchanged: its policy is fallback")
+            }
+        }
+    }
+}
+
+impl Display for UncoveredNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::DeletedWithContainer { counts } => write!(
+                f,
+                "{} that no group covers will be deleted with a Namespace or CRD: {counts}",
+                objects(counts.total())
+            ),
+            Self::Remaining { counts } => {
+                write!(f, "{} of the release will not be deleted: {counts}", objects(counts.total()))
+            }
+            Self::Needed { object } => {
+                write!(f, "{object} is not in the new version, but remains because objects of the new version need it")
+            }
+            Self::NotPruned { counts } => {
+                let objects = objects(counts.total());
+                write!(f, "{objects} that the new version no longer contains will not be pruned: {counts}")
+            }
+        }
+    }
+}
+
+impl Display for NotServedNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Selector { group, kind } => {
+                write!(f, "{group}: the cluster does not serve {}{}", kind.name, suggestion(kind))
+            }
+            Self::Collection { group, list } => write!(f, "{group}: the cluster no longer serves {list}"),
+            Self::Objects { counts } => write!(f, "not served by the cluster, so counted as gone: {counts}"),
+        }
+    }
+}
+
+impl Display for UnreadableNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Contents { failures } => {
+                let failures: Vec<_> =
+                    failures.iter().map(|ListFailure { list, reason }| format!("{list} ({reason})")).collect();
+                write!(f, "not all objects that will be deleted are known: failed to list {}", first_of(&failures))
+            }
+            Self::Instances { failure } => {
+                write!(f, "the force stage cannot remove the finalizers of instances: {failure}")
+            }
+            Self::UnavailableApi { counts } => {
+                write!(f, "the API is unavailable, so counted as deleted with its APIService: {counts}")
+            }
+        }
+    }
+}
+
+impl Display for OrderNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::NoMatch { group, title } => write!(f, "{group} ({title}) matches no objects"),
+            Self::LeftOut { group, kind, name } => {
+                write!(f, "{group}: {kind}/{name} is left out because Kubernetes recreates it in every namespace")
+            }
+            Self::Unrecorded { counts } => {
+                let verb = if counts.total() == 1 { "is" } else { "are" };
+                let objects = objects(counts.total());
+                write!(
+                    f,
+                    "{objects} with the release's label {verb} not in its inventory and will not be deleted: {counts}"
+                )
+            }
+        }
+    }
+}
+
+impl Uncovered {
+    /// Returns why the object remains, as a fragment.
+    pub fn reason(&self) -> String {
+        let cause = match &self.cause {
+            UncoveredCause::NoGroup => "no group covers it".to_owned(),
+            UncoveredCause::Excluded { group } => format!("excluded by {group}"),
+            UncoveredCause::Keep => "its policy is keep".to_owned(),
+            UncoveredCause::SystemNamespace => "it is a system namespace".to_owned(),
+            UncoveredCause::HoldsInventory => "it holds the inventory of the release".to_owned(),
+            UncoveredCause::Needed => "objects of the new version need it".to_owned(),
+        };
+        match &self.deleted_with {
+            Some(container) => format!("{cause}, but it is deleted with {container}"),
+            None => cause,
+        }
+    }
+}
+
+/// Prints one problem a line.
+impl Display for PlanError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let lines: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::NoObjects => f.write_str("the input contains no objects"),
+            Self::UnknownTarget { group, target } => write!(f, "{group}: target {target:?} is unknown"),
+            Self::AmbiguousKind { group, name, candidates } => {
+                write!(f, "{group}: {name} is ambiguous: it may be {}", joined(candidates, " or "))
+            }
+            Self::NotServed { source, kind } => write!(
+                f,
+                "{source}: neither the cluster nor a CRD of the release defines {}{}",
+                kind.name,
+                suggestion(kind)
+            ),
+            Self::Misspelt { source, written, correct } => {
+                write!(f, "{source}: kind {written:?} must be spelled {correct:?}")
+            }
+            Self::VersionNotServed { source, kind, api_version, served } => {
+                write!(f, "{source}: {kind} is not served in {api_version}, but in {}", served.join(", "))
+            }
+            Self::VersionNotDefined { source, kind, api_version, crd, served } => write!(
+                f,
+                "{source}: {kind} is not served in {api_version}: the release's own {crd} serves {}",
+                versions(served)
+            ),
+            Self::NoLastingVersion { crd, kind, before, after } => write!(
+                f,
+                "{crd}: objects of {kind} cannot be pruned because no version is served both before the update ({}) \
+                 and after it ({})",
+                versions(before),
+                versions(after)
+            ),
+            Self::NoNamespace { source, object } => {
+                let source = source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default();
+                write!(f, "{source}{object} has no namespace, but its kind is namespaced")
+            }
+            Self::HasNamespace { object } => write!(f, "{object} has a namespace, but its kind is cluster-scoped"),
+            Self::Duplicate { source, object, first } => write!(f, "{source}: {object} is already defined at {first}"),
+            Self::TooEarly { group, count, needed } => {
+                let verb = if *count == 1 { "needs" } else { "need" };
+                write!(f, "{group}: {} {verb} {needed}, which is not in an earlier deployment group", objects(*count))
+            }
+            Self::MissingNamespace { namespace } => write!(f, "namespace {namespace} does not exist"),
+            Self::ListFailed(failure) => failure.fmt(f),
+            Self::NotLookedUp { kind } => write!(f, "the answers to the queries for {kind} are missing"),
+            Self::UnavailableApi { kind, api } => write!(f, "cannot look up {kind}: the API {api} is unavailable"),
+            Self::SystemNamespace { object } => {
+                write!(f, "{object} is a system namespace and is never deleted; exclude it with excludedResources")
+            }
+            Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
+            Self::Unowned { object } => write!(f, "{object} exists and belongs to no release"),
+            Self::BeingDeleted { object } => write!(f, "{object} is being deleted"),
+        }
+    }
+}
+
+impl Display for ListFailure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "failed to list {}: {}", self.list, self.reason)
+    }
+}
+
+/// Prints `configmaps in namespace web on target edge`.
+impl Display for ListScope {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(&self.plural)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        if let Some(cluster) = &self.cluster {
+            write!(f, " on target {cluster}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints `2 ConfigMap, 1 Secret`.
+impl Display for Counts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for (at, (kind, count)) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{count} {kind}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns `; did you mean …?`, or nothing if no other kind is similar.
+fn suggestion(kind: &UnservedKind) -> String {
+    let elsewhere = kind.elsewhere.iter().map(|(version, GroupKind { kind, .. })| format!("{version} {kind}"));
+    let candidates: Vec<_> = elsewhere.chain(kind.similar.clone()).collect();
+    if candidates.is_empty() { String::new() } else { format!("; did you mean {}?", candidates.join(" or ")) }
+}
+
+/// Returns `1 object` or `3 objects`.
+fn objects(count: usize) -> String {
+    if count == 1 { "1 object".to_owned() } else { format!("{count} objects") }
+}
+
+fn versions(versions: &[String]) -> String {
+    if versions.is_empty() { "no version".to_owned() } else { versions.join(", ") }
+}
+
+fn joined<T: Display>(all: &[T], separator: &str) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
+/// Returns the first few of a list, and how many more there are.
+fn first_of<T: Display>(all: &[T]) -> String {
+    const SHOWN: usize = 5;
+    let shown = joined(&all[..all.len().min(SHOWN)], ", ");
+    if all.len() > SHOWN { format!("{shown} and {} more", all.len() - SHOWN) } else { shown }
+}

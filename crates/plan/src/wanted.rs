@@ -1,0 +1,62 @@
+//! Objects to delete, as an inventory or manifests name them.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, Scope, Uid};
+use serde_json::Value;
+
+use crate::{Entry, Inventory};
+
+/// An object to delete, named by an inventory or a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The object.
+    pub key: ObjectKey,
+    /// The version it was applied or written in. It only selects the URL.
+    pub version: String,
+    /// The UID in the inventory. None for a manifest and for an object whose creation was never confirmed.
+    pub uid: Option<Uid>,
+    /// Its policy is `keep`: it is never deleted, whatever the groups contain.
+    pub keep: bool,
+    /// The merge patch to send before anything is deleted.
+    pub before_delete: Option<Value>,
+}
+
+impl Wanted {
+    /// Returns the object that an inventory entry names.
+    pub(crate) fn of_entry(key: &ObjectKey, entry: &Entry) -> Self {
+        Self {
+            key: key.clone(),
+            version: entry.api_version.version().to_owned(),
+            uid: entry.uid.clone(),
+            keep: entry.keep,
+            before_delete: entry.before_delete.clone(),
+        }
+    }
+
+    /// Returns the objects that manifests name. A namespaced object without a namespace is assumed in `namespace`.
+    ///
+    /// Kinds that the catalog does not contain are returned unchanged; a plan counts their objects as gone.
+    pub fn of_manifests(manifests: &[Manifest], namespace: &str, catalog: &Catalog) -> Vec<Self> {
+        let scopes: BTreeMap<&GroupKind, Option<Scope>> =
+            manifests.iter().map(|m| (&m.key.kind, catalog.get(&m.key.kind).map(|t| t.scope))).collect();
+        let wanted = |manifest: &Manifest| {
+            let mut key = manifest.key.clone();
+            match scopes.get(&key.kind).copied().flatten() {
+                Some(Scope::Namespaced) => key.namespace = Some(key.namespace.unwrap_or_else(|| namespace.to_owned())),
+                Some(Scope::Cluster) => key.namespace = None,
+                None => {}
+            }
+            let version = manifest.api_version.version().to_owned();
+            Self { key, version, uid: None, keep: false, before_delete: None }
+        };
+        manifests.iter().map(wanted).collect()
+    }
+}
+
+impl Inventory {
+    /// Returns all recorded objects, unconfirmed ones included: what a deletion of the release is about.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        self.entries.iter().map(|(key, entry)| Wanted::of_entry(key, entry)).collect()
+    }
+}
