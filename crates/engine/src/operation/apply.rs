@@ -11,8 +11,9 @@ use billhook_plan::{ApplyRequest, Deployment, Directives, MissingNamespaces, Not
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
 use super::{
-    OperationError, catalog, catalogs, finish, note_foreign,
-    record::{Inherited, Record, applied},
+    error::OperationError,
+    read::{catalog, catalogs, note_foreign},
+    record::{Inherited, Record, applied, finish},
 };
 use crate::{Clusters, RunOptions, Summary};
 

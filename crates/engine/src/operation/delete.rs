@@ -7,8 +7,9 @@ use billhook_plan::{DeleteRequest, Deletion, NoteKind, Operation, Plan, PlanErro
 use billhook_policy::{Policy, Propagation};
 
 use super::{
-    OperationError, catalog, catalogs, finish, note_foreign,
-    record::{Inherited, Record},
+    error::OperationError,
+    read::{catalog, catalogs, note_foreign},
+    record::{Inherited, Record, finish},
 };
 use crate::{Clusters, RunOptions, Summary};
 

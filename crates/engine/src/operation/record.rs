@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Error, ErrorKind, Stored, Token};
+use billhook_cluster::{Cluster, Error, ErrorKind, Stored, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, Resource, Work};
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
 
-use crate::{Clusters, Status, node::AppliedObject, run::Outcome, write};
+use crate::{Clusters, Event, RunOptions, Status, Summary, node::AppliedObject, run::Outcome, write};
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
@@ -326,4 +326,32 @@ fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
 /// When it cannot be read.
 pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Inventory>, Error> {
     Ok(Record::load_or_namespace(clusters, release).await?.map(|record| record.inventory))
+}
+
+/// Deletes the inventory of a release, and leaves its objects unchanged.
+///
+/// # Errors
+///
+/// When the inventory cannot be deleted.
+pub async fn forget(records: &Cluster, release: &ReleaseName) -> Result<(), Error> {
+    records.inventory().forget(release).await
+}
+
+/// Emits the last event. A failure to write the inventory is added to the summary and hides nothing in it.
+pub(super) fn finish(
+    outcome: Outcome,
+    written: Result<(), Error>,
+    clusters: &Clusters,
+    options: &RunOptions,
+) -> Summary {
+    let mut summary = outcome.summary;
+    if let Err(error) = written {
+        summary.record_error = Some(format!("failed to {error}: {}", error.message()));
+        if summary.status == Status::Done {
+            summary.status = Status::Failed;
+        }
+    }
+    summary.requests = clusters.requests();
+    (options.sink)(Event::Finished(summary.clone()));
+    summary
 }

@@ -1,0 +1,59 @@
+//! Reads what a plan needs from its clusters.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use billhook_cluster::Error;
+use billhook_objects::{Catalog, ReleaseName};
+use billhook_plan::{Catalogs, Plan, Query, Snapshot};
+use billhook_policy::DeletionGroup;
+
+use crate::Clusters;
+
+impl Clusters {
+    /// Sends each cluster its own queries.
+    pub(crate) async fn snapshot(&self, queries: &[Query]) -> Snapshot {
+        let mut by_cluster: BTreeMap<Option<&str>, Vec<Query>> = BTreeMap::new();
+        for query in queries {
+            by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
+        }
+        let answers = by_cluster.iter().filter_map(|(name, queries)| Some(self.get(*name)?.snapshot(queries)));
+        Snapshot { listings: futures::future::join_all(answers).await.into_iter().flatten().collect() }
+    }
+}
+
+/// Returns the kinds of the release's own cluster, read from it unless they are known.
+pub(super) async fn catalog(clusters: &Clusters, known: Option<Arc<Catalog>>) -> Result<Arc<Catalog>, Error> {
+    match known {
+        Some(catalog) => Ok(catalog),
+        None => Ok(Arc::new(clusters.own.catalog().await?)),
+    }
+}
+
+/// Returns the catalogs of the release's own cluster and of the targets that the groups name.
+pub(super) async fn catalogs(
+    clusters: &Clusters,
+    own: Arc<Catalog>,
+    groups: &[DeletionGroup],
+) -> Result<Catalogs, Error> {
+    let named: BTreeSet<&String> = groups.iter().filter_map(|group| group.target.as_ref()).collect();
+    let mut targets = BTreeMap::new();
+    for (name, cluster) in clusters.targets.iter().filter(|(name, _)| named.contains(name)) {
+        targets.insert(name.clone(), Arc::new(cluster.catalog().await?));
+    }
+    Ok(Catalogs { own, targets })
+}
+
+/// Adds notes on the contents of the Namespaces and CRDs that a plan deletes. Sends no request if it deletes none.
+pub(super) async fn note_foreign(
+    clusters: &Clusters,
+    plan: &mut Plan,
+    catalogs: &Catalogs,
+    release: Option<&ReleaseName>,
+) {
+    let queries = billhook_plan::blast_queries(plan, catalogs);
+    let contents = clusters.snapshot(&queries).await;
+    billhook_plan::add_blast_notes(plan, &contents, release);
+}
