@@ -28,85 +28,58 @@ pub enum Severity {
     Info,
 }
 
-/// What a note is about. The order is that of the notes of one severity.
+/// What a note is about, in the order of the notes of one severity. A `group` is its path in the policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum NoteKind {
     /// A deleted Namespace or CRD contains objects that the release did not create.
     ForeignObjects {
-        /// The Namespace or CRD.
         object: ObjectKey,
-        /// The objects in it.
         counts: Counts,
         /// Whether a release is deleted, and not the objects that manifests name.
         of_release: bool,
     },
     /// The plan deletes more objects than allowed.
-    TooManyDeletions {
-        /// How many it deletes.
-        deletions: usize,
-        /// How many are allowed.
-        limit: usize,
-    },
+    TooManyDeletions { deletions: usize, limit: usize },
     /// An update does not delete this Namespace.
     ProtectedNamespace {
-        /// The Namespace.
         object: ObjectKey,
         /// Whether it holds the inventory of the release; else it is a system namespace.
         holds_inventory: bool,
     },
     /// A collection contains objects in system namespaces that its selector does not name.
-    SystemNamespace {
-        /// Where the group is in the policy.
-        group: String,
-        /// The title of the group.
-        title: String,
-        /// The objects.
-        counts: Counts,
-    },
+    SystemNamespace { group: String, title: String, counts: Counts },
     /// An object carries the label of another release.
-    OtherRelease {
-        /// The object.
-        object: ObjectKey,
-        /// The other release.
-        release: String,
-    },
+    OtherRelease { object: ObjectKey, release: String },
     /// Objects that remain although they belong, or belonged, to the release.
     Uncovered(UncoveredNote),
     /// An object of that name exists that does not belong to the release. It remains.
     Recreated {
-        /// The object.
         object: ObjectKey,
         /// Whether the release had created an object of that name before.
         was_created: bool,
     },
     /// Objects carry a finalizer.
     Finalizers {
-        /// The finalizer.
         finalizer: String,
         /// Whether they are being deleted already.
         deleting: bool,
-        /// The objects.
         counts: Counts,
     },
     /// The cluster does not serve a kind.
     NotServed(NotServedNote),
     /// A group removes finalizers by force.
     ForceStage {
-        /// The title of the group.
         title: String,
         /// Which finalizers; all if empty.
         finalizers: Vec<String>,
-        /// How long after the start of the group.
         after: GoDuration,
     },
     /// Something could not be read.
     Unreadable(UnreadableNote),
     /// Single reads replace a list and watch.
-    SingleReads {
-        /// What is read that way.
-        lists: Vec<ListScope>,
-    },
+    SingleReads { lists: Vec<ListScope> },
     /// Aggregated APIs are unavailable, so that namespaces cannot finish deleting.
     DeadApiService {
         /// The target; none for the release's own cluster.
@@ -118,130 +91,71 @@ pub enum NoteKind {
         deleted: bool,
     },
     /// The Namespace that holds the inventory is deleted last.
-    InventoryLast {
-        /// The Namespace.
-        object: ObjectKey,
-    },
+    InventoryLast { object: ObjectKey },
     /// The inventory was deleted with its Namespace, and the recorded policy with it.
     PolicyLost,
     /// A namespace does not exist and is created.
-    NamespaceCreated {
-        /// The Namespace.
-        object: ObjectKey,
-    },
+    NamespaceCreated { object: ObjectKey },
     /// Objects or groups are treated otherwise than the policy suggests.
     Order(OrderNote),
     /// An object is a hook or test of a chart.
-    Hook {
-        /// The object.
-        object: ObjectKey,
-        /// What happens to it.
-        treatment: HookTreatment,
-    },
+    Hook { object: ObjectKey, treatment: HookTreatment },
     /// Another client manages an object whose manifest has the policy `fallback`. It remains unchanged.
-    Fallback {
-        /// The object.
-        object: ObjectKey,
-    },
+    Fallback { object: ObjectKey },
 }
 
 /// Objects that remain although they belong, or belonged, to the release.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum UncoveredNote {
     /// Objects that no group covers, but that are deleted with their Namespace or CRD.
-    DeletedWithContainer {
-        /// The objects.
-        counts: Counts,
-    },
+    DeletedWithContainer { counts: Counts },
     /// Objects that no group covers.
-    Remaining {
-        /// The objects.
-        counts: Counts,
-    },
+    Remaining { counts: Counts },
     /// A Namespace or CRD that the new version does not contain, but needs.
-    Needed {
-        /// The Namespace or CRD.
-        object: ObjectKey,
-    },
+    Needed { object: ObjectKey },
     /// Objects that the new version does not contain, and that are not pruned.
-    NotPruned {
-        /// The objects.
-        counts: Counts,
-    },
+    NotPruned { counts: Counts },
 }
 
 /// A kind that the cluster does not serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum NotServedNote {
     /// A selector of the policy names an unknown kind.
-    Selector {
-        /// Where the group is in the policy.
-        group: String,
-        /// The kind.
-        kind: UnservedKind,
-    },
+    Selector { group: String, kind: UnservedKind },
     /// The kind of a collection was deleted after discovery.
-    Collection {
-        /// Where the group is in the policy.
-        group: String,
-        /// What was listed.
-        list: ListScope,
-    },
+    Collection { group: String, list: ListScope },
     /// Objects of the kind count as gone.
-    Objects {
-        /// How many.
-        counts: Counts,
-    },
+    Objects { counts: Counts },
 }
 
 /// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum UnreadableNote {
     /// Not all contents of deleted Namespaces and CRDs are known.
-    Contents {
-        /// The lists that failed.
-        failures: Vec<ListFailure>,
-    },
+    Contents { failures: Vec<ListFailure> },
     /// The force stage cannot remove the finalizers of a CRD's instances.
-    Instances {
-        /// The list that failed.
-        failure: ListFailure,
-    },
+    Instances { failure: ListFailure },
     /// Objects of an unavailable API count as deleted with its APIService.
-    UnavailableApi {
-        /// How many.
-        counts: Counts,
-    },
+    UnavailableApi { counts: Counts },
 }
 
 /// Objects or groups that are treated otherwise than the policy suggests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum OrderNote {
     /// A group matches no object.
-    NoMatch {
-        /// Where the group is in the policy.
-        group: String,
-        /// The title of the group.
-        title: String,
-    },
+    NoMatch { group: String, title: String },
     /// A collection does not contain an object that Kubernetes recreates in every namespace.
-    LeftOut {
-        /// Where the group is in the policy.
-        group: String,
-        /// The kind of the object.
-        kind: GroupKind,
-        /// The name of the object.
-        name: String,
-    },
+    LeftOut { group: String, kind: GroupKind, name: String },
     /// Objects carry the release's label and are not in its inventory.
-    Unrecorded {
-        /// The objects.
-        counts: Counts,
-    },
+    Unrecorded { counts: Counts },
 }
 
 /// What happens to a hook or test of a chart.
@@ -346,14 +260,12 @@ pub struct Uncovered {
 /// Why no group deletes an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "code", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum UncoveredCause {
     /// No group matches it.
     NoGroup,
     /// The first group that would match it excludes it.
-    Excluded {
-        /// Where the group is in the policy.
-        group: String,
-    },
+    Excluded { group: String },
     /// Its policy is `keep`.
     Keep,
     /// It is a system namespace.

@@ -28,149 +28,58 @@ pub enum PlanErrorKind {
     Busy,
 }
 
-/// A problem that prevents a plan.
+/// A problem that prevents a plan. A `source` is where the manifest is, a `group` its path in the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
 pub enum Problem {
     /// The input contains no objects.
     NoObjects,
     /// A group names a target whose cluster was not given.
-    UnknownTarget {
-        /// Where the group is in the policy.
-        group: String,
-        /// The target.
-        target: String,
-    },
+    UnknownTarget { group: String, target: String },
     /// A kind in the policy has several meanings.
-    AmbiguousKind {
-        /// Where the group is in the policy.
-        group: String,
-        /// The kind as written.
-        name: KindName,
-        /// The kinds it may mean.
-        candidates: Vec<GroupKind>,
-    },
+    AmbiguousKind { group: String, name: KindName, candidates: Vec<GroupKind> },
     /// A manifest has a kind that neither the cluster nor the release's CRDs define.
-    NotServed {
-        /// Where the manifest is.
-        source: Source,
-        /// The kind.
-        kind: UnservedKind,
-    },
+    NotServed { source: Source, kind: UnservedKind },
     /// A manifest spells its kind differently than the cluster does.
-    Misspelt {
-        /// Where the manifest is.
-        source: Source,
-        /// The kind as written.
-        written: String,
-        /// The correct kind.
-        correct: String,
-    },
+    Misspelt { source: Source, written: String, correct: String },
     /// The cluster does not serve the version of a manifest.
-    VersionNotServed {
-        /// Where the manifest is.
-        source: Source,
-        /// The kind.
-        kind: String,
-        /// The version of the manifest.
-        api_version: ApiVersion,
-        /// The versions that are served.
-        served: Vec<String>,
-    },
+    VersionNotServed { source: Source, kind: String, api_version: ApiVersion, served: Vec<String> },
     /// The release's own CRD does not serve the version of a manifest.
-    VersionNotDefined {
-        /// Where the manifest is.
-        source: Source,
-        /// The kind.
-        kind: String,
-        /// The version of the manifest.
-        api_version: ApiVersion,
-        /// The CRD.
-        crd: ObjectKey,
-        /// The versions that the CRD serves.
-        served: Vec<String>,
-    },
+    VersionNotDefined { source: Source, kind: String, api_version: ApiVersion, crd: ObjectKey, served: Vec<String> },
     /// No version of a kind is served before and after the update, so that its objects cannot be pruned.
-    NoLastingVersion {
-        /// The CRD.
-        crd: ObjectKey,
-        /// The kind.
-        kind: GroupKind,
-        /// The versions that the cluster serves.
-        before: Vec<String>,
-        /// The versions that the new CRD serves.
-        after: Vec<String>,
-    },
+    NoLastingVersion { crd: ObjectKey, kind: GroupKind, before: Vec<String>, after: Vec<String> },
     /// A namespaced object has no namespace.
     NoNamespace {
         /// Where the manifest is, if there is one.
         source: Option<Source>,
-        /// The object.
         object: ObjectKey,
     },
     /// A cluster-scoped object has a namespace.
-    HasNamespace {
-        /// The object.
-        object: ObjectKey,
-    },
+    HasNamespace { object: ObjectKey },
     /// Two manifests define one object.
-    Duplicate {
-        /// Where the second manifest is.
-        source: Source,
-        /// The object.
-        object: ObjectKey,
-        /// Where the first manifest is.
-        first: Source,
-    },
+    Duplicate { source: Source, object: ObjectKey, first: Source },
     /// Objects of a deployment group need a Namespace or CRD that is not applied earlier.
-    TooEarly {
-        /// Where the group is in the policy.
-        group: String,
-        /// How many objects need it.
-        count: usize,
-        /// The Namespace or CRD.
-        needed: ObjectKey,
-    },
+    TooEarly { group: String, count: usize, needed: ObjectKey },
     /// A namespace does not exist.
-    MissingNamespace {
-        /// Its name.
-        namespace: String,
-    },
+    MissingNamespace { namespace: String },
     /// A list failed.
     ListFailed(ListFailure),
     /// The snapshot lacks the answer to a query for an object.
-    NotLookedUp {
-        /// The kind of the object.
-        kind: GroupKind,
-    },
+    NotLookedUp { kind: GroupKind },
     /// An aggregated API is unavailable, so that objects of a kind cannot be looked up.
     UnavailableApi {
-        /// The kind.
         kind: GroupKind,
         /// The API, as `group/version`.
         api: String,
     },
     /// The plan would delete a system namespace.
-    SystemNamespace {
-        /// The Namespace.
-        object: ObjectKey,
-    },
+    SystemNamespace { object: ObjectKey },
     /// An object belongs to another release.
-    OtherRelease {
-        /// The object.
-        object: ObjectKey,
-        /// The other release.
-        release: String,
-    },
+    OtherRelease { object: ObjectKey, release: String },
     /// An object exists and belongs to no release.
-    Unowned {
-        /// The object.
-        object: ObjectKey,
-    },
+    Unowned { object: ObjectKey },
     /// An object is being deleted.
-    BeingDeleted {
-        /// The object.
-        object: ObjectKey,
-    },
+    BeingDeleted { object: ObjectKey },
 }
 
 impl Problem {

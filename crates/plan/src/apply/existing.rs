@@ -62,17 +62,7 @@ impl Deployment<'_> {
             let action = match state {
                 State::Found(seen) => {
                     existing.objects.insert(key, seen.object);
-                    match self.action(manifest, seen.object, &label) {
-                        Ok(None) => {
-                            existing.notes.push(NoteKind::Fallback { object: key.clone() }.into());
-                            None
-                        }
-                        Ok(action) => action,
-                        Err(problem) => {
-                            problems.add(problem);
-                            None
-                        }
-                    }
+                    self.action(manifest, seen.object, &label, &mut existing.notes, problems)
                 }
                 State::Gone | State::NotServed => Some(ApplyAction::Create),
                 State::Open(problem) => {
@@ -85,8 +75,15 @@ impl Deployment<'_> {
         existing
     }
 
-    /// Returns what to do with an existing object; none if another client manages it and its policy is `fallback`.
-    fn action(&self, manifest: &Manifest, object: &Observed, label: &str) -> Result<Option<ApplyAction>, Problem> {
+    /// Returns what to do with an existing object; none after a problem, or if the object is left to another client.
+    fn action(
+        &self,
+        manifest: &Manifest,
+        object: &Observed,
+        label: &str,
+        notes: &mut Vec<Note>,
+        problems: &mut Problems,
+    ) -> Option<ApplyAction> {
         let key = &manifest.key;
         let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
@@ -94,20 +91,22 @@ impl Deployment<'_> {
         let known = entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid));
         let ours = known || holder.is_some_and(|holder| holder == label);
         if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
-            return Ok(None);
+            notes.push(NoteKind::Fallback { object: key.clone() }.into());
+            return None;
         }
-        let action = match holder {
-            Some(holder) if !ours => {
-                return Err(Problem::OtherRelease { object: key.clone(), release: ReleaseName::shown(holder) });
+        let problem = match holder {
+            Some(holder) if !ours => Problem::OtherRelease { object: key.clone(), release: ReleaseName::shown(holder) },
+            None if !ours && !self.request.adopt => Problem::Unowned { object: key.clone() },
+            _ if object.deleting => Problem::BeingDeleted { object: key.clone() },
+            _ if directives.policy == ManifestPolicy::Immutable => return Some(ApplyAction::Unchanged),
+            _ if !ours => return Some(ApplyAction::Adopt),
+            _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => {
+                return Some(ApplyAction::Unchanged);
             }
-            None if !ours && !self.request.adopt => return Err(Problem::Unowned { object: key.clone() }),
-            _ if object.deleting => return Err(Problem::BeingDeleted { object: key.clone() }),
-            _ if directives.policy == ManifestPolicy::Immutable => ApplyAction::Unchanged,
-            _ if !ours => ApplyAction::Adopt,
-            _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => ApplyAction::Unchanged,
-            _ => ApplyAction::Update,
+            _ => return Some(ApplyAction::Update),
         };
-        Ok(Some(action))
+        problems.add(problem);
+        None
     }
 }
 
