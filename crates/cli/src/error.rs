@@ -149,7 +149,6 @@ impl From<PlanError> for CommandError {
 
 impl From<OperationError> for CommandError {
     fn from(error: OperationError) -> Self {
-        let all = |exit, problems: Vec<String>| Self::all(exit, problems.into_iter().map(Problem::from).collect());
         match error {
             OperationError::Plan(error) => error.into(),
             OperationError::NoRelease(release) => {

@@ -18,7 +18,7 @@ use crate::{
     item::Item,
     managed::HELM_RELEASE,
     objects::Objects,
-    target::{OpenTarget, RENDER_AGE, read_secret, secrets},
+    target::{OpenTarget, RENDER_AGE, read_secret},
 };
 
 /// The label that Landscaper's helm deployer sets on objects.

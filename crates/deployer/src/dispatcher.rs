@@ -363,4 +363,3 @@ fn phase(state: &ItemState) -> Option<Phase> {
 fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
-

@@ -7,7 +7,7 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
-use billhook_objects::{Catalog, Digest, GroupKind, ObjectKey};
+use billhook_objects::{Catalog, Digest, ObjectKey};
 use billhook_plan::Resource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;

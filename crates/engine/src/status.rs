@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource, Snapshot,
-    Wanted,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource,
+    Snapshot, Wanted,
 };
 use billhook_policy::Propagation;
 use serde::Serialize;
@@ -127,7 +127,8 @@ impl Found {
         // Objects of a failed list are queried again as missing ones.
         found.failed = unavailable;
         found.add(cluster.snapshot(&missing).await);
-        found.blockers = found.read_blockers(cluster, deletion.queries().iter().cloned().chain(missing), inventory).await;
+        found.blockers =
+            found.read_blockers(cluster, deletion.queries().iter().cloned().chain(missing), inventory).await;
         Ok(found)
     }
 

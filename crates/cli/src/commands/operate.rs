@@ -133,7 +133,7 @@ pub(crate) async fn dry_run(
     clusters: &Clusters,
     manifests: &BTreeMap<ObjectKey, Manifest>,
     force_conflicts: bool,
-) -> Exit {
+) -> Result<Exit, CommandError> {
     let answers = billhook_engine::dry_run(plan, clusters, manifests, force_conflicts).await;
     let answers: Vec<_> = answers
         .into_iter()
@@ -146,7 +146,7 @@ pub(crate) async fn dry_run(
         print_plan(session, plan);
         print_answers(session, &answers, rejected);
     }
-    if rejected == 0 { Exit::Done } else { Exit::Failed }
+    Ok(if rejected == 0 { Exit::Done } else { Exit::Failed })
 }
 
 fn print_answers(session: &Session, answers: &[DryRunAnswer], rejected: usize) {

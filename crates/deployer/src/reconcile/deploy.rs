@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use billhook_cluster::ApplyOptions;
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, PreparedApply};
 use billhook_objects::ObjectKey;
-use billhook_plan::{Catalogs, PlanError, PlanErrorKind, Wait};
+use billhook_plan::{Catalogs, PlanError, PlanErrorKind, Resource, Wait};
 use billhook_policy::{Propagation, Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
