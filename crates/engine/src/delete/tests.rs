@@ -336,7 +336,7 @@ fn a_refusal_is_final_or_retried_by_its_kind() {
         let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
         if !retried {
             deletion.on(refused("a-1", kind), "a is refused");
-            deletion.ended(Status::Failed, &["a: refused: no"]);
+            deletion.ended(Status::Failed, &["a: request failed: no"]);
             continue;
         }
         deletion.on(refused("a-1", kind.clone()), "a is refused for now; retry a-1 in 1s");
@@ -357,7 +357,7 @@ fn a_node_fails_once_only_refused_objects_remain() {
     deletion.on(accepted("b-1 x"), "b has x");
     deletion.continues();
     deletion.on(gone("b-1"), "b-1 is gone");
-    deletion.ended(Status::Failed, &["a: refused: no"]);
+    deletion.ended(Status::Failed, &["a: request failed: no"]);
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn nothing_is_sent_after_ctrl_c_but_answers_are_taken() {
         deletion.continues();
         deletion.on(deleted(name, DeleteAnswer::NotFound), &format!("{name} is gone"));
     }
-    deletion.ended(Status::Interrupted, &["n01", "n65: not requested yet"]);
+    deletion.ended(Status::Interrupted, &["n01", "n65: request not sent, or not answered in time"]);
 }
 
 #[test]
