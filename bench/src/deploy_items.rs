@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 32;
 /// Measure the controller with many DeployItems
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
-    /// Program to measure; by default it is built and used from target/release
+    /// Program to measure; by default it is built and used from target/dist
     #[arg(long, value_name = "PATH")]
     billhook: Option<PathBuf>,
     /// Number of DeployItems

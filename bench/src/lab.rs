@@ -182,7 +182,7 @@ pub(crate) fn build_billhook() -> Result<PathBuf> {
     cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     cargo.args([
         "build",
-        "--release",
+        "--profile=dist",
         "--package=billhook",
         "--bin=billhook",
         "--message-format=json-render-diagnostics",

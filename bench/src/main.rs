@@ -62,7 +62,7 @@ enum Kubectl {
 
 #[derive(clap::Args, Clone, Debug)]
 struct Options {
-    /// Program to measure; by default it is built and used from target/release
+    /// Program to measure; by default it is built and used from target/dist
     #[arg(long, value_name = "PATH")]
     billhook: Option<PathBuf>,
     /// Measure only the floor and kubectl

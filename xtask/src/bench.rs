@@ -20,6 +20,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // The benchmark would also build the programs, but the longest step should come first.
     Binaries::locate_or_build(progress)?;
     let mut command = cargo();
-    command.args(["run", "--release", "--quiet", "--locked", "--package=billhook-bench", "--"]).args(args.args);
+    command.args(["run", "--profile=dist", "--quiet", "--locked", "--package=billhook-bench", "--"]).args(args.args);
     run_to_end(command)
 }
