@@ -13,7 +13,7 @@ pub struct GoDuration(pub Duration);
 
 /// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("read {text:?} as a duration: {problem}")]
+#[error("{problem}, found {text:?}")]
 pub struct DurationError {
     text: String,
     problem: &'static str,
@@ -126,7 +126,7 @@ mod tests {
         }
         assert_eq!(
             "soon".parse::<GoDuration>().unwrap_err().to_string(),
-            "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m"
+            "expected a duration such as 90s, 5m or 1h30m, found \"soon\""
         );
     }
 

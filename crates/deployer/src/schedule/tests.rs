@@ -106,7 +106,7 @@ fn an_error_names_the_field_and_its_syntax() {
     let named = "write @yearly, @monthly, @weekly, @daily, @hourly, or @every with a duration like 1h30m";
     check("@reboot", named);
     check("@every", named);
-    check("@every soon", "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m");
+    check("@every soon", "expected a duration such as 90s, 5m or 1h30m, found \"soon\"");
     check("0 0 30 2 *", "no year has such a day");
     check("TZ=Mars/Base * * * * *", "unknown time zone \"Mars/Base\": write a name like Europe/Berlin");
     check("TZ=UTC", "there is no schedule after the time zone");

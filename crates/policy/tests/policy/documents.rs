@@ -109,7 +109,7 @@ fn the_time_limit_of_a_deploy_item() {
         assert_eq!(parse_timeout(text), Ok(expected));
     }
     let error = parse_timeout("soon").unwrap_err().to_string();
-    assert_eq!(error, "read \"soon\" as a duration: expected a duration such as 90s, 5m or 1h30m");
+    assert_eq!(error, "expected a duration such as 90s, 5m or 1h30m, found \"soon\"");
 }
 
 #[test]
