@@ -11,7 +11,7 @@ pub(crate) struct GlobalArgs {
     #[cfg_attr(feature = "sandbox", arg(long, global = true))]
     #[cfg_attr(not(feature = "sandbox"), arg(skip))]
     pub(crate) sandbox: bool,
-    /// Use this kubeconfig file [default: $KUBECONFIG, or ~/.kube/config]
+    /// Use this kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the in-cluster configuration]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<String>,
     /// Use this context of the kubeconfig [default: its current context]

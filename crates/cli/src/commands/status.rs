@@ -15,7 +15,7 @@ use crate::{
 /// Show which objects of a release exist, which are being deleted, and what blocks them
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The name of the release
+    /// Name of the release
     name: String,
 }
 

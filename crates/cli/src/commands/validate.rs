@@ -1,4 +1,4 @@
-//! `billhook validate`: checks policies, provider configurations and DeployItems.
+//! `billhook validate`: checks policies, ProviderConfigurations and DeployItems.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{
     session::Session,
 };
 
-/// Check policies, provider configurations and DeployItems without a cluster
+/// Check policies, ProviderConfigurations and DeployItems without a cluster
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ValidateArgs {
