@@ -26,29 +26,31 @@ impl DurationError {
     }
 }
 
+const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+const MALFORMED: &str = "expected a duration such as 90s, 5m or 1h30m";
+const TOO_LONG: &str = "expected at most 292 years";
+
 impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        const LONGEST: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
         // The largest sum of numbers that does not overflow a `Duration`, even if all of them are hours.
         const LARGEST: f64 = 5e15;
         let error = |problem| DurationError { text: text.to_owned(), problem };
-        let (malformed, too_long) = ("expected a duration such as 90s, 5m or 1h30m", "expected at most 292 years");
         // kube's parser accepts an empty text and a final number without unit, and panics on an inner sign or overflow.
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let complete = unsigned == "0" || unsigned.ends_with(char::is_alphabetic);
         if !complete || unsigned.contains(['+', '-']) {
-            return Err(error(malformed));
+            return Err(error(MALFORMED));
         }
         let numbers = unsigned.split(char::is_alphabetic).filter_map(|number| number.parse::<f64>().ok());
         if numbers.sum::<f64>() > LARGEST {
-            return Err(error(too_long));
+            return Err(error(TOO_LONG));
         }
-        let duration: kube_core::Duration = text.parse().map_err(|_| error(malformed))?;
+        let duration: kube_core::Duration = text.parse().map_err(|_| error(MALFORMED))?;
         match Duration::from(duration) {
             _ if duration.is_negative() => Err(error("expected a duration that is not negative")),
-            duration if duration > LONGEST => Err(error(too_long)),
+            duration if duration > LONGEST => Err(error(TOO_LONG)),
             duration => Ok(Self(duration)),
         }
     }
@@ -70,10 +72,15 @@ impl fmt::Display for GoDuration {
     }
 }
 
+/// Reads a recorded duration. Earlier versions recorded longer durations than a policy can have now, so that these count
+/// as the longest.
 impl TryFrom<String> for GoDuration {
     type Error = DurationError;
     fn try_from(text: String) -> Result<Self, DurationError> {
-        text.parse()
+        match text.parse() {
+            Err(DurationError { problem: TOO_LONG, .. }) => Ok(Self(LONGEST)),
+            found => found,
+        }
     }
 }
 
@@ -128,6 +135,15 @@ mod tests {
             "soon".parse::<GoDuration>().unwrap_err().to_string(),
             "expected a duration such as 90s, 5m or 1h30m, found \"soon\""
         );
+    }
+
+    #[test]
+    fn a_recorded_duration_beyond_the_limit_counts_as_the_longest() {
+        for recorded in ["2562048h", "99999999h59m", "5124095576030431h"] {
+            let longest: GoDuration = serde_json::from_value(recorded.into()).unwrap();
+            assert_eq!(longest.to_string(), "2562047h47m16.854775807s", "{recorded}");
+        }
+        serde_json::from_str::<GoDuration>("\"soon\"").unwrap_err();
     }
 
     proptest! {
