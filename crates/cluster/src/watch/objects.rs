@@ -85,7 +85,7 @@ impl Filter {
 pub(super) struct Objects<S> {
     filter: Filter,
     known: HashMap<Key, Version>,
-    /// The names of objects that were deleted under [`Filter::Label`]: an object recreated under such a name is reported.
+    /// The names of objects that are gone, under [`Filter::Label`]: an object recreated under such a name is reported.
     former: HashSet<Key>,
     deletes: Arc<RecentDeletes>,
     /// Changes to report.
@@ -175,6 +175,9 @@ impl<S: Shape> Objects<S> {
 
     fn remove(&mut self, key: Key, uid: Uid) {
         self.known.remove(&key);
+        if matches!(self.filter, Filter::Label { .. }) {
+            self.former.insert(key.clone());
+        }
         self.changes.push_back(gone(key, uid));
     }
 
@@ -185,9 +188,6 @@ impl<S: Shape> Objects<S> {
         }
         let id = object.id();
         let (key, uid) = (key(&id), id.uid.clone());
-        if matches!(self.filter, Filter::Label { .. }) {
-            self.former.insert(key.clone());
-        }
         if self.known.get(&key).is_some_and(|known| known.uid != uid) {
             // Another object has the name already.
             return self.changes.push_back(gone(key, uid));
@@ -210,12 +210,17 @@ impl<S: Shape> Objects<S> {
         match found? {
             // The watch has reported a newer version meanwhile.
             Some(object) if known.is_newer_than(object.id().resource_version) => {}
-            Some(object) if *object.id().uid == uid || replaced_by.as_ref() == Some(object.id().uid) => {
-                self.insert(key, object);
-            }
+            Some(object) if self.is_selected(&object, &uid, replaced_by.as_ref()) => self.insert(key, object),
             _ => self.remove(key, uid),
         }
         Ok(())
+    }
+
+    /// Returns whether the object that a check found belongs to the query. The server's selector may not select another
+    /// object of the same name.
+    fn is_selected(&self, found: &S, uid: &Uid, replaced_by: Option<&Uid>) -> bool {
+        let found = found.id().uid;
+        !matches!(self.filter, Filter::Selector(_)) || found == uid || Some(found) == replaced_by
     }
 
     /// Handles the answer of a list: compares it with what is known.

@@ -8,15 +8,16 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, DeleteOptions, Error};
+use billhook_cluster::{Change, Cluster, DeleteOptions, Error};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::Select;
-use serde_json::json;
+use futures::Stream;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     fake::{Answer, Req, configmaps, discovery, object, ok, page, query, status},
-    watches::{known, next, opened, send, watching},
+    watches::{Ends, known, next, opened, send, watching},
 };
 
 fn by_label() -> billhook_plan::Query {
@@ -252,4 +253,56 @@ async fn a_check_does_not_override_a_newer_event() {
     };
     assert_eq!(tokio::join!(driver, next(&mut watch)).1, "x 1");
     assert_eq!(next(&mut watch).await, "silence");
+}
+
+/// Watches `x` by its label within one namespace through a gap, after which the name belongs to `found`.
+async fn after_a_gap(found: fn() -> Vec<Value>) -> (impl Stream<Item = Change> + Unpin, Ends) {
+    let (cluster, ends, _) = watching(move |req, opened| {
+        if req.is_watch() {
+            return (opened == 0 && req.query("resourceVersion") == "10").then(|| status(410, "Expired", "too old"));
+        }
+        Some(ok(page(20, if asked_for(&req).is_some() { found() } else { Vec::new() })))
+    });
+    let mut watch = cluster.watch(&query(Some("a"), Select::Labels("a=b".into())), known("10", &[("x", "1")]));
+    assert_eq!(next(&mut watch).await, "gone x 1");
+    (watch, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_recreated_without_labels_during_a_gap_is_reported() {
+    let (mut watch, ends) = after_a_gap(|| vec![object("x", "2", 12)]).await;
+    assert_eq!(next(&mut watch).await, "x 2");
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "DELETED", &object("x", "2", 21));
+    };
+    assert_eq!(tokio::join!(driver, next(&mut watch)).1, "gone x 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_recreated_without_labels_after_a_gap_is_reported() {
+    let (mut watch, ends) = after_a_gap(Vec::new).await;
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &object("x", "2", 21));
+    };
+    assert_eq!(tokio::join!(driver, next(&mut watch)).1, "x 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_recreated_twice_during_a_check_is_reported() {
+    let (cluster, ends, _) = watching(|req, _| {
+        let last = ok(page(30, vec![object("x", "3", 13)])).into();
+        asked_for(&req).is_some().then(|| Answer::Late(Duration::from_secs(1), last))
+    });
+    let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &object("x", "2", 11));
+        send(&ends, "DELETED", &object("x", "2", 12));
+        send(&ends, "ADDED", &object("x", "3", 13));
+    };
+    assert_eq!(tokio::join!(driver, next(&mut watch)).1, "gone x 2");
+    assert_eq!(next(&mut watch).await, "gone x 1");
+    assert_eq!(next(&mut watch).await, "x 3");
 }
