@@ -18,36 +18,21 @@ const WAIT: Duration = Duration::from_millis(5);
 const RETRIES: u32 = 3;
 
 /// The checks in flight.
-pub(super) struct Checks<S>(FuturesUnordered<BoxFuture<'static, Verdict<S>>>);
+pub(super) type Checks<S> = FuturesUnordered<BoxFuture<'static, Verdict<S>>>;
 
-impl<S: Shape> Checks<S> {
-    pub(super) fn new() -> Self {
-        Self(FuturesUnordered::new())
+/// Starts checks and returns the next verdict; none if there is no doubt. Dropping the future loses nothing.
+pub(super) async fn next_verdict<S: Shape>(
+    checks: &mut Checks<S>,
+    doubts: &mut VecDeque<Doubt>,
+    cluster: &Cluster,
+    query: &Query,
+) -> Option<Verdict<S>> {
+    while checks.len() < AT_ONCE
+        && let Some(doubt) = doubts.pop_front()
+    {
+        checks.push(check(cluster.clone(), query.clone(), doubt).boxed());
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Cancels all checks.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Starts checks and returns the next verdict; none if there is no doubt. Dropping the future loses nothing.
-    pub(super) async fn next(
-        &mut self,
-        doubts: &mut VecDeque<Doubt>,
-        cluster: &Cluster,
-        query: &Query,
-    ) -> Option<Verdict<S>> {
-        while self.0.len() < AT_ONCE
-            && let Some(doubt) = doubts.pop_front()
-        {
-            self.0.push(check(cluster.clone(), query.clone(), doubt).boxed());
-        }
-        self.0.next().await
-    }
+    checks.next().await
 }
 
 /// Checks an object by a list of its name instead of a single read: that needs no other right than the lists before, and

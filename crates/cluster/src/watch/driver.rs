@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     change::{Change, Known},
-    check::Checks,
+    check::{Checks, next_verdict},
     events::Events,
     machine::{Effect, Input, Machine, Pause, State},
 };
@@ -30,78 +30,69 @@ pub(super) struct Driver<S> {
     /// The open watch, while the machine is streaming.
     events: Option<Events>,
     checks: Checks<S>,
+    /// What to do before the next request.
+    effect: Option<Effect>,
 }
 
 impl<S: Shape> Driver<S> {
     pub(super) fn new(cluster: &Cluster, query: &Query, known: Known) -> Self {
         let machine = Machine::new(query, known, Arc::clone(&cluster.inner.deletes));
-        Self { cluster: cluster.clone(), machine, events: None, checks: Checks::new() }
+        Self { cluster: cluster.clone(), machine, events: None, checks: Checks::new(), effect: None }
     }
 
     /// Returns the next change; none when the kind is gone.
     pub(super) async fn next(&mut self) -> Option<Change<S>> {
         loop {
+            // All changes are reported before a pause, which may be long if the server asked for it.
             if let Some(change) = self.machine.objects.changes.pop_front() {
                 return Some(change);
             }
             if self.machine.state() == State::Ended {
                 return None;
             }
-            let input = self.step().await;
-            self.feed(input).await;
-        }
-    }
-
-    async fn feed(&mut self, mut input: Input<S>) {
-        loop {
-            let effect = self.machine.on(input, Instant::now());
+            let input = match self.effect.take() {
+                None => self.step().await,
+                Some(Effect::Discover(error)) => {
+                    Input::Discovered(self.cluster.why_not_served(&self.machine.query.resource, error).await)
+                }
+                Some(Effect::CancelChecks(pause)) => {
+                    self.checks.clear();
+                    self.effect = Some(Effect::Pause(pause));
+                    continue;
+                }
+                Some(Effect::Pause(pause)) => {
+                    sleep(match pause {
+                        Pause::For(duration) => duration,
+                        Pause::Backoff(attempt) => self.cluster.backoff(attempt),
+                    })
+                    .await;
+                    continue;
+                }
+            };
+            self.effect = self.machine.on(input, Instant::now());
             if !matches!(self.machine.state(), State::Streaming { .. }) {
                 self.events = None;
             }
-            match effect {
-                None => return,
-                Some(Effect::Pause(pause)) => return self.pause(pause).await,
-                Some(Effect::CancelChecks(pause)) => {
-                    self.checks.clear();
-                    return self.pause(pause).await;
-                }
-                Some(Effect::Discover(error)) => {
-                    let reason = self.cluster.why_not_served(&self.machine.query.resource, error).await;
-                    input = Input::Discovered(reason);
-                }
-            }
         }
-    }
-
-    async fn pause(&mut self, pause: Pause) {
-        sleep(match pause {
-            Pause::For(duration) => duration,
-            Pause::Backoff(attempt) => self.cluster.backoff(attempt),
-        })
-        .await;
     }
 
     /// Sends the request of the machine's state. Pending checks come first, unless an open watch can continue meanwhile:
     /// every doubt is resolved before the next list is compared.
     async fn step(&mut self) -> Input<S> {
-        let Self { cluster, machine: Machine { query, objects, .. }, events, checks } = self;
-        let in_doubt = !(objects.doubts.is_empty() && checks.is_empty());
+        let Self { cluster, machine, events, checks, .. } = self;
+        let idle = machine.idle_limit();
+        let verdict = next_verdict(checks, &mut machine.objects.doubts, cluster, &machine.query);
         if let Some(events) = events {
-            let idle = self.machine.idle_limit();
-            let doubts = &mut self.machine.objects.doubts;
-            let event = tokio::select! {
+            return tokio::select! {
                 biased;
-                Some(verdict) = checks.next(doubts, cluster, &self.machine.query), if in_doubt => {
-                    return Input::Checked(verdict);
-                }
-                event = timeout(idle, events.next()) => event,
-            };
-            return match event {
-                Ok(Ok(Some(event))) => Input::Event(event),
-                Ok(Ok(None) | Err(_)) | Err(_) => Input::Closed,
+                Some(verdict) = verdict => Input::Checked(verdict),
+                event = timeout(idle, events.next()) => match event {
+                    Ok(Ok(Some(event))) => Input::Event(event),
+                    Ok(Ok(None) | Err(_)) | Err(_) => Input::Closed,
+                },
             };
         }
-        if let Some(verdict) = checks.next(&mut objects.doubts, cluster, query).await {
+        if let Some(verdict) = verdict.await {
             return Input::Checked(verdict);
         }
         match self.machine.state() {
@@ -139,10 +130,10 @@ impl<S: Shape> Driver<S> {
 
     async fn poll(&mut self) -> Input<S> {
         sleep_until(self.machine.poll_at(Instant::now())).await;
-        let poll = self.machine.poll(Instant::now());
+        let by_reads = self.machine.polls_by_reads(Instant::now());
         let found =
-            if poll.by_reads { self.read_known().await } else { self.cluster.fetch(&self.machine.query, false).await };
-        Input::Polled(poll, found)
+            if by_reads { self.read_known().await } else { self.cluster.fetch(&self.machine.query, false).await };
+        Input::Polled { by_reads, found }
     }
 
     /// Reads the known objects one by one.

@@ -19,7 +19,7 @@ use crate::{
     request::Failure,
 };
 
-/// When a silent watch is given up: later than the server would end it.
+/// How long a watch may be silent: longer than the server keeps it open.
 const IDLE: Duration = Duration::from_secs(310);
 /// The same if the server sends bookmarks, which it does about once a minute.
 const IDLE_WITH_BOOKMARKS: Duration = Duration::from_secs(130);
@@ -61,47 +61,35 @@ pub(super) enum State {
     Ended,
 }
 
-/// How to poll.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Poll {
-    /// Reads the known objects one by one instead of listing.
-    pub(super) by_reads: bool,
-    /// The forbidden request is due for a retry.
-    retry: bool,
-}
-
 /// The outcome of what the driver did.
 pub(super) enum Input<S> {
-    /// The watch was opened.
     Opened,
-    /// An event arrived.
     Event(Event<S>),
     /// The server ended the watch, the connection broke, or nothing arrived for too long.
     Closed,
-    /// A list was answered.
     Listed(Found<S>),
     /// A list failed, or a watch could not be opened.
     Failed(Failure),
-    /// A poll was answered or failed.
-    Polled(Poll, Result<Found<S>, Error>),
-    /// Discovery was asked for the reason of a 404.
+    /// A poll was answered or failed; `by_reads` if it read the known objects one by one instead of listing.
+    Polled {
+        by_reads: bool,
+        found: Result<Found<S>, Error>,
+    },
+    /// Discovery has explained a 404.
     Discovered(NotServed),
-    /// A check of an object ended.
     Checked(Verdict<S>),
 }
 
 /// What the driver does before the next request of the state.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// Pauses.
     Pause(Pause),
-    /// Cancels the checks in flight, which a list will raise again, and pauses.
+    /// Cancels the checks in flight, whose doubts a list will raise again, and pauses.
     CancelChecks(Pause),
     /// Asks discovery for the reason of a 404.
     Discover(Error),
 }
 
-/// A pause.
 #[derive(Debug, PartialEq)]
 pub(super) enum Pause {
     For(Duration),
@@ -109,7 +97,7 @@ pub(super) enum Pause {
     Backoff(u32),
 }
 
-/// A forbidden list or watch.
+/// When a forbidden list or watch is retried.
 #[derive(Clone, Copy)]
 struct Forbidden {
     retry_at: Instant,
@@ -167,7 +155,7 @@ impl<S: Shape> Machine<S> {
     /// Returns when the next poll is due.
     pub(super) fn poll_at(&self, now: Instant) -> Instant {
         match (self.state, self.forbidden) {
-            // Single reads find no new objects, so that a caller that wants whole objects gains nothing from them.
+            // Single reads find no new objects, so they are useless to a caller that wants all objects.
             (State::Polling { by_reads: true, .. }, Some(forbidden)) if !self.is_named() && !S::PROVES_GONE => {
                 forbidden.retry_at
             }
@@ -176,11 +164,13 @@ impl<S: Shape> Machine<S> {
         }
     }
 
-    /// Returns how to poll now.
-    pub(super) fn poll(&self, now: Instant) -> Poll {
-        let retry = self.forbidden.is_none_or(|forbidden| forbidden.retry_at <= now);
-        let forbidden = matches!(self.state, State::Polling { by_reads: true, .. });
-        Poll { by_reads: forbidden && !self.is_named() && !retry, retry }
+    /// Returns whether to poll by reading the known objects one by one instead of listing.
+    pub(super) fn polls_by_reads(&self, now: Instant) -> bool {
+        matches!(self.state, State::Polling { by_reads: true, .. }) && !self.is_named() && !self.is_retry_due(now)
+    }
+
+    fn is_retry_due(&self, now: Instant) -> bool {
+        self.forbidden.is_none_or(|forbidden| forbidden.retry_at <= now)
     }
 
     fn is_named(&self) -> bool {
@@ -191,7 +181,7 @@ impl<S: Shape> Machine<S> {
     pub(super) fn on(&mut self, input: Input<S>, now: Instant) -> Option<Effect> {
         match input {
             Input::Opened => {
-                // PollOnly was reported, so that Back has to be.
+                // PollOnly was reported, so Back must be reported, too.
                 self.away |= self.forbidden.take().is_some();
                 self.answered();
                 self.state = State::Streaming { since: now, bookmarks: false, heard: false };
@@ -209,7 +199,7 @@ impl<S: Shape> Machine<S> {
                 None
             }
             Input::Failed(failure) => self.failed(failure, now),
-            Input::Polled(poll, found) => self.polled(poll, found, now),
+            Input::Polled { by_reads, found } => self.polled(by_reads, found, now),
             Input::Discovered(reason) => self.discovered(reason),
             Input::Checked(verdict) => {
                 // Nothing proves that the object is gone: it remains known, and a list will raise the doubt again.
@@ -257,7 +247,7 @@ impl<S: Shape> Machine<S> {
         None
     }
 
-    /// Ends a watch, and pauses if it was not the first unhealthy one in a row.
+    /// Ends a watch; the second unhealthy one in a row, and each after it, is followed by a pause.
     fn closed(&mut self, next: State, now: Instant) -> Option<Effect> {
         let healthy = matches!(self.state, State::Streaming { since, heard, .. } if heard || now - since >= HEALTHY);
         self.state = next;
@@ -334,7 +324,7 @@ impl<S: Shape> Machine<S> {
         }
     }
 
-    fn polled(&mut self, poll: Poll, found: Result<Found<S>, Error>, now: Instant) -> Option<Effect> {
+    fn polled(&mut self, was_by_reads: bool, found: Result<Found<S>, Error>, now: Instant) -> Option<Effect> {
         let State::Polling { pause, mut by_reads } = self.state else { return None };
         let mut effect = None;
         match found {
@@ -342,12 +332,12 @@ impl<S: Shape> Machine<S> {
                 self.answered();
                 self.objects.listed(found.items);
                 by_reads = found.resource_version.is_none();
-                if let Some(version) = found.resource_version.filter(|_| poll.retry) {
+                if let Some(version) = found.resource_version.filter(|_| self.is_retry_due(now)) {
                     self.connect(version);
                     return None;
                 }
             }
-            Err(error) if *error.kind() == ErrorKind::Forbidden && !poll.by_reads && !self.is_named() => {
+            Err(error) if *error.kind() == ErrorKind::Forbidden && !was_by_reads && !self.is_named() => {
                 by_reads = true;
                 self.postpone_retry(now);
             }
@@ -469,17 +459,18 @@ mod tests {
         assert!(machine.on(Input::Failed(failure(403)), start).is_none());
         assert!(matches!(machine.objects.changes.pop_front(), Some(Change::PollOnly(_))));
         assert_eq!(machine.state(), State::Polling { pause: POLL_MIN, by_reads: false });
-        let listed = || Found { resource_version: Some("20".into()), items: Vec::new() };
-        let early = machine.poll(start + POLL_MIN);
-        assert_eq!(early, Poll { by_reads: false, retry: false });
-        machine.on(Input::Polled(early, Ok(listed())), start + POLL_MIN);
+        let listed = || {
+            let found = Found { resource_version: Some("20".into()), items: Vec::new() };
+            Input::Polled { by_reads: false, found: Ok(found) }
+        };
+        assert!(!machine.polls_by_reads(start + POLL_MIN));
+        machine.on(listed(), start + POLL_MIN);
         assert_eq!(machine.state(), State::Polling { pause: POLL_MIN.mul_f64(1.5), by_reads: false });
         assert_eq!(machine.objects.doubts.len(), 1, "the known object was not listed");
-        let due = machine.poll(start + FORBIDDEN_MIN);
-        machine.on(Input::Polled(due, Ok(listed())), start + FORBIDDEN_MIN);
+        machine.on(listed(), start + FORBIDDEN_MIN);
         assert_eq!((machine.state(), machine.resource_version()), (State::Connecting, "20"));
         machine.on(Input::Failed(failure(403)), start + FORBIDDEN_MIN);
         assert!(machine.objects.changes.is_empty(), "polling is reported once");
-        assert!(!machine.poll(start + FORBIDDEN_MIN * 2).retry && machine.poll(start + FORBIDDEN_MIN * 3).retry);
+        assert!(!machine.is_retry_due(start + FORBIDDEN_MIN * 2) && machine.is_retry_due(start + FORBIDDEN_MIN * 3));
     }
 }

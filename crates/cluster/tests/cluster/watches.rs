@@ -142,7 +142,7 @@ async fn after_a_gap_a_list_shows_which_objects_are_gone_or_new() {
             }
             seen.sort();
             assert_eq!(seen, ["again 8", "gone again 3", "gone went 2", "new 9", "same 1"]);
-            assert_eq!(next(&mut watch).await, "silence", "the same version is not said again");
+            assert_eq!(next(&mut watch).await, "silence", "the same version is not reported again");
         };
         tokio::join!(driver, expected);
     }
@@ -179,6 +179,17 @@ async fn an_outage_is_reported_once_and_no_change_is_missed() {
     };
     tokio::join!(driver, expected);
     assert!(start.elapsed() < Duration::from_secs(14), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_reported_before_the_pause_that_the_server_asked_for() {
+    let start = Instant::now();
+    let (cluster, _, _) = watching(move |_, _| (start.elapsed() < Duration::from_secs(5)).then_some(Answer::Busy(8)));
+    let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[]));
+    assert_eq!(next(&mut watch).await, "away");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(next(&mut watch).await, "back");
+    assert!(start.elapsed() >= Duration::from_secs(8), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
