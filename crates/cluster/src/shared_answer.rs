@@ -6,12 +6,13 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::error::Error;
 
-/// The last answer to one question. Of all callers that wait for it at one time, one sends the request.
+/// The last answer to one request. Of the callers that wait for a new one, one sends the request; if it is cancelled, the
+/// next one does.
 #[derive(Debug)]
 pub struct SharedAnswer<T> {
     failure_age: Duration,
-    /// When a success was asked for, or when a failure was known: callers that waited for a failure need not wait as
-    /// long once more.
+    /// With the time at which a success was requested, or at which a failure became known: the callers that waited for a
+    /// failure must not wait as long again.
     last: Mutex<Option<(Instant, Result<T, Error>)>>,
 }
 
@@ -21,12 +22,12 @@ impl<T: Clone> SharedAnswer<T> {
         Self { failure_age, last: Mutex::new(None) }
     }
 
-    /// Returns the last answer if it was at most `max_age` old when the caller arrived; otherwise asks for a new one.
+    /// Returns the last answer if it was at most `max_age` old when the caller arrived; otherwise sends the request.
     ///
     /// # Errors
     ///
-    /// When `ask` fails, or has failed less than the cell's failure age ago.
-    pub async fn get(&self, max_age: Duration, ask: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    /// When the request fails, or has failed less than the cell's failure age ago.
+    pub async fn get(&self, max_age: Duration, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let arrived = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((at, answer)) = last.as_ref() {
@@ -35,10 +36,29 @@ impl<T: Clone> SharedAnswer<T> {
                 return answer.clone();
             }
         }
-        let asked = Instant::now();
-        let answer = ask.await;
-        let at = if answer.is_ok() { asked } else { Instant::now() };
+        let requested = Instant::now();
+        let answer = request.await;
+        let at = if answer.is_ok() { requested } else { Instant::now() };
         *last = Some((at, answer.clone()));
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn when_a_caller_is_cancelled_the_next_one_sends_the_request() {
+        let cell = SharedAnswer::new(Duration::from_secs(2));
+        let cancelled = timeout(Duration::from_secs(1), cell.get(Duration::ZERO, pending()));
+        let (cancelled, answer) = tokio::join!(cancelled, cell.get(Duration::from_secs(60), async { Ok(7) }));
+        assert!(cancelled.is_err());
+        assert_eq!(answer.unwrap(), 7);
+        assert_eq!(cell.get(Duration::from_secs(60), pending()).await.unwrap(), 7);
     }
 }
