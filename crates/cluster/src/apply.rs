@@ -34,7 +34,7 @@ pub struct Applied {
     pub uid: Uid,
     /// Its version after the write.
     pub resource_version: String,
-    /// Whether the write created it (HTTP 201). After a lost answer the retry finds it existing.
+    /// Whether the write created it (HTTP 201). It is false if the answer was lost and a retry found the object.
     pub created: bool,
     /// Whether it has a `deletionTimestamp`, so that it will be removed.
     pub deleting: bool,

@@ -10,7 +10,7 @@ use std::{
 
 use http::Method;
 
-/// What a request does, in the words of the API server's audit log.
+/// The verb of a request, as in the API server's audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -100,7 +100,7 @@ impl Counters {
         self.sent[verb as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back a count: the request never left this machine.
+    /// Removes a request from the count, because it never left this machine.
     pub(crate) fn not_sent(&self, verb: Verb) {
         self.sent[verb as usize].fetch_sub(1, Ordering::Relaxed);
     }

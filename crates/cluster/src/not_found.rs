@@ -20,7 +20,7 @@ use crate::{
     shared_answer::SharedAnswer,
 };
 
-/// How long an answer of discovery is reused: of many requests that got the same 404 one asks.
+/// How long an answer of discovery is reused: of many requests that got the same 404, only one asks discovery.
 const RECENT: Duration = Duration::from_millis(500);
 /// How often a request whose path should be served is repeated: discovery may lag behind the deletion of a CRD.
 const RETRIES: u32 = 5;

@@ -394,8 +394,8 @@ impl InventoryStore {
         self.metadata("list the parts of a record", Some(release.namespace()), &selector).await
     }
 
-    /// Deletes a record: first the head, so that no head without its parts remains, and then the parts. A record that does
-    /// not exist is a success.
+    /// Deletes a record: first the head, so that no head without its parts remains, and then the parts. Succeeds if the
+    /// record does not exist.
     ///
     /// # Errors
     ///
@@ -433,8 +433,8 @@ impl InventoryStore {
         Err(changed(&what))
     }
 
-    /// Deletes a record without reading it, so that it may be damaged. The garbage collector deletes its parts. A record
-    /// that does not exist is a success.
+    /// Deletes a record without reading it, so that it may be damaged. The garbage collector deletes its parts. Succeeds if
+    /// the record does not exist.
     ///
     /// # Errors
     ///

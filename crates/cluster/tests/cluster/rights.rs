@@ -84,10 +84,10 @@ async fn lists_replace_a_watch_only_until_the_right_is_granted() {
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[]));
     assert_eq!(next(&mut watch).await, "poll only");
     assert_eq!(next(&mut watch).await, "x 1");
-    assert_eq!(next(&mut watch).await, "silence", "it is said once");
+    assert_eq!(next(&mut watch).await, "silence", "it is reported once");
     assert_eq!(next(&mut watch).await, "back");
     assert_eq!(ends.lock().unwrap().len(), 1);
-    assert!(log.lines().last().unwrap().contains("resourceVersion=20"), "it goes on from the last list");
+    assert!(log.lines().last().unwrap().contains("resourceVersion=20"), "it continues from the last list");
     send(&ends, "DELETED", &object("x", "1", 21));
     assert_eq!(next(&mut watch).await, "gone x 1");
 }
@@ -152,7 +152,7 @@ async fn an_object_that_cannot_be_decoded_does_not_hide_others() {
         send(&ends, "ADDED", &counted("worse", 10, json!(-1)));
         send(&ends, "MODIFIED", &counted("bad", 11, json!(2)));
     };
-    let (_, mended) = tokio::join!(driver, watch.next());
-    assert_eq!(mended, Some(ObjectChange::Present(Counted { count: 2 })));
+    let (_, corrected) = tokio::join!(driver, watch.next());
+    assert_eq!(corrected, Some(ObjectChange::Present(Counted { count: 2 })));
     assert_eq!(log.lines().len(), 2, "one list, one watch: {:?}", log.lines());
 }

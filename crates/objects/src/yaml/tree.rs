@@ -244,7 +244,7 @@ impl<T: Tree> Builder<T> {
     }
 }
 
-/// Merges the value of `<<`: a mapping, or a sequence of mappings of which the earlier ones win.
+/// Merges the value of `<<`: a mapping, or a sequence of mappings, the earlier of which win.
 ///
 /// As in kubectl, merged entries replace those before `<<` and are replaced by those after it.
 fn merge<T: Tree>(entries: &mut T::Entries, from: T, alias: bool) -> Result<(), ErrorKind> {
