@@ -54,8 +54,8 @@ pub(super) enum State {
     Polling {
         /// The pause before the next poll.
         pause: Duration,
-        /// Whether listing is forbidden, too, so that known objects are read one by one.
-        by_reads: bool,
+        /// Whether listing is forbidden, too.
+        list_forbidden: bool,
     },
     /// The kind is gone.
     Ended,
@@ -156,7 +156,7 @@ impl<S: Shape> Machine<S> {
     pub(super) fn poll_at(&self, now: Instant) -> Instant {
         match (self.state, self.forbidden) {
             // Single reads find no new objects, so they are useless to a caller that wants all objects.
-            (State::Polling { by_reads: true, .. }, Some(forbidden)) if !self.is_named() && !S::PROVES_GONE => {
+            (State::Polling { list_forbidden: true, .. }, Some(forbidden)) if !self.is_named() && !S::PROVES_GONE => {
                 forbidden.retry_at
             }
             (State::Polling { pause, .. }, _) => now + pause,
@@ -166,7 +166,7 @@ impl<S: Shape> Machine<S> {
 
     /// Returns whether to poll by reading the known objects one by one instead of listing.
     pub(super) fn polls_by_reads(&self, now: Instant) -> bool {
-        matches!(self.state, State::Polling { by_reads: true, .. }) && !self.is_named() && !self.is_retry_due(now)
+        matches!(self.state, State::Polling { list_forbidden: true, .. }) && !self.is_named() && !self.is_retry_due(now)
     }
 
     fn is_retry_due(&self, now: Instant) -> bool {
@@ -268,15 +268,15 @@ impl<S: Shape> Machine<S> {
         let is_transient = failure.is_transient();
         let code = failure.error.code().filter(|_| !is_transient);
         if code == Some(404) {
-            return self.kind_not_found(failure.error, Some(CONFIRM));
+            return Some(self.kind_not_found(failure.error));
         }
         self.not_found = 0;
         match code {
             Some(410) => self.closed(State::Listing, now),
             // Forbidden, or a kind that does not support watches.
             Some(403 | 405) => {
-                let by_reads = self.state == State::Listing;
-                self.fall_back(failure.error.to_string(), by_reads, now);
+                let list_forbidden = self.state == State::Listing;
+                self.fall_back(failure.error.to_string(), list_forbidden, now);
                 None
             }
             _ => {
@@ -287,12 +287,12 @@ impl<S: Shape> Machine<S> {
     }
 
     /// Handles a 404 for the kind: the first one is retried after a pause, the next ones are explained by discovery.
-    fn kind_not_found(&mut self, error: Error, pause: Option<Duration>) -> Option<Effect> {
+    fn kind_not_found(&mut self, error: Error) -> Effect {
         if self.not_found > 0 {
-            return Some(Effect::Discover(error));
+            return Effect::Discover(error);
         }
         self.not_found = 1;
-        pause.map(|pause| Effect::Pause(Pause::For(pause)))
+        Effect::Pause(Pause::For(CONFIRM))
     }
 
     fn discovered(&mut self, reason: NotServed) -> Option<Effect> {
@@ -324,40 +324,33 @@ impl<S: Shape> Machine<S> {
         }
     }
 
-    fn polled(&mut self, was_by_reads: bool, found: Result<Found<S>, Error>, now: Instant) -> Option<Effect> {
-        let State::Polling { pause, mut by_reads } = self.state else { return None };
-        let mut effect = None;
+    fn polled(&mut self, by_reads: bool, found: Result<Found<S>, Error>, now: Instant) -> Option<Effect> {
+        let State::Polling { pause, mut list_forbidden } = self.state else { return None };
         match found {
             Ok(found) => {
                 self.answered();
                 self.objects.listed(found.items);
-                by_reads = found.resource_version.is_none();
+                list_forbidden = found.resource_version.is_none();
                 if let Some(version) = found.resource_version.filter(|_| self.is_retry_due(now)) {
                     self.connect(version);
                     return None;
                 }
             }
-            Err(error) if *error.kind() == ErrorKind::Forbidden && !was_by_reads && !self.is_named() => {
-                by_reads = true;
+            Err(error) if *error.kind() == ErrorKind::Forbidden && !by_reads && !self.is_named() => {
+                list_forbidden = true;
                 self.postpone_retry(now);
             }
-            Err(error) if *error.kind() == ErrorKind::NotServed => {
-                effect = self.kind_not_found(error, None);
-            }
+            Err(error) if *error.kind() == ErrorKind::NotServed => return Some(self.kind_not_found(error)),
             Err(error) => self.report_away(&error),
         }
         let slower = pause.mul_f64(1.5).min(POLL_MAX);
-        let pause = match effect {
-            Some(_) => pause,
-            None if self.objects.changes.is_empty() => slower,
-            None => POLL_MIN,
-        };
-        self.state = State::Polling { pause, by_reads };
-        effect
+        let pause = if self.objects.changes.is_empty() { slower } else { POLL_MIN };
+        self.state = State::Polling { pause, list_forbidden };
+        None
     }
 
     /// Replaces the forbidden watch by polling.
-    fn fall_back(&mut self, message: String, by_reads: bool, now: Instant) {
+    fn fall_back(&mut self, message: String, list_forbidden: bool, now: Instant) {
         let pause = if self.forbidden.is_none() {
             self.objects.changes.push_back(Change::PollOnly(message));
             POLL_MIN
@@ -365,7 +358,7 @@ impl<S: Shape> Machine<S> {
             POLL_MAX
         };
         self.postpone_retry(now);
-        self.state = State::Polling { pause, by_reads };
+        self.state = State::Polling { pause, list_forbidden };
     }
 
     /// Postpones the retry of a forbidden request, longer each time.
@@ -458,14 +451,14 @@ mod tests {
         let (mut machine, start) = (machine(Select::Labels("a=b".into())), Instant::now());
         assert!(machine.on(Input::Failed(failure(403)), start).is_none());
         assert!(matches!(machine.objects.changes.pop_front(), Some(Change::PollOnly(_))));
-        assert_eq!(machine.state(), State::Polling { pause: POLL_MIN, by_reads: false });
+        assert_eq!(machine.state(), State::Polling { pause: POLL_MIN, list_forbidden: false });
         let listed = || {
             let found = Found { resource_version: Some("20".into()), items: Vec::new() };
             Input::Polled { by_reads: false, found: Ok(found) }
         };
         assert!(!machine.polls_by_reads(start + POLL_MIN));
         machine.on(listed(), start + POLL_MIN);
-        assert_eq!(machine.state(), State::Polling { pause: POLL_MIN.mul_f64(1.5), by_reads: false });
+        assert_eq!(machine.state(), State::Polling { pause: POLL_MIN.mul_f64(1.5), list_forbidden: false });
         assert_eq!(machine.objects.doubts.len(), 1, "the known object was not listed");
         machine.on(listed(), start + FORBIDDEN_MIN);
         assert_eq!((machine.state(), machine.resource_version()), (State::Connecting, "20"));
