@@ -39,14 +39,14 @@ type Key = (String, String);
 /// What the dispatcher knows of an item.
 #[derive(Default)]
 struct ItemState {
-    /// The newest version of the object; none once it is deleted.
+    /// The newest version of the object; `None` once it is deleted.
     object: Option<Arc<DeployItem>>,
     /// The task that works on the item.
     running: Option<Running>,
     /// The version that our last write returned. Older versions from the watch are ignored.
     written: Option<String>,
-    /// Whether our finalizer is removed: there is nothing left to do but wait for the deletion of the object.
-    finalizer_removed: bool,
+    /// The UID of the object without our finalizer: there is nothing left to do but wait for its deletion.
+    released: Option<String>,
     /// Whether the item waits for a slot.
     queued: bool,
     /// The timer after which the item is considered again.
@@ -58,6 +58,7 @@ struct ItemState {
 /// A task that works on an item.
 struct Running {
     halt: Halt,
+    uid: Option<String>,
     generation: Option<i64>,
     deletion: bool,
     /// Whether the deletion leaves the item's objects in the cluster.
@@ -155,12 +156,13 @@ impl Dispatcher {
         }
     }
 
-    /// Aborts all tasks; the next leader resumes their work from the record. Removes the items from the metrics.
+    /// Aborts all tasks; the next leader resumes their work from the record. Resets the metrics of the items.
     pub(crate) async fn shut_down(mut self) {
         self.tasks.shutdown().await;
         for state in self.items.values() {
             self.shared.metrics.phase_changed(phase(state), None);
         }
+        self.shared.metrics.set_queue_depth(0);
     }
 
     fn handle(&mut self, change: Change) {
@@ -176,8 +178,6 @@ impl Dispatcher {
                 }
                 drop_unused_metadata(&mut item);
                 let state = self.items.entry(key.clone()).or_default();
-                let same_uid = state.object.as_ref().is_some_and(|known| known.metadata.uid == item.metadata.uid);
-                state.finalizer_removed &= same_uid;
                 if state.object.as_ref().is_none_or(|known| is_triggered(known, &item)) {
                     // The new version may not have the problem of the old one.
                     state.attempts = 0;
@@ -230,12 +230,13 @@ impl Dispatcher {
         }
     }
 
-    /// Decides about an item: starts the work that is due as soon as there is a slot, and stops work that is obsolete.
+    /// Starts the work that is due for an item as soon as a slot is free, and stops work that is obsolete.
     fn consider(&mut self, key: &Key, slot: Option<Slot>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
         let versions = object.metadata.resource_version.as_deref().zip(state.written.as_deref());
-        if state.finalizer_removed || versions.is_some_and(|(seen, written)| is_older(seen, written)) {
+        let released = state.released.is_some() && state.released == object.metadata.uid;
+        if released || versions.is_some_and(|(seen, written)| is_older(seen, written)) {
             return;
         }
         let trigger = self.shared.options.mode.trigger(&object);
@@ -247,7 +248,7 @@ impl Dispatcher {
             } else if running.deletion && trigger::is_deleted_without_uninstall(&object) && !running.without_uninstall {
                 running.halt.token.cancel();
             } else if (changed || deletion) && trigger == Trigger::Generations {
-                // A new version or a deletion does not wait until the old version is deployed.
+                // A new version or a deletion does not wait for the deployment of the old version.
                 running.halt.token.cancel();
             }
             return;
@@ -284,8 +285,8 @@ impl Dispatcher {
         let halt = Halt::default();
         let deletion = matches!(due, Due::Delete(_));
         let without_uninstall = trigger::is_deleted_without_uninstall(&object);
-        let generation = object.metadata.generation;
-        state.running = Some(Running { halt: halt.clone(), generation, deletion, without_uninstall });
+        let (uid, generation) = (object.metadata.uid.clone(), object.metadata.generation);
+        state.running = Some(Running { halt: halt.clone(), uid, generation, deletion, without_uninstall });
         let work =
             AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, halt)).catch_unwind().boxed();
         let key = key.clone();
@@ -300,11 +301,11 @@ impl Dispatcher {
 
     fn finish(&mut self, key: &Key, outcome: Outcome) {
         let Some(state) = self.items.get_mut(key) else { return };
-        state.running = None;
+        let running = state.running.take();
         let (retry, version) = match outcome {
             Outcome::Done(version) | Outcome::Halted(version) => (false, version),
             Outcome::FinalizerRemoved => {
-                state.finalizer_removed = true;
+                state.released = running.and_then(|running| running.uid);
                 (false, None)
             }
             Outcome::Retry(version) => (true, version),
@@ -363,3 +364,6 @@ fn phase(state: &ItemState) -> Option<Phase> {
 fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+use std::path::PathBuf;
+
+use billhook_cluster::{Cluster, Fence, Options};
+use billhook_sandbox::{Sandbox, User};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    events::Recorder,
+    metrics::Metrics,
+    mode::Mode,
+    shard::Shard,
+    shared::ControllerOptions,
+    slots::Helms,
+    target::{Connect, Targets},
+    trigger::Cause,
+};
+
+fn dispatcher() -> Dispatcher {
+    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
+    let (metrics, now) = (Metrics::new(), Arc::new(|| Timestamp::UNIX_EPOCH));
+    let connect: Connect = Arc::new(|_, _| unreachable!("no item has a Target"));
+    let options = ControllerOptions {
+        mode: Mode::Standalone,
+        namespaces: Vec::new(),
+        identity: "i".to_owned(),
+        shard: Shard::default(),
+        connect: Arc::clone(&connect),
+        now: now.clone(),
+        helm: PathBuf::new(),
+        metrics: metrics.clone(),
+        leader_election: None,
+    };
+    let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
+    let targets = Targets::new(home.clone(), connect, Fence::open(), metrics.clone());
+    Dispatcher::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::default() }))
+}
+
+fn item(uid: &str) -> DeployItem {
+    let item = json!({
+        "apiVersion": "landscaper.gardener.cloud/v1alpha1",
+        "kind": "DeployItem",
+        "metadata": { "namespace": "a", "name": "b", "uid": uid, "generation": 1 },
+        "spec": { "type": TYPES[0] },
+    });
+    serde_json::from_value(item).unwrap()
+}
+
+fn key() -> Key {
+    ("a".to_owned(), "b".to_owned())
+}
+
+/// Returns a dispatcher with a task that deletes the item.
+fn deleting() -> Dispatcher {
+    let mut dispatcher = dispatcher();
+    dispatcher.items.entry(key()).or_default().object = Some(Arc::new(item("1")));
+    dispatcher.start(&key(), Arc::new(item("1")), Due::Delete(Cause::Triggered), None);
+    dispatcher
+}
+
+#[tokio::test]
+async fn an_item_without_our_finalizer_is_not_handled_again() {
+    let mut dispatcher = deleting();
+    dispatcher.finish(&key(), Outcome::FinalizerRemoved);
+    dispatcher.handle(Change::Item(Box::new(item("1"))));
+    assert!(!dispatcher.items[&key()].queued);
+    dispatcher.handle(Change::Item(Box::new(item("2"))));
+    assert!(dispatcher.items[&key()].queued);
+}
+
+#[tokio::test]
+async fn an_item_that_is_recreated_before_the_deletion_returns_is_handled() {
+    let mut dispatcher = deleting();
+    dispatcher.handle(Change::ItemDeleted(key()));
+    dispatcher.handle(Change::Item(Box::new(item("2"))));
+    dispatcher.finish(&key(), Outcome::FinalizerRemoved);
+    assert!(dispatcher.items[&key()].queued);
+}
+
+#[tokio::test]
+async fn a_replica_on_standby_has_no_queue() {
+    let dispatcher = deleting();
+    let metrics = dispatcher.shared.metrics.clone();
+    metrics.set_queue_depth(3);
+    dispatcher.shut_down().await;
+    assert!(metrics.encode().unwrap().contains("billhook_queue_depth 0"));
+}
