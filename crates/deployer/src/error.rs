@@ -57,7 +57,7 @@ impl From<Error> for ItemFailure {
             ErrorKind::Webhook => ErrorCode::Webhook,
             _ => ErrorCode::InternalProblem,
         };
-        let mut failure = Self::new("RequestFailed", format!("failed to {error}: {}", error.message()), code);
+        let mut failure = Self::new("RequestFailed", format!("failed to {error}"), code);
         // Another writer was faster, perhaps a request that a killed controller had sent.
         let raced = matches!(error.kind(), ErrorKind::Conflict(fields) if fields.is_empty());
         failure.transient = error.is_transient() || raced;
@@ -85,5 +85,23 @@ impl From<OperationError> for ItemFailure {
             OperationError::NoRelease(_) => Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem),
             OperationError::Cluster(error) => error.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::readiness::lab::Lab;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_request_names_its_cause_once() {
+        let lab = Lab::new().await;
+        lab.take_away(Duration::from_secs(300));
+        let error = lab.clusters.own.catalog().await.unwrap_err();
+        let cause = error.message();
+        let failure = ItemFailure::from(error);
+        assert_eq!(failure.message.matches(&cause).count(), 1, "{failure}");
     }
 }
