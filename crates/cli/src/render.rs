@@ -5,6 +5,7 @@ pub(crate) mod plan;
 use std::time::Duration;
 
 use billhook_objects::ObjectKey;
+pub(crate) use billhook_plan::text::{count, list};
 
 /// Formats an object: `Deployment.apps shop/web`.
 pub(crate) fn object(key: &ObjectKey) -> String {
@@ -17,17 +18,6 @@ pub(crate) fn place(key: &ObjectKey) -> String {
         Some(namespace) => format!("{namespace}/{}", key.name),
         None => key.name.clone(),
     }
-}
-
-/// Formats a count: `1 object`, `3 objects`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// Formats a list: `finalizer a`, `finalizers a, b`.
-pub(crate) fn list(what: &str, names: &[String]) -> String {
-    let s = if names.len() == 1 { "" } else { "s" };
-    format!("{what}{s} {}", names.join(", "))
 }
 
 /// Formats a duration with two or three digits: `340ms`, `3.2s`, `2m05s`, `1h02m`.

@@ -21,7 +21,10 @@ use std::{
 use billhook_cluster::{Cluster, Error, Patch, PatchKind};
 use billhook_engine::{Event, Status};
 use billhook_objects::{GroupKind, ObjectKey, wellknown::FIELD_MANAGER};
-use billhook_plan::Resource;
+use billhook_plan::{
+    Resource,
+    text::{count, list},
+};
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
@@ -29,7 +32,8 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     api::{DeployItem, GROUP, VERSION},
-    progress::{ItemProgress, clip, count, list},
+    progress::ItemProgress,
+    text::{clip, one_line},
 };
 
 /// How many Events can wait to be written.
@@ -102,7 +106,8 @@ impl Recorder {
 
     /// Sends an Event to the writer, or drops it when the channel is full.
     pub fn record(&self, item: &Arc<Item>, severity: Severity, reason: &'static str, message: &str) {
-        let occurrence = Occurrence { item: Arc::clone(item), severity, reason, message: clip(message, MESSAGE) };
+        let occurrence =
+            Occurrence { item: Arc::clone(item), severity, reason, message: clip(&one_line(message), MESSAGE) };
         if self.sender.try_send(occurrence).is_err() {
             self.dropped.inc();
         }

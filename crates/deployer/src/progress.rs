@@ -8,17 +8,18 @@ use std::fmt::Write as _;
 
 use billhook_engine::{Event, Goal, Hold, NodeProgress, NodeState, Progress, Status};
 use billhook_objects::ObjectKey;
+use billhook_plan::text::list;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::Condition;
+use crate::{api::Condition, text::quote};
 
 mod pace;
 mod summary;
 
-pub use pace::{Pace, Reports, sink, while_running};
+pub use pace::{Pace, Reports, while_running};
+pub(crate) use summary::message;
 use summary::objects;
-pub(crate) use summary::{clip, count, list, message};
 
 /// The type of the condition with the progress of an item. It is `True` while the item is being worked on; then
 /// `False`, with how the work ended as its reason.
@@ -26,8 +27,6 @@ pub const CONDITION: &str = "billhook.dev/Progressing";
 
 /// How many objects a message names; the others are counted.
 const NAMED: usize = 3;
-/// How many bytes of an error or reason a message quotes.
-const QUOTED: usize = 256;
 
 /// How far the work on an item has come.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +96,7 @@ impl ItemProgress {
         };
         for (cluster, reason) in &self.run.unavailable {
             let of = cluster.as_ref().map(|name| format!(" of target {name}")).unwrap_or_default();
-            let _ = write!(message, "; the API server{of} is unavailable: {}", clip(reason, QUOTED));
+            let _ = write!(message, "; the API server{of} is unavailable: {}", quote(reason));
         }
         message
     }
@@ -173,9 +172,9 @@ fn node_message(node: &NodeProgress) -> String {
 fn held(object: &ObjectKey, hold: &Hold) -> String {
     match hold {
         Hold::Finalizers(finalizers) => format!("{object} held by {}", list("finalizer", finalizers)),
-        Hold::NotReady(reason) => format!("{object} ({})", clip(reason, QUOTED)),
-        Hold::Refused { message, retried: true, .. } => format!("{object} failed, retrying: {}", clip(message, QUOTED)),
-        Hold::Refused { message, .. } => format!("{object} failed: {}", clip(message, QUOTED)),
+        Hold::NotReady(reason) => format!("{object} ({})", quote(reason)),
+        Hold::Refused { message, retried: true, .. } => format!("{object} failed, retrying: {}", quote(message)),
+        Hold::Refused { message, .. } => format!("{object} failed: {}", quote(message)),
     }
 }
 

@@ -2,18 +2,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use billhook_engine::{Blocker, Clusters, Left, OperationError, RefusedBy, RunOptions, Status, Summary};
+use billhook_engine::{Blocker, Clusters, Left, OperationError, RefusedBy, RunOptions, Sink, Status, Summary};
 use billhook_plan::Operation;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
     api::ErrorCode,
     error::{ItemFailure, TIMED_OUT},
+    events::RunEvents,
     halt::{Halt, Stop},
     item::Item,
+    metrics::Metrics,
     progress::{self, ItemProgress, Pace, Report, Reports},
     target::OpenTarget,
 };
@@ -55,7 +57,7 @@ impl Item {
         let options = RunOptions {
             timeout: self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())),
             stop: halt.token.clone(),
-            sink: progress::sink(sender, self.events(), metrics),
+            sink: sink(sender, self.events(), metrics),
             force_conflicts: true,
         };
         let outcome = self.report_while(receiver, run(options)).await;
@@ -78,6 +80,16 @@ impl Item {
         };
         progress::while_running(work, reports, write).await
     }
+}
+
+/// Returns a sink that passes events to the progress of the item, to Kubernetes Events and to the metrics.
+fn sink(progress: watch::Sender<ItemProgress>, events: RunEvents, metrics: Metrics) -> Sink {
+    let events = Mutex::new(events);
+    Arc::new(move |event| {
+        progress.send_modify(|progress| progress.fold(&event));
+        events.lock().unwrap_or_else(PoisonError::into_inner).event(&event, &progress.borrow());
+        metrics.event(&event);
+    })
 }
 
 /// The number of objects that a failure message names.
@@ -121,9 +133,36 @@ fn codes(status: Status, left: &[Left], deletes: bool) -> Vec<ErrorCode> {
 
 #[cfg(test)]
 mod tests {
-    use billhook_objects::{GroupKind, ObjectKey};
+    use billhook_cluster::{Cluster, Options};
+    use billhook_engine::{EVENT_FORMAT, Event};
+    use billhook_objects::{GroupKind, ObjectKey, Uid};
+    use billhook_sandbox::{Sandbox, User};
+    use jiff::Timestamp;
 
     use super::*;
+    use crate::events::{Item, Recorder};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_of_the_engine_reaches_progress_events_and_metrics() {
+        let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+        let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
+        let metrics = Metrics::new();
+        let (recorder, writer) = Recorder::new(home, "i", Arc::new(|| Timestamp::UNIX_EPOCH), metrics.events_dropped());
+        let item = Item { namespace: "default".to_owned(), name: "shop".to_owned(), uid: "u".to_owned() };
+        let (sender, receiver) = watch::channel(ItemProgress::default());
+        let sink = sink(sender, recorder.run(Arc::new(item)), metrics.clone());
+        drop(recorder);
+        let nodes = vec![("g".to_owned(), 1)];
+        sink(Event::Started { format: EVENT_FORMAT, operation: Operation::Delete, release: None, nodes });
+        sink(Event::NodeStarted { node: 0, title: "g".to_owned(), objects: 1 });
+        let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");
+        sink(Event::Gone { node: 0, object, uid: Uid::new("u") });
+        assert_eq!(receiver.borrow().message(), "group 1 of 1, g: 1 of 1 gone");
+        assert!(metrics.encode().unwrap().contains("billhook_objects_deleted_total 1"));
+        drop(sink);
+        writer.run().await;
+        assert_eq!(sandbox.objects().iter().filter(|object| object["reason"] == "DeletionGroupStarted").count(), 1);
+    }
 
     #[test]
     fn codes_name_the_cause_that_blocks_objects() {

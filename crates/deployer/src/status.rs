@@ -8,11 +8,12 @@ use crate::{
     api::{DeployItemStatus, DeployerInformation, ItemError, Phase, TransitionTimes},
     error::ItemFailure,
     progress::Report,
+    text::clip,
 };
 
 /// The number of errors that a status keeps.
 const MAX_ERRORS: usize = 10;
-/// The maximum length of the message of an error or condition, in characters.
+/// The maximum length of the message of an error or condition, in bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
 
 impl DeployItemStatus {
@@ -42,7 +43,8 @@ impl DeployItemStatus {
 
     /// Adds an error; if it is the same as the last one, only updates its time.
     pub(crate) fn fail(&mut self, operation: &str, failure: &ItemFailure, now: Timestamp) {
-        let same = |error: &ItemError| error.message == failure.message && error.reason == failure.reason;
+        let message = clip(&failure.message, MAX_MESSAGE);
+        let same = |error: &ItemError| error.message == message && error.reason == failure.reason;
         let since =
             self.last_error.as_ref().filter(|error| same(error)).map(|error| error.last_transition_time.clone());
         let error = ItemError {
@@ -50,7 +52,7 @@ impl DeployItemStatus {
             last_transition_time: since.unwrap_or(Time(now)),
             last_update_time: Time(now),
             reason: failure.reason.to_owned(),
-            message: shortened(&failure.message),
+            message: message.clone(),
             codes: failure.codes.clone(),
         };
         match self.last_errors.last_mut().filter(|last| same(last)) {
@@ -66,7 +68,7 @@ impl DeployItemStatus {
     /// Writes the progress or the result of the work to our condition.
     pub(crate) fn report(&mut self, report: &Report, now: Timestamp) {
         let mut condition = report.condition(&self.conditions, now);
-        condition.message = shortened(&condition.message);
+        condition.message = clip(&condition.message, MAX_MESSAGE);
         match self.conditions.iter_mut().find(|known| known.r#type == condition.r#type) {
             Some(known) => *known = condition,
             None => self.conditions.push(condition),
@@ -74,14 +76,7 @@ impl DeployItemStatus {
     }
 }
 
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_MESSAGE) {
-        Some((end, _)) => format!("{} …", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// Returns the JSON merge patch (RFC 7386) from one status to another; none if they are equal. Fields that this version
+/// Returns the JSON merge patch (RFC 7386) from one status to another, or `None` if they are equal. Fields that this version
 /// does not know remain unchanged.
 ///
 /// Without a previous status the patch holds the whole status, because the CRD requires some of its fields.
@@ -160,6 +155,15 @@ mod tests {
         }
         assert_eq!(status.last_errors.len(), MAX_ERRORS);
         assert_eq!(status.last_error.as_ref().map(|error| error.message.as_str()), Some("19"));
+    }
+
+    #[test]
+    fn a_repeated_error_that_is_cut_is_kept_once() {
+        let mut status = DeployItemStatus::default();
+        status.fail("Reconcile", &failure(&"a".repeat(MAX_MESSAGE + 1)), time(1));
+        status.fail("Reconcile", &failure(&"a".repeat(MAX_MESSAGE + 1)), time(2));
+        assert_eq!(status.last_errors.len(), 1);
+        assert_eq!(status.last_errors[0].last_transition_time.0, time(1));
     }
 
     #[test]

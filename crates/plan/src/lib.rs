@@ -21,7 +21,7 @@ mod problem;
 mod queries;
 mod request;
 mod snapshot;
-mod text;
+pub mod text;
 mod wanted;
 
 pub use apply::{Deployment, prepare};

@@ -55,8 +55,7 @@ impl Display for NoteKind {
             Self::ForceStage { title, finalizers, after } => {
                 let which = match finalizers.as_slice() {
                     [] => "all finalizers".to_owned(),
-                    [one] => format!("the finalizer {one}"),
-                    many => format!("the finalizers {}", many.join(", ")),
+                    some => format!("the {}", list("finalizer", some)),
                 };
                 let when = if after.0.is_zero() { "immediately".to_owned() } else { format!("after {after}") };
                 write!(f, "{title}: {which} will be removed by force from objects that are being deleted, {when}")
@@ -291,9 +290,19 @@ fn suggestion(kind: &UnservedKind) -> String {
     if candidates.is_empty() { String::new() } else { format!("; did you mean {}?", candidates.join(" or ")) }
 }
 
-/// Returns `1 object` or `3 objects`.
-fn objects(count: usize) -> String {
-    if count == 1 { "1 object".to_owned() } else { format!("{count} objects") }
+/// Formats a count: `1 object`, `3 objects`.
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// Formats a list: `finalizer a`, `finalizers a, b`.
+pub fn list(what: &str, names: &[String]) -> String {
+    let s = if names.len() == 1 { "" } else { "s" };
+    format!("{what}{s} {}", names.join(", "))
+}
+
+fn objects(number: usize) -> String {
+    count(number, "object")
 }
 
 fn versions(versions: &[String]) -> String {

@@ -1,17 +1,11 @@
 //! How often the progress of an item is written to its status.
 
-use std::{
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{pin::pin, time::Duration};
 
-use billhook_engine::Sink;
 use futures::future::{Either, select};
 use tokio::{sync::watch, time::Instant};
 
 use super::{ItemProgress, Report};
-use crate::{events::RunEvents, metrics::Metrics};
 
 /// How often the status of an item is written while the item is being worked on.
 #[derive(Clone, Copy, Debug)]
@@ -80,14 +74,4 @@ pub async fn while_running<T, W: Future<Output = ()>>(
             return outcome;
         }
     }
-}
-
-/// Returns a sink that passes events to the progress of the item, to Kubernetes Events and to the metrics.
-pub fn sink(progress: watch::Sender<ItemProgress>, events: RunEvents, metrics: Metrics) -> Sink {
-    let events = Mutex::new(events);
-    Arc::new(move |event| {
-        progress.send_modify(|progress| progress.fold(&event));
-        events.lock().unwrap_or_else(PoisonError::into_inner).event(&event, &progress.borrow());
-        metrics.event(&event);
-    })
 }

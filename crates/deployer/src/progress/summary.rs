@@ -1,10 +1,11 @@
-//! How a run ended, and texts that several messages share.
+//! How a run ended.
 
 use std::fmt::Write as _;
 
 use billhook_engine::{Left, Status, Summary};
+use billhook_plan::text::count;
 
-use super::QUOTED;
+use crate::text::quote;
 
 /// Describes how a run ended: what was done, or what remains and why. It names at most `most` objects and counts the others.
 pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
@@ -25,7 +26,7 @@ pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
         let _ = write!(message, "; {not_started} in groups that were not started");
     }
     if let Some(error) = &summary.record_error {
-        let _ = write!(message, "; release record not written: {}", clip(error, QUOTED));
+        let _ = write!(message, "; release record not written: {}", quote(error));
     }
     message
 }
@@ -44,7 +45,7 @@ fn done(summary: &Summary, deletes: bool) -> String {
 
 /// `ConfigMap/a/b: finalizer x.example/y (set by manager)`.
 fn one(left: &Left) -> String {
-    let blockers: Vec<_> = left.blockers.iter().map(|blocker| clip(&blocker.to_string(), QUOTED)).collect();
+    let blockers: Vec<_> = left.blockers.iter().map(|blocker| quote(&blocker.to_string())).collect();
     if blockers.is_empty() { left.object.to_string() } else { format!("{}: {}", left.object, blockers.join(", ")) }
 }
 
@@ -53,25 +54,4 @@ pub(super) fn objects<T>(all: impl ExactSizeIterator<Item = T>, most: usize, tex
     let more = all.len().saturating_sub(most);
     let first = all.take(most).map(text).collect::<Vec<_>>().join("; ");
     if more == 0 { first } else { format!("{first}; and {more} more") }
-}
-
-/// Formats a count: `1 object`, `3 objects`.
-pub(crate) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// Formats a list: `finalizer a`, `finalizers a, b`.
-pub(crate) fn list(what: &str, all: &[String]) -> String {
-    let s = if all.len() == 1 { "" } else { "s" };
-    format!("{what}{s} {}", all.join(", "))
-}
-
-/// Puts a text on one line and cuts it to at most `most` bytes.
-pub(crate) fn clip(text: &str, most: usize) -> String {
-    let text = text.trim().replace(['\n', '\r'], " ");
-    if text.len() <= most {
-        return text;
-    }
-    let cut = text.floor_char_boundary(most.saturating_sub('…'.len_utf8()));
-    format!("{}…", &text[..cut])
 }

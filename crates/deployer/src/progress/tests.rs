@@ -1,20 +1,14 @@
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, time::Duration};
 
-use billhook_cluster::{Cluster, Options};
 use billhook_engine::{ApplyResult, Blocker, EVENT_FORMAT, Event, Left, RefusedBy, Status, Summary};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Operation, Uncovered, UncoveredCause};
-use billhook_sandbox::{Sandbox, User};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
 
-use super::{CONDITION, HoldCounts, ItemProgress, Pace, Report, Reports, clip, sink, while_running};
-use crate::{
-    events::{Item, Now, Recorder},
-    metrics::Metrics,
-};
+use super::{CONDITION, HoldCounts, ItemProgress, Pace, Report, Reports, while_running};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name)
@@ -206,13 +200,6 @@ fn holds_are_counted_until_their_group_ends() {
 }
 
 #[test]
-fn a_long_text_is_cut_between_characters() {
-    assert_eq!(clip(" a\nb ", 10), "a b");
-    assert_eq!(clip("äöü", 6), "äöü");
-    assert_eq!(clip("äöüä", 6), "ä…");
-}
-
-#[test]
 fn a_condition_keeps_its_transition_time_while_its_status_is_the_same() {
     let report = |running| Report { running, reason: "Deleting", message: "m".to_owned() };
     let at = |second| jiff::Timestamp::from_second(second).unwrap();
@@ -271,25 +258,4 @@ async fn the_end_waits_for_a_write_in_progress() {
 async fn nothing_is_written_after_the_end() {
     let (written, took) = paced(9000, &[(1000, Event::Finished(summary(Status::Done)))], 0).await;
     assert_eq!((written, took), (Vec::new(), 9000));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_of_the_engine_reaches_progress_events_and_metrics() {
-    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
-    let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
-    let metrics = Metrics::new();
-    let now: Now = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
-    let (recorder, writer) = Recorder::new(home, "i", now, metrics.events_dropped());
-    let item = Item { namespace: "default".to_owned(), name: "shop".to_owned(), uid: "u".to_owned() };
-    let (sender, receiver) = watch::channel(ItemProgress::default());
-    let sink = sink(sender, recorder.run(Arc::new(item)), metrics.clone());
-    drop(recorder);
-    for event in [started(Operation::Delete, &[("crds", 0), ("g", 1)]), node_started(1, 1), gone("b")] {
-        sink(event);
-    }
-    assert_eq!(receiver.borrow().message(), "group 2 of 2, g: 1 of 1 gone");
-    assert!(metrics.encode().unwrap().contains("billhook_objects_deleted_total 1"));
-    drop(sink);
-    writer.run().await;
-    assert_eq!(sandbox.objects().iter().filter(|object| object["reason"] == "DeletionGroupStarted").count(), 1);
 }

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use billhook_policy::{Operator, Requirement};
 use serde_json::Value;
 
-/// The maximum length of a value in a message, in characters.
+use crate::text::clip;
+
+/// The maximum length of a value in a message, in bytes.
 const MAX_SHOWN: usize = 80;
 
 /// A requirement that an object does not meet.
 pub(super) struct Unmet<'a> {
     requirement: &'a Requirement,
-    /// The value that does not match; none if the path finds no value.
+    /// The value that does not match; `None` if the path finds no value.
     found: Option<&'a Value>,
 }
 
@@ -57,6 +59,7 @@ impl Unmet<'_> {
     /// Returns the value of the field and the expected value; hides the values of a Secret.
     pub(super) fn reason(&self, secret: bool) -> String {
         let Requirement { json_path, operator, values, .. } = self.requirement;
+        let shown = |value: &Value| clip(&value.to_string(), MAX_SHOWN);
         let mut text = match self.found {
             None => format!("{json_path} does not exist"),
             Some(_) if secret => format!("{json_path} has another value"),
@@ -72,14 +75,6 @@ impl Unmet<'_> {
         // Writing to a String cannot fail.
         let _ = write!(text, ", expected {expected}");
         text
-    }
-}
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }
 
@@ -179,7 +174,7 @@ mod tests {
 
     #[test]
     fn long_values_are_cut_and_values_of_a_secret_are_hidden() {
-        let long = format!("long is \"{}…, expected 1", "x".repeat(MAX_SHOWN - 1));
+        let long = format!("long is \"{}…, expected 1", "x".repeat(MAX_SHOWN - 4));
         check("long", Equals, json!([1]), Some(&long));
         let object = object();
         let requirements = [requirement("phase", Equals, json!(["Done"]))];
