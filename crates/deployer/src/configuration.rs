@@ -49,7 +49,7 @@ pub(crate) fn configuration(item: &DeployItem) -> Result<(ProviderConfiguration,
     }
 }
 
-/// Returns the time limit of an item; none if it has no limit. An invalid one counts as the default here:
+/// Returns the time limit of an item, or `None` for no limit. An invalid limit counts as the default here:
 /// [`configuration`] reports it.
 pub(crate) fn time_limit(item: &DeployItem) -> Option<Duration> {
     match item.spec.timeout.as_deref().map(parse_timeout) {

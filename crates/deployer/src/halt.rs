@@ -65,7 +65,7 @@ impl Halt {
     }
 }
 
-/// Waits until a time; forever if there is none.
+/// Waits until a time, or forever.
 pub(crate) async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

@@ -26,7 +26,7 @@ pub(crate) struct Item {
     pub name: String,
     /// The object at the start of the work.
     pub object: Arc<DeployItem>,
-    /// The status on the API server; none if the object has no status yet.
+    /// The status on the API server; `None` if the object has no status yet.
     sent: Option<DeployItemStatus>,
     /// The status with changes that may not have been sent yet.
     pub status: DeployItemStatus,
@@ -77,7 +77,7 @@ impl Item {
     }
 
     /// Starts to measure a part of the work, and returns a function that records its duration. The parts are `prepare`
-    /// (until there is a plan), `run` (the work of the engine or of helm) and `check` (custom readiness checks and exports).
+    /// (computing the plan), `run` (the work of the engine or of helm) and `check` (custom readiness checks and exports).
     pub(crate) fn measure(&self, part: &'static str) -> impl FnOnce() + use<> {
         let operation = self.operation();
         let (metrics, begun) = (self.shared.metrics.clone(), Instant::now());

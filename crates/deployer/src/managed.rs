@@ -1,5 +1,5 @@
 //! `status.providerStatus`: the resources of an item in the form of Landscaper's deployers, so that items can migrate from
-//! them and back. It is a copy of our record, and decides nothing once there is a record.
+//! them and back. It is a copy of our record, and is ignored once the record exists.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const RECORD: &str = "record";
 /// The field of a provider status that names the release if helm deployed it.
 pub(crate) const HELM_RELEASE: &str = "helmRelease";
 
-/// Returns whether helm deployed an item; none if the provider status does not tell, like that of Landscaper.
+/// Returns whether helm deployed an item; `None` if the provider status does not say, as after Landscaper.
 pub(crate) fn is_by_helm(provider_status: Option<&Value>) -> Option<bool> {
     let status = provider_status?;
     let has = |field| status.get(field).is_some();

@@ -15,7 +15,7 @@ const LABEL: &str = "manifest.deployer.landscaper.gardener.cloud/deployitem";
 #[derive(Default)]
 pub(crate) struct Objects {
     pub(crate) manifests: Vec<Manifest>,
-    /// What the configuration says about individual manifests, by their index.
+    /// The settings of individual manifests, by their index.
     pub(crate) directives: BTreeMap<usize, Directives>,
     /// The namespace of objects whose manifests do not name one.
     pub(crate) namespace: Option<String>,

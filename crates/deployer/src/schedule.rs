@@ -46,7 +46,7 @@ impl Schedule {
         read(text).map_err(|problem| ScheduleError { text: text.to_owned(), problem })
     }
 
-    /// Returns the first time after `after`; none if there is none within four years.
+    /// Returns the first time after `after`, or `None` if it is more than four years away.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Times::Every(period) => Timestamp::from_second(after.as_second()).ok()?.checked_add(*period).ok(),

@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The content type of OpenMetrics text.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the problem, if there is one.
+/// Fails with the problem that makes the probe fail.
 pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The kubelet's probes.
@@ -26,7 +26,7 @@ pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub struct Probes {
     /// Liveness: if it fails, the kubelet restarts the process.
     pub live: Probe,
-    /// Readiness: the controller has reached the home cluster, and leads or stands by.
+    /// Readiness: the controller has reached the home cluster, whether it leads or is on standby.
     pub ready: Probe,
 }
 

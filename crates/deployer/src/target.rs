@@ -52,7 +52,7 @@ pub struct OpenTarget {
 /// objects of kinds that the catalog lacks.
 pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
 
-/// How long a failure counts: a cluster that is away is asked by one item, and the others need not wait as long once more.
+/// How long a failure is reused: only one item waits for an unavailable cluster, and the others fail with it.
 const FAILURE_AGE: Duration = Duration::from_secs(2);
 
 impl OpenTarget {

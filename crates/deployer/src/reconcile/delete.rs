@@ -73,7 +73,7 @@ async fn abandon(item: &mut Item) -> Result<(), ItemFailure> {
     item.remove_finalizer().await.map_err(ItemFailure::transient)
 }
 
-/// Lists the objects that the deletion does not delete, with the reasons; none if there are no such objects.
+/// Lists the objects that the deletion leaves, with the reasons; `None` if it leaves none.
 fn remaining(uncovered: &[Uncovered]) -> Option<String> {
     const NAMED: usize = 10;
     let shown = uncovered.iter().take(NAMED).map(|remains| format!("{} ({})", remains.object, remains.reason()));
