@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     api::{self, Context, ErrorCode},
-    error::ItemFailure,
+    error::{INVALID_MANIFESTS, ItemFailure},
     halt::{Halt, Stop},
     item::Item,
     managed::HELM_RELEASE,
@@ -90,7 +90,7 @@ fn namespace(name: &str) -> Result<Manifest, ItemFailure> {
     let manifests = Manifest::from_document(document, &"config.createNamespace".into());
     let first = manifests.ok().and_then(|manifests| manifests.into_iter().next());
     first.ok_or_else(|| {
-        ItemFailure::configuration("InvalidManifests", format!("{name:?} is not a valid name for a namespace"))
+        ItemFailure::configuration(INVALID_MANIFESTS, format!("{name:?} is not a valid name for a namespace"))
     })
 }
 

@@ -8,6 +8,8 @@ use crate::{api::ErrorCode, text};
 
 /// The reason of a failure because the item's time limit was reached.
 pub const TIMED_OUT: &str = "TimedOut";
+/// The reason of a failure because a manifest is wrong, or does not fit the kinds of the cluster.
+pub const INVALID_MANIFESTS: &str = "InvalidManifests";
 
 /// A failed deployment or deletion of an item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +72,7 @@ impl From<PlanError> for ItemFailure {
         let message = text::problems(&error);
         let retried = |reason| Self::new(reason, &*message, ErrorCode::InternalProblem).transient();
         match error.kind {
-            PlanErrorKind::Input => Self::configuration("InvalidManifests", message),
+            PlanErrorKind::Input => Self::configuration(INVALID_MANIFESTS, message),
             PlanErrorKind::Refused => Self::new("Refused", message, ErrorCode::ConfigurationProblem),
             PlanErrorKind::Busy => retried("Busy"),
             PlanErrorKind::Unreadable => retried("Unreadable"),

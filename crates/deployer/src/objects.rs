@@ -6,7 +6,10 @@ use billhook_objects::{Manifest, yaml::Document};
 use billhook_plan::Directives;
 use billhook_policy::{ManifestPolicy, ProviderConfiguration};
 
-use crate::{error::ItemFailure, managed};
+use crate::{
+    error::{INVALID_MANIFESTS, ItemFailure},
+    managed,
+};
 
 /// The label that Landscaper's manifest deployer sets on objects.
 const LABEL: &str = "manifest.deployer.landscaper.gardener.cloud/deployitem";
@@ -53,7 +56,7 @@ impl Objects {
             }
         }
         if !problems.is_empty() {
-            return Err(ItemFailure::configuration("InvalidManifests", problems.join("\n")));
+            return Err(ItemFailure::configuration(INVALID_MANIFESTS, problems.join("\n")));
         }
         objects.set_label(LABEL, name);
         Ok(objects)

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, OperationError, PreparedApply};
+use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply};
 use billhook_objects::ObjectKey;
-use billhook_plan::{Catalogs, PlanError, PlanErrorKind, Resource, Wait};
+use billhook_plan::{Catalogs, Resource, Wait};
 use billhook_policy::{Propagation, Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::{
     api::{ObjectReference, Phase},
     charts,
-    error::ItemFailure,
+    error::{INVALID_MANIFESTS, ItemFailure},
     exports,
     halt::{Halt, Stop},
     item::Item,
@@ -119,7 +119,7 @@ async fn deploy_objects(
     let prepare = async {
         match prepare(item, configuration, target, clusters, CATALOG_AGE).await {
             // The catalog may be older than the kind.
-            Err(Unprepared::Operation(OperationError::Plan(PlanError { kind: PlanErrorKind::Input, .. }))) => {
+            Err(failure) if failure.reason == INVALID_MANIFESTS => {
                 prepare(item, configuration, target, clusters, Duration::ZERO).await
             }
             prepared => prepared,
@@ -139,50 +139,21 @@ async fn deploy_objects(
     Ok(())
 }
 
-/// An error of [`prepare`]; [`deploy_objects`] tries again after some of them.
-enum Unprepared {
-    Item(ItemFailure),
-    Operation(OperationError),
-}
-
-impl From<Unprepared> for ItemFailure {
-    fn from(error: Unprepared) -> Self {
-        match error {
-            Unprepared::Item(failure) => failure,
-            Unprepared::Operation(error) => error.into(),
-        }
-    }
-}
-
-impl From<ItemFailure> for Unprepared {
-    fn from(failure: ItemFailure) -> Self {
-        Self::Item(failure)
-    }
-}
-
-impl From<OperationError> for Unprepared {
-    fn from(error: OperationError) -> Self {
-        Self::Operation(error)
-    }
-}
-
 async fn prepare(
     item: &Item,
     configuration: &ProviderConfiguration,
     target: &OpenTarget,
     clusters: &Clusters,
     age: Duration,
-) -> Result<PreparedApply, Unprepared> {
+) -> Result<PreparedApply, ItemFailure> {
     // A chart may silently omit objects of kinds that the catalog lacks.
     let age = if configuration.helm.is_some() { age.min(RENDER_AGE) } else { age };
-    let catalog = target.catalog(age).await.map_err(OperationError::from)?;
+    let catalog = target.catalog(age).await?;
     let objects = match &configuration.helm {
         Some(helm) => charts::render(item, helm, target, &catalog).await?,
         None => Objects::from_configuration(&item.name, configuration)?,
     };
-    let provider_status = item.status.provider_status.as_ref();
-    let inherited =
-        managed::inherited(provider_status, &target.cluster, &catalog).await.map_err(OperationError::from)?;
+    let inherited = managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?;
     let input = ApplyInput {
         release: item.release(),
         is_new: item.is_new(),
