@@ -1,4 +1,4 @@
-//! What the command line adds to the facts of a plan: which flag or edit helps.
+//! What the command line adds to the texts of notes and problems: the flag or the edit that helps.
 
 use billhook_plan::{Note, NoteKind, Problem, UncoveredNote};
 
@@ -9,22 +9,7 @@ pub(crate) fn note(note: &Note) -> String {
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
         NoteKind::PolicyLost => "replace it with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
-        NoteKind::ForeignObjects { .. }
-        | NoteKind::ProtectedNamespace { .. }
-        | NoteKind::SystemNamespace { .. }
-        | NoteKind::OtherRelease { .. }
-        | NoteKind::Uncovered(_)
-        | NoteKind::Recreated { .. }
-        | NoteKind::Finalizers { .. }
-        | NoteKind::NotServed(_)
-        | NoteKind::ForceStage { .. }
-        | NoteKind::Unreadable(_)
-        | NoteKind::SingleReads { .. }
-        | NoteKind::DeadApiService { .. }
-        | NoteKind::InventoryLast { .. }
-        | NoteKind::Order(_)
-        | NoteKind::Hook { .. }
-        | NoteKind::Fallback { .. } => return note.to_string(),
+        _ => return note.to_string(),
     };
     format!("{note} ({flag})")
 }
@@ -45,27 +30,17 @@ fn hint(problem: &Problem) -> Option<String> {
         Problem::UnknownTarget { target, .. } => {
             return Some(format!("name the cluster of the target with --target {target}=KUBECONFIG"));
         }
+        Problem::SystemNamespace { object } => {
+            let entry = format!("{{apiVersion: v1, kind: Namespace, names: [{}]}}", object.name);
+            return Some(format!("add {entry} to excludedResources of the group in the policy"));
+        }
         Problem::NoLastingVersion { .. } => "let the new CRD serve one of the old versions, or use --prune=false",
         Problem::MissingNamespace { .. } => {
             "create the namespace, add it to the release, or let billhook create it with --create-namespace"
         }
         Problem::Unowned { .. } => "take over existing objects with --adopt",
         Problem::BeingDeleted { .. } => "run the command again once the object is gone",
-        Problem::NoObjects
-        | Problem::AmbiguousKind { .. }
-        | Problem::NotServed { .. }
-        | Problem::Misspelt { .. }
-        | Problem::VersionNotServed { .. }
-        | Problem::VersionNotDefined { .. }
-        | Problem::NoNamespace { .. }
-        | Problem::HasNamespace { .. }
-        | Problem::Duplicate { .. }
-        | Problem::TooEarly { .. }
-        | Problem::ListFailed(_)
-        | Problem::NotLookedUp { .. }
-        | Problem::UnavailableApi { .. }
-        | Problem::SystemNamespace { .. }
-        | Problem::OtherRelease { .. } => return None,
+        _ => return None,
     };
     Some(hint.to_owned())
 }
