@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
 async fn send(plan: &Plan, work: &DeleteWork, cluster: &Cluster, request: Request) -> Answer {
     let resource = |query: QueryId| &plan.queries[query].resource;
     match request {
-        Request::Delete { key, uid, query } => {
+        Request::Delete(key, uid, query) => {
             let options = DeleteOptions { uid: Some(uid.clone()), propagation: work.propagation, dry_run: false };
             let answer = cluster.delete(resource(query), &key, &options).await;
             Answer::Delete(key, uid, answer.map_err(Failure::from))
@@ -107,15 +107,15 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: &Cluster, request: Reques
             let answer = cluster.remove_finalizers(resource(query), &object, &remove).await;
             Answer::Remove(key, uid, answer.map_err(Failure::from))
         }
-        Request::FinalizeNamespace { key, uid, remove } => {
+        Request::FinalizeNamespace(key, uid, remove) => {
             let answer = cluster.finalize_namespace(&key.name, &uid, &remove).await;
             Answer::Remove(key, uid, answer.map_err(Failure::from))
         }
-        Request::Read { key, uid, query } => {
+        Request::Read(key, uid, query) => {
             let answer = cluster.get_meta(resource(query), &key).await;
             Answer::Read(key, uid, answer.map_err(Failure::from))
         }
-        Request::ReadNamespace { key, uid, query } => {
+        Request::ReadNamespace(key, uid, query) => {
             let answer = cluster.get(resource(query), &key).await;
             Answer::ReadNamespace(key, uid, answer.map_err(Failure::from))
         }

@@ -28,7 +28,7 @@ impl Machine<'_> {
         finalizers.iter().filter(|name| is_removable(name)).cloned().collect()
     }
 
-    /// Does what the force stage of an object can do now.
+    /// Sends the next request of an object's force stage, if it needs one now.
     pub(super) fn force(&mut self, key: &ObjectKey) {
         if self.is_stopping() {
             return;
@@ -46,7 +46,7 @@ impl Machine<'_> {
         if !remove.is_empty() {
             self.send_force(Request::RemoveFinalizers { key: key.clone(), uid, query, present, remove }, key);
         } else if key.kind == wellknown::namespace() {
-            self.send_force(Request::ReadNamespace { key: key.clone(), uid, query }, key);
+            self.send_force(Request::ReadNamespace(key.clone(), uid, query), key);
         }
     }
 
@@ -83,7 +83,7 @@ impl Machine<'_> {
             Ok(Some(namespace)) if is_named || is_emptied(&namespace) => {
                 let remove = self.removable(&spec_finalizers(&namespace));
                 if !remove.is_empty() {
-                    self.send_force(Request::FinalizeNamespace { key: key.clone(), uid, remove }, &key);
+                    self.send_force(Request::FinalizeNamespace(key.clone(), uid, remove), &key);
                 }
             }
             // Each change of its status is a change of the watch, which reads it again.
@@ -94,7 +94,7 @@ impl Machine<'_> {
     }
 
     /// Returns the object that a request was about, and whether it changed while the request was in flight. Returns
-    /// nothing if another object has its name by now.
+    /// nothing if another object has its name now.
     fn force_answered(&mut self, key: &ObjectKey, uid: &Uid) -> Option<(&mut Object, bool)> {
         let object = self.objects.get_mut(key).filter(|object| object.uid == *uid)?;
         let outdated = std::mem::replace(&mut object.force_request, ForceRequest::None) == ForceRequest::Outdated;

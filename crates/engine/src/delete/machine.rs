@@ -78,7 +78,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Takes an input and returns what to do about it, in this order.
+    /// Processes an input and returns its effects in order.
     pub fn on(&mut self, input: Input) -> vec::Drain<'_, Effect> {
         match input {
             Input::Start => self.start(),
@@ -100,7 +100,7 @@ impl<'a> Machine<'a> {
         self.effects.drain(..)
     }
 
-    /// Returns whether the user has stopped the node: it sends nothing more, and only takes answers in flight.
+    /// Returns whether the user has stopped the node: it sends no new requests and only waits for answers in flight.
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -151,7 +151,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lists each collection that is not known to be empty, and ends the node if there is none.
+    /// Lists each collection that is not known to be empty, and ends the node if all are.
     fn confirm_collections(&mut self) {
         for index in 0..self.collections.len() {
             if self.collections[index] == Emptiness::Unknown {
@@ -193,20 +193,25 @@ impl<'a> Machine<'a> {
 
     /// Adds an object to the group and queues its DELETE.
     fn insert(&mut self, key: ObjectKey, object: Object) {
-        for (emptiness, collection) in self.collections.iter_mut().zip(&self.work.collections) {
-            if collection.query == object.query {
-                *emptiness = Emptiness::Unknown;
-            }
-        }
+        self.set_emptiness(object.query, Emptiness::Unknown);
         self.queue.push_back(key.clone());
         self.objects.insert(key, object);
+    }
+
+    /// Sets the emptiness of the collections of a query.
+    fn set_emptiness(&mut self, query: QueryId, emptiness: Emptiness) {
+        for (current, collection) in self.collections.iter_mut().zip(&self.work.collections) {
+            if collection.query == query {
+                *current = emptiness;
+            }
+        }
     }
 
     fn delete(&mut self, key: ObjectKey) {
         let Some(object) = self.objects.get(&key).filter(|object| object.state == State::Queued) else { return };
         let (uid, query) = (object.uid.clone(), object.query);
         self.objects.set_state(&key, State::Requested);
-        self.send(Request::Delete { key, uid, query });
+        self.send(Request::Delete(key, uid, query));
     }
 
     fn answered(&mut self, answer: Answer) {
@@ -242,6 +247,10 @@ impl<'a> Machine<'a> {
 
     fn delete_failed(&mut self, key: ObjectKey, failure: Failure) {
         let retried = !matches!(failure.kind, ErrorKind::Forbidden | ErrorKind::Refused | ErrorKind::Invalid);
+        if retried && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
+            // The watch shows that the DELETE took effect; only its answer was lost.
+            return;
+        }
         self.report(&key, &failure.message, retried);
         if let Some(object) = self.objects.get_mut(&key).filter(|_| retried) {
             object.attempts += 1;
@@ -263,11 +272,17 @@ impl<'a> Machine<'a> {
         let Some(Object { uid, query, .. }) = self.objects.get(&key) else { return };
         let (uid, query) = (uid.clone(), *query);
         self.reading.insert(key.clone());
-        self.send(Request::Read { key, uid, query });
+        self.send(Request::Read(key, uid, query));
     }
 
     fn read_answered(&mut self, key: ObjectKey, uid: &Uid, answer: Result<Option<Observed>, Failure>) {
-        let Ok(found) = answer else { return self.set_timer(Timer::Read(key), MAX_PAUSE) };
+        let found = match answer {
+            Ok(found) => found,
+            Err(failure) => {
+                self.report(&key, &failure.message, true);
+                return self.set_timer(Timer::Read(key), MAX_PAUSE);
+            }
+        };
         self.reading.remove(&key);
         // If a watch has shown another object since, it is ahead of this answer.
         let Some(object) = self.objects.get(&key).filter(|object| object.uid == *uid) else { return };
@@ -309,11 +324,7 @@ impl<'a> Machine<'a> {
                 for (key, uid) in self.objects.present_of(query) {
                     self.gone(&key, &uid);
                 }
-                for (emptiness, collection) in self.collections.iter_mut().zip(&self.work.collections) {
-                    if collection.query == query {
-                        *emptiness = Emptiness::Confirmed;
-                    }
-                }
+                self.set_emptiness(query, Emptiness::Confirmed);
             }
             Change::Away(reason) => {
                 if self.away.is_empty() {

@@ -1,4 +1,4 @@
-//! What the machine takes and what it returns.
+//! The inputs and effects of the machine.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Event, RefusedBy};
 
-/// What happened outside.
+/// Something that happened outside the machine.
 pub(super) enum Input {
     /// The node starts.
     Start,
@@ -54,7 +54,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What the driver does next.
+/// Something for the driver to do.
 pub(super) enum Effect {
     Send(Request),
     /// Watches a query: from where the plan's snapshot was read, or beginning with a list of its own.
@@ -69,11 +69,7 @@ pub(super) enum Effect {
 
 /// A request. Each is answered by exactly one [`Answer`].
 pub(super) enum Request {
-    Delete {
-        key: ObjectKey,
-        uid: Uid,
-        query: QueryId,
-    },
+    Delete(ObjectKey, Uid, QueryId),
     /// Removes some of an object's `metadata.finalizers`, which were last seen as `present`.
     RemoveFinalizers {
         key: ObjectKey,
@@ -82,24 +78,12 @@ pub(super) enum Request {
         present: Vec<String>,
         remove: Vec<String>,
     },
-    /// Removes some of a Namespace's `spec.finalizers`.
-    FinalizeNamespace {
-        key: ObjectKey,
-        uid: Uid,
-        remove: Vec<String>,
-    },
+    /// Removes these of a Namespace's `spec.finalizers`.
+    FinalizeNamespace(ObjectKey, Uid, Vec<String>),
     /// Reads the metadata of the object that has this name now; the one with this UID is replaced or has changed.
-    Read {
-        key: ObjectKey,
-        uid: Uid,
-        query: QueryId,
-    },
-    ReadNamespace {
-        key: ObjectKey,
-        uid: Uid,
-        query: QueryId,
-    },
-    /// Lists what a collection (an index into the node's collections) holds.
+    Read(ObjectKey, Uid, QueryId),
+    ReadNamespace(ObjectKey, Uid, QueryId),
+    /// Lists what a collection (an index into the node's collections) contains.
     List(usize),
 }
 

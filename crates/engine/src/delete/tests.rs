@@ -178,14 +178,14 @@ fn listed(found: &[&str]) -> Input {
 fn text(effect: &Effect) -> String {
     match effect {
         Effect::Send(request) => match request {
-            Request::Delete { uid, query, .. } => {
+            Request::Delete(_, uid, query) => {
                 assert_eq!(*query, self::query(uid.as_str()));
                 format!("delete {uid}")
             }
             Request::RemoveFinalizers { uid, remove, .. } => format!("remove {} of {uid}", remove.join(",")),
-            Request::FinalizeNamespace { uid, remove, .. } => format!("finalize {} of {uid}", remove.join(",")),
-            Request::Read { key, .. } => format!("read {}", key.name),
-            Request::ReadNamespace { uid, .. } => format!("read namespace {uid}"),
+            Request::FinalizeNamespace(_, uid, remove) => format!("finalize {} of {uid}", remove.join(",")),
+            Request::Read(key, ..) => format!("read {}", key.name),
+            Request::ReadNamespace(_, uid, _) => format!("read namespace {uid}"),
             Request::List(index) => format!("list {index}"),
         },
         Effect::Watch { query, from_snapshot: true } => format!("watch {query}"),
@@ -285,7 +285,7 @@ fn a_name_that_cannot_be_read_is_read_again() {
     let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
     deletion.on(deleted("a-1", DeleteAnswer::OtherUid), "a-1 is gone; read a");
     let unanswered = Answer::Read(key("a-1"), Uid::new("a-1"), Err(failure(ErrorKind::Timeout)));
-    deletion.on(Input::Answer(unanswered), "read a in 15s");
+    deletion.on(Input::Answer(unanswered), "a is refused for now; read a in 15s");
     deletion.continues();
     deletion.on(Input::Due(Timer::Read(key("a-1"))), "read a");
     deletion.on(read("a-1", None), "");
@@ -372,11 +372,22 @@ fn an_object_that_another_client_deletes_needs_no_retry() {
 }
 
 #[test]
+fn a_delete_that_took_effect_although_its_answer_was_lost_is_not_repeated() {
+    let plan = plan("a-1", json!({"force": {"after": "5m"}}));
+    let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
+    deletion.on(present("a-1 deleting x"), "a has x; force a-1 in 300s");
+    deletion.on(refused("a-1", ErrorKind::Timeout), "");
+    deletion.on(present("a-1 deleting x"), "");
+    deletion.on(gone("a-1"), "a-1 is gone");
+    deletion.ended(Status::Done, &[]);
+}
+
+#[test]
 fn a_collection_is_listed_until_it_is_empty() {
     let plan = plan("a-1", json!({"collections": [{"query": 0, "excluded": [{"names": ["kept"]}]}]}));
     let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
     deletion.on(deleted("a-1", DeleteAnswer::NotFound), "a-1 is gone; list 0");
-    // The watch shows an object that the list, sent before, does not contain: the list is no proof any more.
+    // The watch shows an object that the list, sent before, does not contain: the list proves nothing.
     deletion.on(present("b-1"), "b appeared; delete b-1");
     deletion.on(present("kept-1"), "");
     deletion.on(listed(&[]), "");
@@ -422,8 +433,14 @@ fn the_force_stage_removes_finalizers_after_its_delay() {
     deletion.on(present("a-1 deleting x y z"), "");
     deletion.on(removed("a-1", Ok(RemoveAnswer::Removed(vec!["y".into()]))), "a lost y; remove x of a-1");
     deletion.on(removed("a-1", Ok(RemoveAnswer::Changed)), "read a");
+    deletion.on(
+        Input::Answer(Answer::Read(key("a-1"), Uid::new("a-1"), Err(failure(ErrorKind::Forbidden)))),
+        "a is refused for now; read a in 15s",
+    );
+    deletion.on(Input::Due(Timer::Read(key("a-1"))), "read a");
     deletion.on(read("a-1", Some("a-1 deleting x")), "remove x of a-1");
-    deletion.on(removed("a-1", Err(failure(ErrorKind::Forbidden))), "a is refused for now; force a-1 in 15s");
+    // The message is the same, so it is not reported again.
+    deletion.on(removed("a-1", Err(failure(ErrorKind::Forbidden))), "force a-1 in 15s");
     deletion.on(Input::Due(Timer::Force(key("a-1"), Uid::new("a-1"))), "remove x of a-1");
     deletion.on(removed("a-1", Ok(RemoveAnswer::Gone)), "");
     deletion.continues();
@@ -527,7 +544,7 @@ fn the_force_stage_of_a_crd_frees_its_instances() {
 }
 
 #[test]
-fn nothing_is_sent_after_ctrl_c_but_answers_are_taken() {
+fn nothing_is_sent_after_ctrl_c_but_answers_are_processed() {
     let names: Vec<_> = (0..66).map(|n| format!("n{n:02}-1")).collect();
     let plan = plan(&names.join(" "), json!({"force": {"after": "0s"}}));
     let deletes: Vec<_> = names[..64].iter().map(|name| format!("delete {name}")).collect();
@@ -545,7 +562,7 @@ fn nothing_is_sent_after_ctrl_c_but_answers_are_taken() {
 }
 
 #[test]
-fn answers_that_do_not_come_are_waited_for_until_a_deadline() {
+fn a_missing_answer_delays_the_end_until_a_deadline() {
     for (input, expected, status) in
         [(Input::Deadline, "", Status::TimedOut), (Input::Due(Timer::Grace), "", Status::Interrupted)]
     {

@@ -100,7 +100,7 @@ impl World {
                 self.answers.push(failed(request, ErrorKind::Timeout));
             }
             Step::Refuse(at) => {
-                self.refused |= matches!(self.requests[at], Request::Delete { .. });
+                self.refused |= matches!(self.requests[at], Request::Delete(..));
                 let answer = failed(self.requests.remove(at), ErrorKind::Refused);
                 self.answers.push(answer);
             }
@@ -122,7 +122,7 @@ impl World {
 
     fn serve(&mut self, request: &Request) -> Answer {
         match request {
-            Request::Delete { key, uid, .. } => {
+            Request::Delete(key, uid, _) => {
                 let answer = match self.objects.get_mut(&key.name) {
                     None => DeleteAnswer::NotFound,
                     Some(object) if object.uid != *uid => DeleteAnswer::OtherUid,
@@ -152,7 +152,7 @@ impl World {
                 };
                 Answer::Remove(key.clone(), uid.clone(), Ok(answer))
             }
-            Request::Read { key, uid, .. } => {
+            Request::Read(key, uid, _) => {
                 let found = self.objects.get(&key.name).cloned();
                 Answer::Read(key.clone(), uid.clone(), Ok(found))
             }
@@ -161,7 +161,7 @@ impl World {
                 let found = self.objects.values().filter(|object| is_extra(object)).cloned().collect();
                 Answer::List(*index, Ok(found))
             }
-            Request::FinalizeNamespace { .. } | Request::ReadNamespace { .. } => {
+            Request::FinalizeNamespace(..) | Request::ReadNamespace(..) => {
                 unreachable!("no object is a Namespace")
             }
         }
@@ -231,12 +231,12 @@ fn is_extra(object: &Observed) -> bool {
 fn failed(request: Request, kind: ErrorKind) -> Answer {
     let failure = failure(kind);
     match request {
-        Request::Delete { key, uid, .. } => Answer::Delete(key, uid, Err(failure)),
-        Request::RemoveFinalizers { key, uid, .. } | Request::FinalizeNamespace { key, uid, .. } => {
+        Request::Delete(key, uid, _) => Answer::Delete(key, uid, Err(failure)),
+        Request::RemoveFinalizers { key, uid, .. } | Request::FinalizeNamespace(key, uid, _) => {
             Answer::Remove(key, uid, Err(failure))
         }
-        Request::Read { key, uid, .. } => Answer::Read(key, uid, Err(failure)),
-        Request::ReadNamespace { key, uid, .. } => Answer::ReadNamespace(key, uid, Err(failure)),
+        Request::Read(key, uid, _) => Answer::Read(key, uid, Err(failure)),
+        Request::ReadNamespace(key, uid, _) => Answer::ReadNamespace(key, uid, Err(failure)),
         Request::List(index) => Answer::List(index, Err(failure)),
     }
 }
