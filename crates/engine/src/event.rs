@@ -13,15 +13,15 @@ pub const EVENT_FORMAT: u32 = 1;
 /// Receives the events of a run, in order, from one task at a time.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Something that happened during a run. `-o json` prints one event per line.
+/// Something that happened during a run. `-o json` prints one event per line. A `node` is an index into the plan's nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names of the other fields describe them")]
 pub enum Event {
     /// The run of a plan started.
     Started {
         /// [`EVENT_FORMAT`].
         format: u32,
-        /// What the plan does.
         operation: Operation,
         /// The release, as `namespace/name`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,87 +30,32 @@ pub enum Event {
         nodes: Vec<(String, usize)>,
     },
     /// A node started.
-    NodeStarted {
-        /// Its index in the plan.
-        node: usize,
-        /// Its title.
-        title: String,
-        /// How many objects it has.
-        objects: usize,
-    },
+    NodeStarted { node: usize, title: String, objects: usize },
     /// An object was applied.
-    Applied {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-        /// What the request did.
-        result: ApplyResult,
-    },
+    Applied { node: usize, object: ObjectKey, result: ApplyResult },
     /// An object that its node waits for is ready.
-    Ready {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-    },
+    Ready { node: usize, object: ObjectKey },
     /// An object that its node waits for is not ready; sent again when the reason changes.
-    Waiting {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-        /// The reason.
-        reason: String,
-    },
+    Waiting { node: usize, object: ObjectKey, reason: String },
     /// The API server accepted a deletion; the object still exists.
-    Deleting {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-        /// The finalizers it has.
-        finalizers: Vec<String>,
-    },
+    Deleting { node: usize, object: ObjectKey, finalizers: Vec<String> },
     /// The API server confirmed that an object is gone.
     Gone {
-        /// The node.
         node: usize,
-        /// The object.
         object: ObjectKey,
         /// Its UID: another object may exist under its name.
         uid: Uid,
     },
     /// An object was created while its group is being deleted; the engine deletes it too.
-    Appeared {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-    },
+    Appeared { node: usize, object: ObjectKey },
     /// Another client recreated a deleted object; it does not belong to the release and is not deleted.
-    Recreated {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-    },
+    Recreated { node: usize, object: ObjectKey },
     /// The engine removed finalizers by force.
-    FinalizersRemoved {
-        /// The node.
-        node: usize,
-        /// The object.
-        object: ObjectKey,
-        /// Which finalizers.
-        finalizers: Vec<String>,
-    },
+    FinalizersRemoved { node: usize, object: ObjectKey, finalizers: Vec<String> },
     /// A request for an object failed, or the object itself failed for good, such as a Job without retries left.
     Refused {
-        /// The node.
         node: usize,
-        /// The object.
         object: ObjectKey,
-        /// The error.
         message: String,
         /// Whether the engine retries the request.
         retried: bool,
@@ -120,7 +65,6 @@ pub enum Event {
         /// The name of the target; `None` for the release's own cluster.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cluster: Option<String>,
-        /// The error.
         reason: String,
     },
     /// The API server of a cluster is available again.
@@ -131,22 +75,17 @@ pub enum Event {
     },
     /// Watching a kind is forbidden; the engine lists or reads its objects repeatedly instead.
     PollOnly {
-        /// The node.
         node: usize,
         /// Which kind, and the API server's answer.
         reason: String,
     },
     /// A node ended.
     NodeFinished {
-        /// Its index in the plan.
         node: usize,
-        /// Its title.
         title: String,
-        /// How it ended.
         status: Status,
         /// How many objects were applied, unchanged ones included, or are gone.
         objects: usize,
-        /// How long it took, in milliseconds.
         elapsed_ms: u64,
     },
     /// The run ended.
@@ -264,10 +203,10 @@ impl RefusedBy {
 /// What keeps an object from being gone, applied or ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names of the other fields describe them")]
 pub enum Blocker {
     /// A finalizer, and the field manager that set it.
     Finalizer {
-        /// The finalizer.
         finalizer: String,
         /// The field manager, where `managedFields` names one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,12 +216,10 @@ pub enum Blocker {
     Condition {
         /// The condition's type, such as `NamespaceContentRemaining`.
         condition: String,
-        /// Its message.
         message: String,
     },
     /// The request failed.
     Refused {
-        /// The error.
         message: String,
         /// Which part of the API server rejected it.
         #[serde(default, skip_serializing_if = "RefusedBy::is_server")]
@@ -295,10 +232,7 @@ pub enum Blocker {
     /// The deletion was requested; the API server has not confirmed that the object is gone.
     Unconfirmed,
     /// It is not ready.
-    NotReady {
-        /// The reason.
-        reason: String,
-    },
+    NotReady { reason: String },
 }
 
 impl Summary {
