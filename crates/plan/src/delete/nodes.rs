@@ -11,7 +11,7 @@ use crate::{
 use super::{
     assigned::{Assigned, Pick},
     deletion::{Deletion, ResolvedGroup},
-    notes::Facts,
+    notes::note_group,
 };
 
 /// The queries that the nodes use, in the order of their first use.
@@ -35,19 +35,21 @@ impl Deletion<'_> {
     pub(super) fn build<'s>(&'s self, assigned: Assigned<'s>, index: &Index<'s>) -> Plan {
         let mut plan = Plan::new(self.request.operation, self.request.release);
         let mut numbers = Numbers::default();
-        let facts = Facts::of(&assigned, self);
+        let mut group_notes = Vec::new();
         let Assigned { groups, last, patches, uncovered, notes, not_served, taken: _ } = assigned;
         plan.uncovered = uncovered;
         plan.notes = notes;
         plan.append_patches("before deletion", patches);
-        for (group, picks) in self.groups.iter().zip(groups) {
+        for (at, (group, picks)) in self.groups.iter().zip(groups).enumerate() {
+            let has_last = last.as_ref().is_some_and(|(of, _)| *of == at);
+            note_group(group, &picks, has_last, index, &mut group_notes);
             self.add_node(group, picks, &mut plan, &mut numbers, index);
         }
         if let Some((at, pick)) = last {
             self.add_last(&self.groups[at], pick, &mut plan, &mut numbers, index);
         }
         plan.queries = numbers.list.iter().map(|query| (*query).clone()).collect();
-        self.add_notes(&mut plan, facts, not_served, index);
+        self.add_notes(&mut plan, group_notes, not_served, index);
         plan
     }
 

@@ -13,49 +13,19 @@ use crate::{
 };
 
 use super::{
-    assigned::Assigned,
+    assigned::{Assigned, Pick},
     deletion::{Deletion, ResolvedGroup},
 };
 
-/// What is noted about the groups, taken before their objects are moved into nodes.
-pub(super) struct Facts {
-    empty: Vec<bool>,
-    system: Vec<Counts>,
-}
-
-impl Facts {
-    pub(super) fn of(assigned: &Assigned<'_>, deletion: &Deletion<'_>) -> Self {
-        let last = assigned.last.as_ref().map(|(at, _)| *at);
-        let empty =
-            assigned.groups.iter().enumerate().map(|(at, picks)| picks.is_empty() && last != Some(at)).collect();
-        let system = assigned.groups.iter().zip(&deletion.groups).map(|(picks, group)| {
-            // A namespace that a selector names is deleted from on purpose.
-            let is_named = |namespace: &str| {
-                group.matcher.all().any(|entry| entry.selector.namespaces.iter().any(|ns| ns == namespace))
-            };
-            let of_system = |ns: &String| ns.starts_with("kube-") && !is_named(ns);
-            let collected = picks.iter().filter(|pick| !pick.named);
-            collected
-                .filter(|pick| pick.key.namespace.as_ref().is_some_and(of_system))
-                .map(|pick| &pick.key.kind)
-                .collect()
-        });
-        Self { empty, system: system.collect() }
-    }
-}
-
 impl Deletion<'_> {
+    /// Adds the notes on the groups, and those on the plan that was built of them.
     pub(super) fn add_notes(
         &self,
         plan: &mut Plan,
-        facts: Facts,
+        mut notes: Vec<NoteKind>,
         not_served: BTreeMap<GroupKind, usize>,
         index: &Index<'_>,
     ) {
-        let mut notes = Vec::new();
-        for ((group, empty), system) in self.groups.iter().zip(facts.empty).zip(facts.system) {
-            note_group(group, empty, system, index, &mut notes);
-        }
         for (kind, count) in not_served {
             let unavailable = self.orphaned.contains(&kind);
             let counts = Counts::from((kind, count));
@@ -169,7 +139,14 @@ impl Deletion<'_> {
     }
 }
 
-fn note_group(group: &ResolvedGroup<'_>, empty: bool, system: Counts, index: &Index<'_>, notes: &mut Vec<NoteKind>) {
+/// Notes what the selectors of a group match. `picks` are its objects without the Namespace that is deleted last.
+pub(super) fn note_group(
+    group: &ResolvedGroup<'_>,
+    picks: &[Pick<'_>],
+    has_last: bool,
+    index: &Index<'_>,
+    notes: &mut Vec<NoteKind>,
+) {
     let (place, title) = (|| group.place().to_owned(), || group.policy.title.clone());
     let selector = |kind: &UnservedKind| NotServedNote::Selector { group: place(), kind: kind.clone() };
     notes.extend(group.matcher.not_served.iter().map(|kind| NoteKind::NotServed(selector(kind))));
@@ -177,9 +154,16 @@ fn note_group(group: &ResolvedGroup<'_>, empty: bool, system: Counts, index: &In
         let list = draft.query.scope();
         notes.push(NoteKind::NotServed(NotServedNote::Collection { group: place(), list }));
     }
-    if empty && group.drafts.is_empty() && group.matcher.has_entries() {
+    if picks.is_empty() && !has_last && group.drafts.is_empty() && group.matcher.has_entries() {
         notes.push(NoteKind::Order(OrderNote::NoMatch { group: place(), title: title() }));
     }
+    // A namespace that a selector names is deleted from on purpose.
+    let is_named = |namespace: &String| group.matcher.all().any(|entry| entry.selector.namespaces.contains(namespace));
+    let of_system = |pick: &&Pick<'_>| {
+        let namespace = pick.key.namespace.as_ref().filter(|namespace| namespace.starts_with("kube-"));
+        !pick.named && namespace.is_some_and(|namespace| !is_named(namespace))
+    };
+    let system: Counts = picks.iter().filter(of_system).map(|pick| &pick.key.kind).collect();
     if system.total() > 0 {
         notes.push(NoteKind::SystemNamespace { group: place(), title: title(), counts: system });
     }
