@@ -1,4 +1,4 @@
-//! Shows a run while it goes on: events as lines, as JSON, or as a live view; then its summary.
+//! Shows the progress of a run as lines, as JSON, or as a live view, and then its summary.
 
 mod line;
 mod live;

@@ -33,7 +33,7 @@ pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
 
 /// Notes the contents that the release did not create, from the answers to [`blast_queries`].
 ///
-/// Namespaces and CRDs that are being deleted already are left out, since this plan does not change their fate.
+/// Namespaces and CRDs that are being deleted already are left out, since their contents will be deleted with or without this plan.
 pub fn add_blast_notes(plan: &mut Plan, snapshot: &Snapshot, release: Option<&ReleaseName>) {
     let mut notes = Vec::new();
     for (cluster, containers) in containers(plan) {
@@ -112,7 +112,7 @@ fn collections<'a>(plan: &'a Plan, cluster: Option<&'a str>) -> impl Iterator<It
         .filter_map(|collection| Some((collection, plan.queries.get(collection.query)?)))
 }
 
-/// Whether the plan deletes all objects of a kind in any case.
+/// Whether a collection of the plan contains all objects of a kind.
 fn is_covered(plan: &Plan, cluster: Option<&str>, kind: &GroupKind) -> bool {
     collections(plan, cluster).any(|(collection, query)| {
         let Collection { names, namespaces, label_selector, excluded, .. } = collection;

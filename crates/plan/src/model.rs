@@ -203,7 +203,7 @@ pub enum ApplyAction {
 pub struct DeleteWork {
     /// The known objects.
     pub objects: Vec<DeleteTask>,
-    /// Collections whose objects are deleted until the node ends, those that appear meanwhile included.
+    /// Collections: their objects are deleted, including those that are created before the node ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub collections: Vec<Collection>,
     /// The force stage, if the group declares one.

@@ -96,7 +96,7 @@ pub enum NoteKind {
     PolicyLost,
     /// A namespace does not exist and is created.
     NamespaceCreated { object: ObjectKey },
-    /// Objects or groups are treated otherwise than the policy suggests.
+    /// Objects or groups are not treated as the policy suggests.
     Order(OrderNote),
     /// An object is a hook or test of a chart.
     Hook { object: ObjectKey, treatment: HookTreatment },
@@ -145,7 +145,7 @@ pub enum UnreadableNote {
     UnavailableApi { counts: Counts },
 }
 
-/// Objects or groups that are treated otherwise than the policy suggests.
+/// Objects or groups that are not treated as the policy suggests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names of the parameters describe them")]
@@ -229,7 +229,7 @@ impl NoteKind {
     }
 }
 
-/// Writes the text too, for readers of the JSON that are people.
+/// Includes the text, for people who read the JSON.
 impl Serialize for Note {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -252,7 +252,7 @@ pub struct Uncovered {
     /// Why no group deletes it.
     #[serde(flatten)]
     pub cause: UncoveredCause,
-    /// The Namespace or CRD with which it is deleted all the same.
+    /// The Namespace or CRD whose deletion deletes it anyway.
     #[serde(default)]
     pub deleted_with: Option<ObjectKey>,
 }
@@ -282,7 +282,7 @@ impl Uncovered {
     }
 }
 
-/// Writes the text too, for readers of the JSON that are people.
+/// Includes the text, for people who read the JSON.
 impl Serialize for Uncovered {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]

@@ -64,7 +64,7 @@ pub enum Problem {
     MissingNamespace { namespace: String },
     /// A list failed.
     ListFailed(ListFailure),
-    /// The snapshot lacks the answer to a query for an object.
+    /// The snapshot does not contain the answer to a query for an object.
     NotLookedUp { kind: GroupKind },
     /// An aggregated API is unavailable, so that objects of a kind cannot be looked up.
     UnavailableApi {

@@ -16,7 +16,7 @@ pub struct Wanted {
     pub version: String,
     /// The UID in the inventory. None for a manifest and for an object whose creation was never confirmed.
     pub uid: Option<Uid>,
-    /// Its policy is `keep`: it is never deleted, whatever the groups contain.
+    /// Whether its policy is `keep`: it is never deleted, even if a group matches it.
     pub keep: bool,
     /// The merge patch to send before anything is deleted.
     pub before_delete: Option<Value>,

@@ -253,7 +253,7 @@ async fn a_failed_patch_is_repeated_by_the_next_apply() {
     world.target.faults().inject(forbidden().on(patches).nth(2));
     let summary = world.apply(&manifests).await;
     assert_eq!((summary.status, summary.left.len(), world.data("a")), (Status::Failed, 1, json!({"k": "v"})));
-    assert_eq!(summary.left[0].group, "after deployment");
+    assert_eq!(summary.left[0].group, "patches after deployment");
     let summary = world.apply(&manifests).await;
     assert_eq!((summary.status, world.data("a")), (Status::Done, json!({"k": "v", "patched": "1"})));
 }

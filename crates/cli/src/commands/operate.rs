@@ -1,4 +1,4 @@
-//! Carries out plans for `apply` and `delete`: checks guards, shows events, handles Ctrl-C.
+//! Runs the plans of `apply` and `delete`: checks guards, shows events, handles Ctrl-C.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
 /// How often the live view is redrawn between events.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The flags that affect how a plan is carried out.
+/// The flags that affect how a plan is run.
 pub(crate) struct RunFlags {
     pub(crate) timeout: Option<Duration>,
     pub(crate) force_conflicts: bool,
 }
 
-/// Carries out a plan: `work` runs it with the given options.
+/// Runs a plan by calling `work` with the options of the run.
 pub(crate) async fn carry_out<F>(
     session: &Session,
     interrupts: &mut Interrupts,
@@ -141,7 +141,7 @@ pub(crate) async fn dry_run(
         .collect();
     let rejected = answers.iter().filter(|answer| !answer.accepted).count();
     if session.json() {
-        session.printer.json(&DryRunReport { plan: plan, answers });
+        session.printer.json(&DryRunReport { plan, answers });
     } else {
         print_plan(session, plan);
         print_answers(session, &answers, rejected);

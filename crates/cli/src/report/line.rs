@@ -10,18 +10,18 @@ use crate::{
     render::{count, duration, list, object},
 };
 
-/// Where a line goes.
+/// The kind of a line, which decides where it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     /// Something was done: standard output.
     Result,
-    /// Something is under way: standard error, unless a live view shows it.
+    /// Something is in progress: standard error, unless a live view shows it.
     Progress,
-    /// Something that users must see in any case: standard error.
+    /// Something that the user must always see: standard error.
     Note,
 }
 
-/// A line and where it goes.
+/// A line of output.
 pub(super) struct Line {
     pub(super) stream: Stream,
     pub(super) text: String,

@@ -1,4 +1,4 @@
-//! The live view: a row for each group with its counts, the time it takes, and what holds it up.
+//! The live view: a row for each group with its counts, its elapsed time, and what holds it up.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl LiveView {
         self.screen.clone()
     }
 
-    /// Takes note of an event that `progress` already contains.
+    /// Updates the view after `progress` was updated with this event.
     pub(super) fn event(&mut self, event: &Event, progress: &Progress) {
         match event {
             Event::NodeStarted { node, .. } => {
@@ -115,7 +115,7 @@ impl Row {
     }
 }
 
-/// The first object that is held up, why, and how many others there are.
+/// Returns the first object that is held up, the reason, and how many others are.
 fn held(node: &NodeProgress) -> String {
     let Some((key, hold)) = node.held.first_key_value() else { return String::new() };
     let why = match hold {

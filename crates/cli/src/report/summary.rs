@@ -93,10 +93,10 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     };
     let of = progress.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
     let what = match summary.left.len() {
-        0 => format!("all objects{of} are {}", if progress.deletes() { "gone" } else { "done" }),
+        0 => format!("all objects{of} are {}", if progress.deletes() { "gone" } else { "applied" }),
         objects if progress.deletes() => remaining(objects, &of),
-        1 => format!("1 object{of} is not done"),
-        objects => format!("{objects} objects{of} are not done"),
+        1 => format!("1 object{of} is unfinished"),
+        objects => format!("{objects} objects{of} are unfinished"),
     };
     lines.push(format!("{} {how}: {what}; {}", paint.bad("error:"), totals(progress, summary)));
     lines.extend(indent(blocked(&summary.blocked())));

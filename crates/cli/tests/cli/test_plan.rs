@@ -127,7 +127,7 @@ fn strategies_and_patches() {
             {"title": "namespaced-resources", "after": [], "barrier": "requested", "work": {"apply": {"objects": [
                 {"object": object("a"), "resource": config, "action": "create", "wait": false, "strategy": "merge-overwrite"},
             ]}}},
-            {"title": "after deployment", "after": [0], "barrier": "requested", "work": {"patch": {"objects": [
+            {"title": "patches after deployment", "after": [0], "barrier": "requested", "work": {"patch": {"objects": [
                 {"object": object("a"), "resource": config,
                  "patch": {"metadata": {"annotations": {"a.example/b": "c"}}, "data": {"password": "secret"}}},
             ]}}},
@@ -144,7 +144,7 @@ apply release shop/web: 1 to create, 1 to prune
 1. namespaced-resources  (1 object, without waiting; update strategy merge-overwrite)
    create  ConfigMap  shop/a
 
-2. after deployment  (1 object)
+2. patches after deployment  (1 object)
    ConfigMap  shop/a  (data.password, metadata.annotations.a.example/b)
 
 3. namespaced-resources  (1 object, until gone)

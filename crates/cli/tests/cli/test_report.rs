@@ -189,7 +189,7 @@ fn a_conflict_suggests_how_to_take_over() {
         json!([{"type": "refused", "message": "Apply failed with 1 conflict: conflict with \"helm\": .data.a"}]);
     let left = json!([{"object": object("a"), "group": "widgets", "blockers": refused}]);
     let (_, err) = play(lines(), &[started("apply"), finished("failed", json!({"left": left}))]);
-    assert!(err.contains("1 object of release shop/web is not done"), "{err}");
+    assert!(err.contains("1 object of release shop/web is unfinished"), "{err}");
     assert!(err.ends_with("hint: use --force-conflicts to take over the fields from their managers\n"), "{err}");
 }
 

@@ -21,8 +21,8 @@ use crate::{Clusters, RunOptions, Summary};
 pub struct ApplyInput {
     /// The release.
     pub release: ReleaseName,
-    /// The release is known to be new, so its inventory is not read. If there is one all the same, writing the new one is a
-    /// conflict, before anything is changed.
+    /// Whether the release is known to be new, so that no inventory is read. If one exists nevertheless, writing the new one
+    /// fails with a conflict before anything is changed.
     pub is_new: bool,
     /// Its objects, as written.
     pub manifests: Vec<Manifest>,
@@ -113,7 +113,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     Ok(PreparedApply { plan, manifests, directives, snapshot, label, record, prune: input.prune })
 }
 
-/// Carries out an apply and keeps the inventory up to date.
+/// Runs a planned apply and keeps the inventory up to date.
 ///
 /// # Errors
 ///

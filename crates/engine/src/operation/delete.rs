@@ -107,7 +107,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     Ok(PreparedDelete { plan, snapshot, label, record })
 }
 
-/// Carries out a deletion and keeps the inventory up to date.
+/// Runs a planned deletion and keeps the inventory up to date.
 ///
 /// # Errors
 ///

@@ -76,7 +76,7 @@ impl Deployment<'_> {
         }
         let ready = DeploymentGroup { wait_for: WaitFor::Ready, ..group_of_class("ready", ResourceClass::Empty) };
         append_node(plan, &ready, awaited);
-        plan.append_patches("after deployment", patches);
+        plan.append_patches("patches after deployment", patches);
     }
 
     /// Appends the nodes of a pruning: the old objects are deleted once the new ones are applied, and ready if awaited.

@@ -93,7 +93,7 @@ fn exclusion(entry: &Entry<'_>) -> Exclusion {
     }
 }
 
-/// Returns what no collection contains, whatever the policy says.
+/// Returns what every collection excludes, regardless of the policy.
 fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<'_>) -> Vec<Exclusion> {
     let mut excluded = Vec::new();
     if let Some(name) = own_of_every_namespace(kind) {

@@ -39,7 +39,7 @@ impl Deletion<'_> {
         let Assigned { groups, last, patches, uncovered, notes, not_served, taken: _ } = assigned;
         plan.uncovered = uncovered;
         plan.notes = notes;
-        plan.append_patches("before deletion", patches);
+        plan.append_patches("patches before deletion", patches);
         for (at, (group, picks)) in self.groups.iter().zip(groups).enumerate() {
             let has_last = last.as_ref().is_some_and(|(of, _)| *of == at);
             note_group(group, &picks, has_last, index, &mut group_notes);
@@ -89,7 +89,7 @@ impl Deletion<'_> {
         index: &Index<'s>,
     ) {
         plan.notes.push(NoteKind::InventoryLast { object: pick.key.clone() }.into());
-        let title = format!("namespace {} with the inventory", pick.key.name);
+        let title = format!("namespace {} (holds the inventory)", pick.key.name);
         let objects = self.tasks(group, vec![pick], plan, numbers, index);
         let work = self.work(group, DeleteWork { objects, ..DeleteWork::default() });
         plan.append(node(group, title, work));

@@ -212,9 +212,9 @@ fn the_namespace_of_the_inventory_is_deleted_last() {
         &objects,
         &["v1 ns | force=5m | timeout=3m | orphan", "namespaced"],
         &live,
-        &["namespaced: ConfigMap/app/x", "namespace app with the inventory: Namespace/app"],
+        &["namespaced: ConfigMap/app/x", "namespace app (holds the inventory): Namespace/app"],
         &[
-            "warning force-stage: namespace app with the inventory: the finalizer a.example/f will be removed by force from objects that are being deleted, after 5m",
+            "warning force-stage: namespace app (holds the inventory): the finalizer a.example/f will be removed by force from objects that are being deleted, after 5m",
             last,
         ],
     );
@@ -225,7 +225,7 @@ fn the_namespace_of_the_inventory_is_deleted_last() {
     let plan = deletion(&objects, &["namespaced"]).plan(&cluster(&live)).unwrap();
     assert_eq!(uncovered(&plan), ["Namespace/app: no group covers it"]);
     let nodes_of_all = nodes(&deletion(&[], &["v1 ns all", "namespaced"]).plan(&cluster(&live)).unwrap());
-    assert_eq!(nodes_of_all, ["v1 ns all:; all namespaces", "namespace app with the inventory: Namespace/app"]);
+    assert_eq!(nodes_of_all, ["v1 ns all:; all namespaces", "namespace app (holds the inventory): Namespace/app"]);
 }
 
 #[test]

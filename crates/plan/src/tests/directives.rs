@@ -120,7 +120,7 @@ fn patches_are_sent_after_the_deployment_and_before_pruning() {
         &[
             "namespaced-resources: ConfigMap/a/x(unchanged) Widget.a.example/a/w(update) Deployment.apps/a/d(unchanged)",
             "ready: Widget.a.example/a/w(await!) Deployment.apps/a/d(await!)",
-            "after deployment: Widget.a.example/a/w(v1beta1 {\"n\":20})",
+            "patches after deployment: Widget.a.example/a/w(v1beta1 {\"n\":20})",
             "namespaced-resources: Secret/a/old",
         ],
     );
@@ -182,7 +182,7 @@ fn patches_are_sent_before_any_deletion() {
     deletion.objects[2].version = "v1beta1".into();
     let plan = deletion.plan(&cluster(&live)).unwrap();
     let expected = [
-        "before deletion: ConfigMap/a/x(v1 {\"a\":\"x\"}) Widget.a.example/a/w(v1beta1 {\"a\":\"w\"})",
+        "patches before deletion: ConfigMap/a/x(v1 {\"a\":\"x\"}) Widget.a.example/a/w(v1beta1 {\"a\":\"w\"})",
         "a.example/v1 widgets all: Widget.a.example/a/w; all widgets.a.example",
         "v1 cm: ConfigMap/a/x",
     ];
@@ -207,7 +207,7 @@ fn the_namespace_of_a_remote_inventory_is_not_special() {
     let objects = ["Namespace/app uid=1", "ConfigMap/app/x uid=2"];
     let live = ["Namespace/app uid=1 ours", "ConfigMap/app/x uid=2 ours"];
     for (here, expected) in [
-        (true, ["namespaced: ConfigMap/app/x", "namespace app with the inventory: Namespace/app"]),
+        (true, ["namespaced: ConfigMap/app/x", "namespace app (holds the inventory): Namespace/app"]),
         (false, ["v1 ns all: Namespace/app; all namespaces", "namespaced: ConfigMap/app/x"]),
     ] {
         let mut deletion = deletion(&objects, &["v1 ns all", "namespaced"]);

@@ -134,7 +134,7 @@ proptest! {
                 prop_assert_eq!(*node, plan.nodes.len() - 1, "the inventory does not go last");
             }
         }
-        let paths: Vec<_> = plan.nodes.iter().filter(|node| !node.title.contains("with the inventory")).map(|node| &node.path).collect();
+        let paths: Vec<_> = plan.nodes.iter().filter(|node| !node.title.contains("(holds the inventory)")).map(|node| &node.path).collect();
         prop_assert!(paths.is_sorted(), "the order of the groups is not kept: {:?}", paths);
 
         for wanted in &deletion.objects {
