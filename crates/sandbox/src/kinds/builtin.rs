@@ -20,13 +20,12 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
-    schemars::JsonSchema,
 };
 
 use super::{Kind, ResourceId, Scale, Version};
 use crate::schema;
 
-/// Returns all of them. Their schemas are built once per process.
+/// Returns all of them. They are built once per process.
 pub(super) fn all() -> Arc<BTreeMap<ResourceId, Arc<Kind>>> {
     static ALL: LazyLock<Arc<BTreeMap<ResourceId, Arc<Kind>>>> =
         LazyLock::new(|| Arc::new(table().into_iter().map(|row| (row.0.id.clone(), Arc::new(row.0))).collect()));
@@ -140,7 +139,7 @@ fn table() -> Vec<Row> {
 struct Row(Kind);
 
 /// Describes a stored kind by what its type declares: the names, the version and the scope.
-fn row<T: ListableResource + JsonSchema>() -> Row
+fn row<T: ListableResource>() -> Row
 where
     T::Scope: 'static,
 {
@@ -151,14 +150,14 @@ where
 }
 
 /// Describes a kind whose requests are answered and never stored.
-fn review<T: Resource + JsonSchema>() -> Row
+fn review<T: Resource>() -> Row
 where
     T::Scope: 'static,
 {
     let version = Version {
         name: T::VERSION.to_owned(),
         served: true,
-        schema: schema::builtin::builtin::<T>(),
+        schema: schema::builtin::<T>(),
         status: false,
         scale: None,
         selectable: Vec::new(),

@@ -1,37 +1,51 @@
-//! Schemas of Kubernetes' own kinds, from the types of its OpenAPI document.
+//! Schemas of Kubernetes' own kinds, from its OpenAPI documents.
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
 };
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    schemars::{JsonSchema, SchemaGenerator},
-};
-use serde_json::Value;
+use k8s_openapi::Resource;
+use serde_json::{Value, json};
 
 use super::{ListType, PatchStrategy, Schema, Type};
+use crate::object::{text, texts};
 
-/// How the fields of Kubernetes' types are merged, and the defaults of merge keys, which the OpenAPI document contains
-/// and the Rust types do not.
+/// The definitions of the kinds that are served, and of all that these refer to, reduced to what is used here.
 ///
-/// A line names a type (without `io.k8s.`), and the lines below it its fields: `set` and `map=<keys>` are list types,
-/// `atomic` is the type of a map or object, `merge` and `merge=<key>` are patch strategies.
-const MERGING: &str = include_str!("merging.txt");
+/// `cargo xtask schemas` writes this file from the OpenAPI documents of Kubernetes 1.36; a test compares the two.
+const DEFINITIONS: &str = include_str!("kubernetes.json");
 
-/// Returns the schema of a type.
-pub(crate) fn builtin<T: JsonSchema>() -> Arc<Schema> {
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+const JSON_SCHEMA_PROPS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+/// The types whose `name` the API server requires, although the documents call it optional. Kubernetes' sources explain:
+/// "This field is effectively required, but due to backwards compatibility is allowed to be empty."
+const NAMED: [&str; 7] = [
+    "ConfigMapEnvSource",
+    "ConfigMapKeySelector",
+    "ConfigMapProjection",
+    "ConfigMapVolumeSource",
+    "SecretEnvSource",
+    "SecretKeySelector",
+    "SecretProjection",
+];
+
+/// Returns the schema of a kind.
+pub(crate) fn builtin<T: Resource>() -> Arc<Schema> {
     let mut types = TYPES.lock().unwrap_or_else(PoisonError::into_inner);
-    let reference = types.generator.subschema_for::<T>();
-    types.convert(reference.as_value())
+    let kind = json!([{"group": T::GROUP, "version": T::VERSION, "kind": T::KIND}]);
+    let name = types.kinds.iter().find(|(known, _)| *known == kind).map(|(_, name)| name.clone());
+    types.convert_definition(&name.unwrap_or_default())
 }
 
 /// Returns the schema of the metadata of every object.
 pub(super) fn object_meta() -> Arc<Schema> {
     static META: OnceLock<Arc<Schema>> = OnceLock::new();
-    Arc::clone(META.get_or_init(builtin::<ObjectMeta>))
+    let convert = || TYPES.lock().unwrap_or_else(PoisonError::into_inner).convert_definition(OBJECT_META);
+    Arc::clone(META.get_or_init(convert))
 }
 
 impl Schema {
@@ -42,46 +56,30 @@ impl Schema {
     }
 }
 
-static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(|| Mutex::new(Types::new()));
+static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(|| Mutex::new(Types::parse()));
 
 /// The types that have been converted, once per process.
 struct Types {
-    generator: SchemaGenerator,
+    /// The names of the definitions of kinds, by `x-kubernetes-group-version-kind`.
+    kinds: Vec<(Value, String)>,
+    /// The definitions whose conversion has not started.
+    definitions: HashMap<String, Value>,
     converted: HashMap<String, Arc<Schema>>,
-    /// The types whose conversion has started.
-    begun: HashSet<String>,
-    merging: HashMap<&'static str, Merging>,
-}
-
-/// How a type and its fields are merged.
-#[derive(Default)]
-struct Merging {
-    atomic: bool,
-    fields: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl Types {
-    fn new() -> Self {
-        let mut merging: HashMap<&str, Merging> = HashMap::new();
-        let mut current = "";
-        for line in MERGING.lines() {
-            let mut words = line.split_whitespace();
-            let name = words.next().unwrap_or_default();
-            if line.starts_with(' ') {
-                merging.entry(current).or_default().fields.insert(name, words.collect());
-            } else {
-                current = name;
-                merging.entry(current).or_default().atomic = words.next() == Some("atomic");
-            }
-        }
-        let generator = SchemaGenerator::default();
-        Self { generator, converted: HashMap::new(), begun: HashSet::new(), merging }
+    fn parse() -> Self {
+        let definitions: HashMap<String, Value> = serde_json::from_str(DEFINITIONS).unwrap_or_default();
+        let kind = |(name, definition): (&String, &Value)| {
+            Some((definition.get("x-kubernetes-group-version-kind")?.clone(), name.clone()))
+        };
+        Self { kinds: definitions.iter().filter_map(kind).collect(), definitions, converted: HashMap::new() }
     }
 
-    fn convert(&mut self, schema: &Value) -> Arc<Schema> {
-        match schema["$ref"].as_str() {
+    fn convert(&mut self, source: &Value) -> Arc<Schema> {
+        match source["$ref"].as_str() {
             Some(reference) => self.convert_definition(reference.rsplit('/').next().unwrap_or_default()),
-            None => Arc::new(self.convert_inline(schema)),
+            None => Arc::new(self.convert_inline(source)),
         }
     }
 
@@ -89,13 +87,8 @@ impl Types {
         if let Some(known) = self.converted.get(name) {
             return Arc::clone(known);
         }
-        if !self.begun.insert(name.to_owned()) {
-            return recursion(name, Type::Object);
-        }
-        // The generator only has to remember that it generated the definition, so this can be moved out.
-        let source = self.generator.definitions_mut().get_mut(name).map(Value::take).unwrap_or_default();
+        let Some(source) = self.definitions.remove(name) else { return Arc::new(recursion(name, Type::Object)) };
         let schema = Arc::new(self.convert_type(name, &source));
-        self.begun.remove(name);
         self.converted.insert(name.to_owned(), Arc::clone(&schema));
         schema
     }
@@ -104,74 +97,61 @@ impl Types {
     fn convert_type(&mut self, name: &str, source: &Value) -> Schema {
         let mut parts = name.rsplit('.');
         let (last, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let int_or_string = Schema { types: Type::IntOrString, ..Schema::default() };
         match last {
-            "Quantity" => {
-                return Schema {
-                    types: Type::IntOrString,
-                    format: Some(Cow::Borrowed("quantity")),
-                    ..Schema::default()
-                };
-            }
+            "IntOrString" => return int_or_string,
+            "Quantity" => return Schema { format: Some(Cow::Borrowed("quantity")), ..int_or_string },
             "JSON" => return Schema { preserve_unknown: true, ..Schema::default() },
+            // Of the alternatives, only the fields of the object matter.
+            "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => {
+                return recursion(JSON_SCHEMA_PROPS, Type::Any);
+            }
             _ => {}
-        }
-        if let Some(first) = source["oneOf"].get(0) {
-            // For types like `JSONSchemaPropsOrBool`, only the fields of the object matter.
-            let object = first["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()).unwrap_or_default();
-            return (*recursion(object, Type::Any)).clone();
         }
         let mut schema = self.convert_inline(source);
         if schema.types == Type::Object {
             schema.go = Some(format!("{version}.{last}").into());
             schema.preserve_unknown = matches!(last, "FieldsV1" | "RawExtension");
         }
-        let Some(merging) = self.merging.get(name.trim_start_matches("io.k8s.")) else { return schema };
-        schema.atomic |= merging.atomic;
-        for (field, words) in &merging.fields {
-            if let Some(property) = schema.properties.get_mut(*field) {
-                merge(Arc::make_mut(property), words);
-            }
+        if NAMED.contains(&last) {
+            schema.required.insert(0, "name".to_owned());
         }
         schema
     }
 
     fn convert_inline(&mut self, source: &Value) -> Schema {
-        let types = Type::of(source);
         let fields = source["properties"].as_object().into_iter().flatten();
         let properties = fields.map(|(name, field)| (name.clone(), self.convert(field))).collect();
-        let mut below = |key: &str| source[key].is_object().then(|| self.convert(&source[key]));
+        let mut below = |key: &str| source.get(key).map(|source| self.convert(source));
         let (items, additional) = (below("items"), below("additionalProperties"));
-        let required = source["required"].as_array().into_iter().flatten();
         Schema {
-            types,
+            types: Type::of(source),
             format: source["format"].as_str().map(|format| Cow::Owned(format.to_owned())),
             properties,
             additional,
             items,
-            required: required.filter_map(Value::as_str).map(str::to_owned).collect(),
+            required: texts(&source["required"]),
+            list: ListType::of(source),
+            atomic: source["x-kubernetes-map-type"] == "atomic",
+            patch: patch_strategy(source),
+            default: source.get("default").cloned(),
             ..Schema::default()
         }
     }
 }
 
 /// Returns a reference to a type within itself.
-fn recursion(name: &str, types: Type) -> Arc<Schema> {
-    Arc::new(Schema { types, preserve_unknown: true, recursive: Some(name.into()), ..Schema::default() })
+fn recursion(name: &str, types: Type) -> Schema {
+    Schema { types, preserve_unknown: true, recursive: Some(name.into()), ..Schema::default() }
 }
 
-/// Adds the entries of a line of the table to a field.
-fn merge(schema: &mut Schema, words: &[&'static str]) {
-    for word in words {
-        match word.split_once('=').unwrap_or((word, "")) {
-            ("set", _) => schema.list = ListType::Set,
-            ("map", keys) => schema.list = ListType::Map(keys.split(',').map(str::to_owned).collect()),
-            ("atomic", _) => schema.atomic = true,
-            ("merge", "") => schema.patch = Some(PatchStrategy::Merge),
-            ("merge", key) => schema.patch = Some(PatchStrategy::MergeKey(key.to_owned())),
-            ("default", json) => schema.default = serde_json::from_str(json).ok(),
-            _ => {}
-        }
-    }
+/// Returns how patches merge a list. The strategies `replace` and `retainKeys` of objects are left to clients.
+fn patch_strategy(source: &Value) -> Option<PatchStrategy> {
+    let merges = text(source, "x-kubernetes-patch-strategy").split(',').any(|strategy| strategy == "merge");
+    merges.then(|| match source["x-kubernetes-patch-merge-key"].as_str() {
+        Some(key) => PatchStrategy::MergeKey(key.to_owned()),
+        None => PatchStrategy::Merge,
+    })
 }
 
 #[cfg(test)]

@@ -71,11 +71,6 @@ fn embed(schema: &mut Schema) {
 
 fn convert(source: &Value) -> Schema {
     let types = Type::of(source);
-    let list = match source["x-kubernetes-list-type"].as_str() {
-        Some("set") => ListType::Set,
-        Some("map") => ListType::Map(texts(&source["x-kubernetes-list-map-keys"])),
-        _ => ListType::Atomic,
-    };
     let one = |value: &Value| value.is_object().then(|| Arc::new(convert(value)));
     let additional = &source["additionalProperties"];
     let properties = source["properties"].as_object().into_iter().flatten();
@@ -90,7 +85,7 @@ fn convert(source: &Value) -> Schema {
         preserve_unknown: source["x-kubernetes-preserve-unknown-fields"] == true,
         required: texts(&source["required"]),
         items: one(&source["items"]),
-        list,
+        list: ListType::of(source),
         atomic: source["x-kubernetes-map-type"] == "atomic",
         default: source.get("default").filter(|default| !default.is_null()).cloned(),
         enumeration: source["enum"].as_array().cloned().unwrap_or_default(),

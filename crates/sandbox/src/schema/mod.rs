@@ -2,7 +2,7 @@
 //!
 //! One type serves both Kubernetes' own kinds and those of CustomResourceDefinitions.
 
-pub(crate) mod builtin;
+mod builtin;
 mod crd;
 mod decode;
 mod format;
@@ -15,6 +15,8 @@ mod validate;
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
+
+use crate::object::texts;
 
 pub(crate) use builtin::builtin;
 pub(crate) use crd::of_crd;
@@ -61,6 +63,17 @@ pub(crate) enum ListType {
     Set,
     /// The list contains objects that these fields identify: `x-kubernetes-list-map-keys`.
     Map(Vec<String>),
+}
+
+impl ListType {
+    /// Returns the type in an OpenAPI schema.
+    fn of(source: &Value) -> Self {
+        match source["x-kubernetes-list-type"].as_str() {
+            Some("set") => Self::Set,
+            Some("map") => Self::Map(texts(&source["x-kubernetes-list-map-keys"])),
+            _ => Self::Atomic,
+        }
+    }
 }
 
 /// How strategic merge patches treat a list: `x-kubernetes-patch-strategy` and `-merge-key`.

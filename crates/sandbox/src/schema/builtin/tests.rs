@@ -1,12 +1,14 @@
 //! Tests of the schemas of Kubernetes' own kinds.
 
+use std::collections::HashSet;
+
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::*, rbac::v1::Role},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use serde_json::json;
 
 use super::*;
+use crate::kinds::Kinds;
 
 /// Returns the schema of the field at a path, through lists.
 fn at(schema: &Arc<Schema>, path: &str) -> Arc<Schema> {
@@ -45,16 +47,22 @@ fn lists_merge_as_the_openapi_document_specifies() {
 }
 
 #[test]
-fn every_line_of_the_table_is_valid() {
-    let types = Types::new();
-    assert!(types.merging.len() > 100);
-    for (name, merging) in &types.merging {
-        assert!(name.starts_with("api") || name.starts_with("kube-aggregator"), "{name}");
-        for words in merging.fields.values() {
-            let known =
-                |word: &&str| matches!(word.split('=').next(), Some("set" | "map" | "atomic" | "merge" | "default"));
-            assert!(!words.is_empty() && words.iter().all(known), "{name} {words:?}");
-        }
+fn the_file_contains_what_the_kinds_refer_to_and_nothing_else() {
+    fn references(source: &Value) -> Vec<&str> {
+        let own = source["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/components/schemas/"));
+        let below = ["items", "additionalProperties"].into_iter().filter_map(|key| source.get(key));
+        let fields = source["properties"].as_object().into_iter().flat_map(|fields| fields.values());
+        own.into_iter().chain(below.chain(fields).flat_map(references)).collect()
+    }
+    let Types { kinds, definitions, .. } = Types::parse();
+    let expected: HashSet<&str> =
+        kinds.iter().map(|(_, name)| name.as_str()).chain(definitions.values().flat_map(references)).collect();
+    let found: HashSet<&str> = definitions.keys().map(String::as_str).collect();
+    assert_eq!(found, expected);
+    let served = Kinds::new();
+    assert_eq!(kinds.len(), served.iter().count());
+    for kind in served.iter() {
+        assert!(kind.versions[0].schema.go.is_some(), "{} is not in the file; run `cargo xtask schemas`", kind.kind);
     }
 }
 
@@ -91,7 +99,7 @@ fn recursive_types_are_known_to_any_depth() {
 
 #[test]
 fn decoding_fails_as_in_go() {
-    fn check<T: JsonSchema>(object: Value, expected: &str) {
+    fn check<T: Resource>(object: Value, expected: &str) {
         let error = builtin::<T>().wrong_types(&object).unwrap_or_default();
         let field = expected.strip_prefix("unmarshal ").map(|rest| {
             let (what, rest) = rest.split_once(" into ").unwrap();
@@ -203,7 +211,7 @@ fn unknown_fields_nulls_and_empty_lists_are_dropped() {
 
 #[test]
 fn required_fields_are_checked() {
-    fn check<T: JsonSchema>(object: Value, expected: &[&str]) {
+    fn check<T: Resource>(object: Value, expected: &[&str]) {
         let causes = builtin::<T>().validate(&object);
         let fields: Vec<_> = causes.iter().map(|cause| cause.field.as_str()).collect();
         assert_eq!(fields, expected, "{object}");
@@ -213,6 +221,9 @@ fn required_fields_are_checked() {
     check::<Role>(json!({"rules": [{"verbs": []}]}), &["rules[0].verbs"]);
     check::<Pod>(json!({"spec": {"containers": [{"name": ""}]}}), &["spec.containers[0].name"]);
     check::<Pod>(json!({"metadata": {"ownerReferences": [{}]}, "status": {"conditions": [{}]}}), &[]);
+    let volume = |source: Value| json!({"spec": {"containers": [{"name": "a"}], "volumes": [source]}});
+    check::<Pod>(volume(json!({"name": "a", "configMap": {}})), &["spec.volumes[0].configMap.name"]);
+    check::<Pod>(volume(json!({"name": "a", "rbd": {"monitors": ["a"], "image": "a", "secretRef": {}}})), &[]);
     check::<ConfigMap>(json!({"data": {"a": ""}}), &[]);
     check::<Service>(json!({"spec": {"ports": [{}]}}), &[]);
 }
