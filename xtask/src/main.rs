@@ -3,6 +3,7 @@
 mod bench;
 mod crds;
 mod dist;
+mod schemas;
 mod test;
 mod testbed;
 
@@ -23,6 +24,7 @@ enum Task {
     Bench(bench::Args),
     Crds(crds::Args),
     Dist(dist::Args),
+    Schemas(schemas::Args),
     Test(test::Args),
     Testbed(testbed::Args),
 }
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Task::Dist(args) => dist::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Crds(args) => crds::run(args),
+        Task::Schemas(args) => schemas::run(args),
         Task::Test(args) => test::run(args),
         Task::Testbed(args) => testbed::run(args),
     };

@@ -1,5 +1,9 @@
 //! Tests of starting, restarting and stopping a control plane, and of its users.
 
+#[cfg(feature = "scenarios")]
+#[path = "control_plane/schemas.rs"]
+mod schemas;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
