@@ -28,7 +28,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     // Cargo copies the program, wherever the target folder is.
     let mut install = crate::cargo();
-    install.args(["install", "--profile=dist", "--locked", "--no-track", "--force", "--path", "crates/cli", "--root"]).arg(&out);
+    install
+        .args(["install", "--profile=dist", "--locked", "--no-track", "--force", "--path", "crates/cli", "--root"])
+        .arg(&out);
     let code = crate::run_to_end(install)?;
     if code == ExitCode::SUCCESS {
         crate::progress(&format!("{} contains the program, its completions and its man pages", out.display()));
