@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Folder for the files
-    #[arg(long, value_name = "FOLDER", default_value = "target/dist")]
+    #[arg(long, value_name = "FOLDER", default_value = "target/distribution")]
     out: PathBuf,
 }
 
