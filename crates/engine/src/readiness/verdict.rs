@@ -1,0 +1,24 @@
+//! The result of a readiness check.
+
+/// Whether an object is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is ready.
+    Ready,
+    /// It is not ready yet, for this reason.
+    NotYet(String),
+    /// It will not become ready by itself, for this reason.
+    Failed(String),
+}
+
+impl Readiness {
+    pub(super) fn not_observed() -> Self {
+        Self::NotYet("its controller has not observed the current generation yet".into())
+    }
+}
+
+impl From<Result<(), String>> for Readiness {
+    fn from(checks: Result<(), String>) -> Self {
+        checks.map_or_else(Self::NotYet, |()| Self::Ready)
+    }
+}
