@@ -31,6 +31,12 @@ async fn world(replicas: i64) -> World {
     world
 }
 
+/// Checks that controllers only wait for progress deadlines.
+fn assert_idle(world: &World) {
+    let soon = Instant::now() + Duration::from_secs(500);
+    assert!(world.state.controllers.next().is_none_or(|next| next > soon));
+}
+
 /// Returns the replicas of each ReplicaSet in ascending order.
 fn replicas(world: &World) -> Vec<i64> {
     let sets = objects(&world.state, "apps", "replicasets", "default");
@@ -77,7 +83,7 @@ async fn deployments_create_pods_that_remain_pending() {
     assert!(pods(&world).iter().all(|pod| pod.starts_with(&format!("web-{hash}-"))));
     let pod = world.get(&id("", "pods", "default", &pods(&world)[0])).expect("there");
     assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
-    assert_eq!(world.state.controllers.next(), None);
+    assert_idle(&world);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +110,7 @@ async fn rollouts_stall_without_running_pods() {
             .edit(&web(), None, |object| object["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
         world.settle().await;
         assert_eq!(replicas(&world), expected);
-        assert_eq!(world.state.controllers.next(), None);
+        assert_idle(&world);
     }
     let mut world = world(3).await;
     world.edit(&web(), None, |object| {
@@ -140,13 +146,40 @@ async fn rollouts_complete_with_ready_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rollouts_exceed_their_deadline() {
+    let mut world = World::new();
+    let mut web_1 = deployment(2);
+    web_1["spec"]["progressDeadlineSeconds"] = 5.into();
+    world.create(web_1);
+    let reason = |world: &World| world.condition(&web(), "Progressing").map(|(status, reason, _)| (status, reason));
+    let expected = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
+    world.pass(Duration::from_secs(4)).await;
+    assert_eq!(reason(&world), expected("True", "ReplicaSetUpdated"));
+    let pod = id("", "pods", "default", &pods(&world)[0]);
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    world.edit(&pod, Some("status"), |object| object["status"] = ready);
+    world.pass(Duration::from_secs(4)).await;
+    assert_eq!(reason(&world), expected("True", "ReplicaSetUpdated"), "a ready pod is progress");
+    world.pass(Duration::from_secs(4)).await;
+    assert_eq!(reason(&world), expected("False", "ProgressDeadlineExceeded"));
+    assert_eq!(world.state.controllers.next(), None);
+    world.edit(&web(), None, |object| object["spec"]["template"]["spec"]["containers"][0]["image"] = "web:2".into());
+    world.settle().await;
+    assert_eq!(reason(&world), expected("True", "ReplicaSetUpdated"), "a new rollout has its own deadline");
+    world.pass(Duration::from_secs(9)).await;
+    assert_eq!(reason(&world), expected("False", "ProgressDeadlineExceeded"));
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(reason(&world), expected("False", "ProgressDeadlineExceeded"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphaned_replica_sets_are_adopted() {
     for propagation in [None, Some(Propagation::Foreground)] {
         let mut world = world(2).await;
         world.delete(&web(), propagation);
         world.settle().await;
         assert_eq!((replicas(&world), pods(&world).len(), world.has(&web())), (vec![], 0, false));
-        assert_eq!(world.state.controllers.next(), None);
+        assert_idle(&world);
     }
     let mut world = world(2).await;
     let before = pods(&world);

@@ -1,6 +1,6 @@
 //! The Deployment controller: one ReplicaSet per template, of which the newest grows while the others shrink.
 
-use std::{collections::BTreeSet, hash::Hasher};
+use std::{collections::BTreeSet, hash::Hasher, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
     if is_deleting(&deployment) || deployment["spec"]["paused"] == true && newest.is_none() {
         return write_status(state, &deployment_id, &deployment, &sets, newest);
     }
+    let is_new = newest.is_none();
     let newest = newest.unwrap_or_else(|| {
         sets.push(new_set(&deployment, &sets));
         sets.len() - 1
@@ -54,7 +55,10 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
         }
     }
     edit(state, &deployment_id, CONTROLLER, |object| annotate(object, REVISION, revision))?;
-    let Some(deployment) = load(state, &deployment_id) else { return Ok(Next::Done) };
+    let Some(mut deployment) = load(state, &deployment_id) else { return Ok(Next::Done) };
+    if is_new {
+        restart_deadline(&mut deployment["status"], &state.clock.text());
+    }
     write_status(state, &deployment_id, &deployment, &sets, Some(newest))
 }
 
@@ -242,17 +246,66 @@ fn write_status(state: &mut State, id: &ObjectId, deployment: &Value, sets: &[Va
         (false, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
     set_condition(&mut status, "Available", (enough, reason, message), &now);
+    let mut next = Next::Done;
     if newest.is_some() && !is_deleting(deployment) {
         let complete = updated == rollout.wanted && sum("replicas") == updated && available >= updated;
-        let (reason, message) = if complete {
-            ("NewReplicaSetAvailable", format!("ReplicaSet \"{name}\" has successfully progressed."))
-        } else {
-            ("ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."))
-        };
-        set_condition(&mut status, "Progressing", (true, reason, &message), &now);
+        next = report_progress(state, deployment, &mut status, name, complete);
     }
     edit_status(state, id, CONTROLLER, |object| object["status"] = status)?;
-    Ok(Next::Done)
+    Ok(next)
+}
+
+/// Sets the condition `Progressing`, and returns when the deadline of the rollout must be checked.
+fn report_progress(state: &State, deployment: &Value, status: &mut Value, set: &str, complete: bool) -> Next {
+    let (old, now) = (&deployment["status"], state.clock.text());
+    // A rollout that has ended remains so until the next one starts, even if Pods fail later.
+    let ended = conditions::find(deployment, "Progressing").is_some_and(|known| {
+        known["reason"] == "NewReplicaSetAvailable" && status["replicas"] == status["updatedReplicas"]
+    });
+    if ended {
+        return Next::Done;
+    }
+    let more = |field: &&str| status[*field].as_i64() > old[*field].as_i64();
+    if ["updatedReplicas", "readyReplicas", "availableReplicas"].iter().any(more) {
+        restart_deadline(status, &now);
+    }
+    let left = time_left(state, status, &deployment["spec"]);
+    let (next, progressing, reason, message) = if complete {
+        (Next::Done, true, "NewReplicaSetAvailable", format!("ReplicaSet \"{set}\" has successfully progressed."))
+    } else if left == Some(Duration::ZERO) {
+        (Next::Done, false, "ProgressDeadlineExceeded", format!("ReplicaSet \"{set}\" has timed out progressing."))
+    } else {
+        let next = left.map_or(Next::Done, Next::After);
+        (next, true, "ReplicaSetUpdated", format!("ReplicaSet \"{set}\" is progressing."))
+    };
+    set_condition(status, "Progressing", (progressing, reason, &message), &now);
+    next
+}
+
+/// Returns how much time a rollout has left to progress: none after the deadline. A paused rollout has no deadline.
+fn time_left(state: &State, status: &Value, spec: &Value) -> Option<Duration> {
+    let limit = spec["progressDeadlineSeconds"].as_i64().filter(|_| spec["paused"] != true)?;
+    let known = status["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == "Progressing");
+    let Some(progressing) = known else { return Some(seconds(limit + 1)) };
+    if progressing["reason"] == "ProgressDeadlineExceeded" {
+        return Some(Duration::ZERO);
+    }
+    let since: jiff::Timestamp = progressing["lastUpdateTime"].as_str()?.parse().ok()?;
+    // Times have no fractions of a second, hence the additional second.
+    Some(seconds(limit + 1 - state.clock.now().duration_since(since).as_secs()))
+}
+
+/// Makes the deadline count from now: a new ReplicaSet exists, or the rollout has progressed.
+fn restart_deadline(status: &mut Value, now: &str) {
+    let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+    for condition in conditions.filter(|condition| condition["type"] == "Progressing") {
+        condition["reason"] = "".into();
+        condition["lastUpdateTime"] = now.into();
+    }
+}
+
+fn seconds(number: i64) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
 /// Sets a condition of a Deployment, which also has the time of its last update.
