@@ -112,7 +112,7 @@ impl ItemProgress {
         running.flat_map(|node| node.held.values()).fold(HoldCounts::default(), |mut counts, hold| {
             *match hold {
                 Hold::Finalizers(_) => &mut counts.finalizer,
-                Hold::NotReady(_) => &mut counts.readiness,
+                Hold::NotReady(_) | Hold::Failed(_) => &mut counts.readiness,
                 Hold::Refused { .. } => &mut counts.refused,
             } += 1;
             counts
@@ -142,7 +142,7 @@ fn node_reason(node: &NodeProgress, deletes: bool) -> &'static str {
         "Refused"
     } else if any(|hold| matches!(hold, Hold::Finalizers(_))) {
         "WaitingForFinalizers"
-    } else if any(|hold| matches!(hold, Hold::NotReady(_))) {
+    } else if any(|hold| matches!(hold, Hold::NotReady(_) | Hold::Failed(_))) {
         "WaitingForReadiness"
     } else if deletes || node.goal == Goal::Gone {
         "Deleting"
@@ -159,7 +159,7 @@ fn node_message(node: &NodeProgress) -> String {
     if node.goal == Goal::Gone && left > 0 {
         let _ = write!(message, ", {left} left");
     }
-    let not_ready = node.held.values().filter(|hold| matches!(hold, Hold::NotReady(_))).count();
+    let not_ready = node.held.values().filter(|hold| matches!(hold, Hold::NotReady(_) | Hold::Failed(_))).count();
     if not_ready > 0 {
         let _ = write!(message, ", {not_ready} not ready");
     }
@@ -174,7 +174,7 @@ fn held(object: &ObjectKey, hold: &Hold) -> String {
         Hold::Finalizers(finalizers) => format!("{object} held by {}", list("finalizer", finalizers)),
         Hold::NotReady(reason) => format!("{object} ({})", quote(reason)),
         Hold::Refused { message, retried: true, .. } => format!("{object} failed, retrying: {}", quote(message)),
-        Hold::Refused { message, .. } => format!("{object} failed: {}", quote(message)),
+        Hold::Refused { message, .. } | Hold::Failed(message) => format!("{object} failed: {}", quote(message)),
     }
 }
 

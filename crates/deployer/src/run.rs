@@ -101,6 +101,7 @@ fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
         Status::Done => return Ok(summary),
         Status::Interrupted => return Err(Stop::Halted),
         Status::TimedOut | Status::NotStarted => TIMED_OUT,
+        Status::Failed if failed_objects(&summary.left) => "NotReady",
         Status::Failed => "Refused",
     };
     let message = progress::message(&summary, deletes, NAMED);
@@ -113,6 +114,13 @@ fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
         codes: codes(summary.status, &summary.left, deletes),
         ..ItemFailure::new(reason, message, ErrorCode::InternalProblem)
     }))
+}
+
+/// Whether objects failed, and no request did.
+fn failed_objects(left: &[Left]) -> bool {
+    let blockers = || left.iter().flat_map(|left| &left.blockers);
+    blockers().any(|blocker| matches!(blocker, Blocker::NotReady { .. }))
+        && !blockers().any(|blocker| matches!(blocker, Blocker::Refused { .. }))
 }
 
 /// Returns the error codes of a run that left objects.
@@ -180,5 +188,22 @@ mod tests {
         check(Status::Failed, Some(RefusedBy::Rights), false, &[ErrorCode::Unauthorized]);
         check(Status::Failed, Some(RefusedBy::Server), true, &[ErrorCode::CleanupResources]);
         check(Status::Failed, Some(RefusedBy::Server), false, &[ErrorCode::InternalProblem]);
+    }
+
+    #[test]
+    fn a_failed_workload_is_not_a_rejected_request() {
+        let not_ready = || Blocker::NotReady { reason: "no".to_owned() };
+        let refused = || Blocker::Refused { message: "no".to_owned(), by: RefusedBy::Server };
+        for (blockers, expected) in [
+            (vec![not_ready()], true),
+            (vec![not_ready(), Blocker::NotStarted], true),
+            (vec![not_ready(), refused()], false),
+            (vec![refused()], false),
+            (vec![], false),
+        ] {
+            let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");
+            let left = [Left { object, group: "g".to_owned(), blockers: blockers.clone() }];
+            assert_eq!(failed_objects(&left), expected, "{blockers:?}");
+        }
     }
 }

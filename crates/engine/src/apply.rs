@@ -96,8 +96,7 @@ async fn wait(
             Readiness::Failed(why) => {
                 waiting.remove(&key);
                 status = Status::Failed;
-                let message = why.clone();
-                context.emit(Event::Refused { node, object: key.clone(), message, retried: false });
+                context.emit(Event::Failed { node, object: key.clone(), reason: why.clone() });
                 result.left.push((key, Some(Blocker::NotReady { reason: why })));
             }
         }

@@ -52,7 +52,9 @@ pub enum Event {
     Recreated { node: usize, object: ObjectKey },
     /// The engine removed finalizers by force.
     FinalizersRemoved { node: usize, object: ObjectKey, finalizers: Vec<String> },
-    /// A request for an object failed, or the object itself failed for good, such as a Job without retries left.
+    /// An object that its node waits for failed and will not become ready by itself, such as a Job without retries left.
+    Failed { node: usize, object: ObjectKey, reason: String },
+    /// A request for an object failed.
     Refused {
         node: usize,
         object: ObjectKey,

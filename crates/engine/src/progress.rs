@@ -79,6 +79,8 @@ pub enum Hold {
     Finalizers(Vec<String>),
     /// The object is not ready, for this reason.
     NotReady(String),
+    /// The object failed and will not become ready by itself, for this reason.
+    Failed(String),
     /// A request for the object failed.
     Refused {
         /// The error.
@@ -121,6 +123,7 @@ impl Progress {
             | Event::Appeared { node, .. }
             | Event::Recreated { node, .. }
             | Event::FinalizersRemoved { node, .. }
+            | Event::Failed { node, .. }
             | Event::Refused { node, .. }
             | Event::NodeFinished { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(*node) {
@@ -195,6 +198,10 @@ impl NodeProgress {
                 self.waits_for_readiness();
                 self.held.insert(object.clone(), Hold::NotReady(reason.clone()));
             }
+            Event::Failed { object, reason, .. } => {
+                self.waits_for_readiness();
+                self.held.insert(object.clone(), Hold::Failed(reason.clone()));
+            }
             Event::Deleting { object, finalizers, .. } => {
                 self.goal = Goal::Gone;
                 self.held.remove(object);
@@ -244,7 +251,7 @@ impl Hold {
     fn into_finalizers(self) -> Vec<String> {
         match self {
             Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
-            Self::NotReady(_) => Vec::new(),
+            Self::NotReady(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> O
         Event::Refused { object: key, message, retried: true, .. } => {
             (Stream::Note, format!("{} {}: {message} (retrying)", err.warn("failed"), object(key)))
         }
-        Event::Refused { object: key, message, .. } => {
+        Event::Refused { object: key, message, .. } | Event::Failed { object: key, reason: message, .. } => {
             (Stream::Note, format!("{} {}: {message}", err.bad("failed"), object(key)))
         }
         Event::ServerAway { cluster, reason } => {

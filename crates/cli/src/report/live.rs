@@ -122,7 +122,7 @@ fn held(node: &NodeProgress) -> String {
         Hold::Finalizers(finalizers) => list("finalizer", finalizers),
         Hold::NotReady(reason) => reason.clone(),
         Hold::Refused { message, retried: true, .. } => format!("failed, retrying: {message}"),
-        Hold::Refused { message, .. } => format!("failed: {message}"),
+        Hold::Refused { message, .. } | Hold::Failed(message) => format!("failed: {message}"),
     };
     let more = match node.held.len() {
         1 => String::new(),

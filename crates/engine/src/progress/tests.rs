@@ -53,6 +53,10 @@ fn refused(name: &str, retried: bool) -> Event {
     Event::Refused { node: 0, object: key(name), message: "no".to_owned(), retried }
 }
 
+fn workload_failed(name: &str) -> Event {
+    Event::Failed { node: 0, object: key(name), reason: "no".to_owned() }
+}
+
 fn folded(events: &[Event]) -> Progress {
     let mut progress = Progress::default();
     events.iter().for_each(|event| progress.fold(event));
@@ -167,9 +171,16 @@ fn events_of_a_node_change_its_goal_count_and_holds() {
         (
             "a workload failed for good",
             Apply,
-            &[applied("b", Created), waiting("b"), refused("b", false)],
+            &[applied("b", Created), waiting("b"), workload_failed("b")],
             (Goal::Applied, 1, 3),
-            &[("b", failed(false, &[]))],
+            &[("b", Hold::Failed("no".to_owned()))],
+        ),
+        (
+            "an awaited workload failed for good",
+            Apply,
+            &[workload_failed("b")],
+            (Goal::Ready, 0, 3),
+            &[("b", Hold::Failed("no".to_owned()))],
         ),
         ("an update prunes", Apply, &[deleting("b", &[]), gone("b")], (Goal::Gone, 1, 3), &[]),
     ];
@@ -216,4 +227,19 @@ fn an_api_server_is_unavailable_until_it_is_back() {
     let progress = folded(&[away(None), away(Some("t")), back]);
     let unavailable: Vec<_> = progress.unavailable.into_iter().collect();
     assert_eq!(unavailable, [(Some("t".to_owned()), "timeout".to_owned())]);
+}
+
+#[test]
+fn a_failed_object_and_a_rejected_request_are_different_events() {
+    let object = r#"{"group":"","kind":"ConfigMap","namespace":"a","name":"b"}"#;
+    for (event, json) in [
+        (workload_failed("b"), format!(r#"{{"event":"failed","node":0,"object":{object},"reason":"no"}}"#)),
+        (
+            refused("b", false),
+            format!(r#"{{"event":"refused","node":0,"object":{object},"message":"no","retried":false}}"#),
+        ),
+    ] {
+        assert_eq!(serde_json::to_string(&event).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
+    }
 }
