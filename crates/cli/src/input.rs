@@ -114,13 +114,13 @@ pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>) ->
 }
 
 fn warn(session: &Session, warnings: &Diagnostics, source: &str) {
-    for warning in warnings {
-        session.printer.err(warning.render(source).trim_end());
+    for warning in warnings.render(source) {
+        session.printer.err(warning.trim_end());
     }
 }
 
 fn rendered(diagnostics: &Diagnostics, source: &str) -> Vec<Problem> {
-    diagnostics.iter().map(|diagnostic| Problem::Rendered(diagnostic.render(source))).collect()
+    diagnostics.render(source).into_iter().map(Problem::Rendered).collect()
 }
 
 /// Reads texts one after the other.

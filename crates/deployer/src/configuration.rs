@@ -41,7 +41,7 @@ pub(crate) fn configuration(item: &DeployItem) -> Result<(ProviderConfiguration,
                 mistakes.push(format!("continuousReconcile: failed to {error}"));
             }
         }
-        Err(found) => mistakes.extend(found.iter().filter(|found| found.is_error()).map(Diagnostic::at_path)),
+        Err(found) => mistakes.extend(found.iter().map(Diagnostic::at_path).chain(found.more())),
     }
     match parsed {
         Ok(parsed) if mistakes.is_empty() => Ok(parsed),

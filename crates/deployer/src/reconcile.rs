@@ -159,7 +159,7 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
     }
     let (configuration, warnings) = configuration?;
     if !warnings.is_empty() {
-        let warnings: Vec<_> = warnings.iter().map(Diagnostic::at_path).collect();
+        let warnings: Vec<_> = warnings.iter().map(Diagnostic::at_path).chain(warnings.more()).collect();
         item.record(Severity::Warning, "Configuration", &warnings.join("\n"));
     }
     deploy::deploy(item, configuration, halt).boxed().await

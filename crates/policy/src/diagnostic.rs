@@ -57,14 +57,15 @@ impl Diagnostic {
         }
     }
 
-    /// Renders the diagnostic with the line of the source and a mark below the place, like a compiler.
-    pub fn render(&self, source: &str) -> String {
+    /// Renders the diagnostic with an excerpt of its line and a mark below the place, like a compiler.
+    fn render(&self, line: Option<&str>) -> String {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
         let mut out =
             format!("{}: {}\n{margin}--> {}:{}:{}\n", self.severity, self.problem, self.file, self.line, self.column);
-        if let Some(text) = source.lines().nth(self.line.saturating_sub(1)) {
-            out += &format!("{margin} |\n{number} | {text}\n{margin} | {}\n", mark(text, self.column));
+        if let Some(line) = line {
+            let (text, column) = excerpt(line, self.column);
+            out += &format!("{margin} |\n{number} | {text}\n{margin} | {}\n", mark(&text, column));
         }
         if !self.path.is_empty() {
             out += &format!("{margin} = at: {}\n", self.path);
@@ -74,6 +75,23 @@ impl Diagnostic {
         }
         out
     }
+}
+
+/// Returns at most 160 characters of a line around a column, and the column in them. `…` replaces what is cut.
+fn excerpt(line: &str, column: usize) -> (String, usize) {
+    const WIDTH: usize = 158;
+    let cut_after = |text: &str| text.char_indices().nth(WIDTH).map(|(end, _)| end);
+    let skipped = if cut_after(line).is_some() { column.saturating_sub(WIDTH / 2) } else { 0 };
+    let mut rest = line.chars();
+    if skipped > 0 {
+        rest.nth(skipped - 1);
+    }
+    let (start, rest) = (if skipped > 0 { "…" } else { "" }, rest.as_str());
+    let text = match cut_after(rest) {
+        Some(end) => format!("{start}{}…", &rest[..end]),
+        None => format!("{start}{rest}"),
+    };
+    (text, column - skipped + start.chars().count())
 }
 
 /// Returns the `^^^` below the word that begins at `column`.
@@ -99,43 +117,99 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All diagnostics of a document, in the order of its lines.
+/// The diagnostics of a document in the order of its lines: up to [`LISTED`](Self::LISTED) errors and as many warnings.
+/// The others are only counted, so that the number of mistakes does not determine the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Diagnostics(Vec<Diagnostic>);
+pub struct Diagnostics {
+    listed: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+}
 
 impl Diagnostics {
-    /// Sorts diagnostics by their place.
-    pub fn new(mut found: Vec<Diagnostic>) -> Self {
-        found.sort_by_key(|found| (found.line, found.column, found.severity));
-        Self(found)
+    /// The number of errors, and of warnings, that are listed.
+    pub const LISTED: usize = 100;
+
+    /// Adds a diagnostic, or counts it if enough are listed.
+    pub(crate) fn add(&mut self, severity: Severity, diagnostic: impl FnOnce() -> Diagnostic) {
+        if !self.is_full(severity) {
+            self.listed.push(diagnostic());
+        }
+        match severity {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+        }
+    }
+
+    /// Returns whether further diagnostics of this severity are only counted.
+    pub(crate) fn is_full(&self, severity: Severity) -> bool {
+        let count = if severity == Severity::Error { self.errors } else { self.warnings };
+        count >= Self::LISTED
+    }
+
+    /// Sorts the diagnostics by their place.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.listed.sort_by_key(|found| (found.line, found.column, found.severity));
+        self
+    }
+
+    /// Removes the warnings.
+    pub(crate) fn without_warnings(mut self) -> Self {
+        self.listed.retain(Diagnostic::is_error);
+        Self { warnings: 0, ..self }
     }
 
     /// Returns whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.listed.is_empty()
     }
 
     /// Returns whether any diagnostic is an error.
     pub fn has_errors(&self) -> bool {
-        self.0.iter().any(Diagnostic::is_error)
+        self.errors > 0
     }
 
-    /// Iterates over the diagnostics in the order of the lines.
+    /// Returns the number of errors, with those that are not listed.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// Returns the number of warnings, with those that are not listed.
+    pub fn warnings(&self) -> usize {
+        self.warnings
+    }
+
+    /// Returns how many diagnostics are not listed, as a text such as `19900 more errors`; `None` if all are listed.
+    pub fn more(&self) -> Option<String> {
+        let counts = [(self.errors, "error"), (self.warnings, "warning")];
+        let more = counts.into_iter().filter(|(count, _)| *count > Self::LISTED).map(|(count, what)| {
+            let more = count - Self::LISTED;
+            format!("{more} more {what}{}", if more == 1 { "" } else { "s" })
+        });
+        Some(more.collect::<Vec<_>>().join(" and ")).filter(|text| !text.is_empty())
+    }
+
+    /// Iterates over the listed diagnostics in the order of the lines.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
-        self.0.iter()
+        self.listed.iter()
+    }
+
+    /// Renders each listed diagnostic with an excerpt of the source, and then how many there are more.
+    pub fn render(&self, source: &str) -> Vec<String> {
+        let mut lines = (1..).zip(source.lines()).peekable();
+        let listed = self.listed.iter().map(|found| {
+            while lines.next_if(|(number, _)| *number < found.line).is_some() {}
+            found.render(lines.peek().filter(|(number, _)| *number == found.line).map(|(_, line)| *line))
+        });
+        listed.chain(self.more().map(|more| format!("{more}\n"))).collect()
     }
 }
 
 /// Prints one diagnostic per line.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, diagnostic) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            diagnostic.fmt(f)?;
-        }
-        Ok(())
+        let listed = self.listed.iter().map(ToString::to_string);
+        f.write_str(&listed.chain(self.more()).collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -153,7 +227,7 @@ impl IntoIterator for Diagnostics {
     type Item = Diagnostic;
     type IntoIter = std::vec::IntoIter<Diagnostic>;
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.listed.into_iter()
     }
 }
 
@@ -162,12 +236,20 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
     // Case and separators are the most common mistakes: `force-delete` and `forcedelete` mean `forceDelete`.
     let plain = |text: &str| text.chars().filter(|c| !matches!(c, '-' | '_')).collect::<String>().to_lowercase();
     let written = plain(written);
+    let length = written.chars().count();
+    let limit = |name: &str| (name.len() / 3).clamp(1, 4);
     known
         .into_iter()
+        // The distance is at least the difference of the lengths. This also bounds the cost of a long name.
+        .filter(|name| plain_length(name).abs_diff(length) <= limit(name))
         .map(|name| (strsim::damerau_levenshtein(&written, &plain(name)), name))
-        .filter(|(distance, name)| *distance <= (name.len() / 3).clamp(1, 4))
+        .filter(|(distance, name)| *distance <= limit(name))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
+}
+
+fn plain_length(name: &str) -> usize {
+    name.chars().filter(|c| !matches!(c, '-' | '_')).count()
 }
 
 #[cfg(test)]
@@ -202,15 +284,55 @@ mod tests {
         );
     }
 
+    fn listed(diagnostic: Diagnostic) -> Diagnostics {
+        let mut found = Diagnostics::default();
+        found.add(diagnostic.severity, || diagnostic);
+        found
+    }
+
+    #[test]
+    fn an_excerpt_is_cut_around_the_place() {
+        let check = |line: &str, column, start: &str, end: &str, expected_column| {
+            let (text, column) = excerpt(line, column);
+            assert!(text.chars().count() <= 160, "{text:?}");
+            assert!(text.starts_with(start) && text.ends_with(end), "{text:?}");
+            assert_eq!(column, expected_column, "{text:?}");
+        };
+        check("short", 3, "short", "short", 3);
+        check(&"ä".repeat(158), 100, "ää", "ää", 100);
+        let long = format!("{}here{}", "ä".repeat(1000), "b".repeat(1000));
+        check(&long, 1001, "…ä", "b…", 80);
+        assert_eq!(excerpt(&long, 1001).0.chars().nth(79), Some('h'));
+        check(&long, 1, "ää", "ä…", 1);
+        check(&long, 2004, "…b", "bb", 80);
+        check(&long, 9999, "…", "", 80);
+    }
+
+    #[test]
+    fn diagnostics_after_the_first_hundred_are_only_counted() {
+        let mut found = Diagnostics::default();
+        for _ in 0..250 {
+            found.add(Severity::Error, || diagnostic(Severity::Error, None));
+        }
+        for _ in 0..101 {
+            found.add(Severity::Warning, || diagnostic(Severity::Warning, None));
+        }
+        assert_eq!((found.errors(), found.warnings(), found.iter().count()), (250, 101, 200));
+        let rendered = found.render("");
+        assert_eq!((rendered.len(), rendered[200].as_str()), (201, "150 more errors and 1 more warning\n"));
+        assert!(found.to_string().ends_with("\n150 more errors and 1 more warning"));
+        assert_eq!(found.without_warnings().more().as_deref(), Some("150 more errors"));
+    }
+
     #[test]
     fn render_marks_the_word() {
         let source = "deletionGroups:\n  - typ: crds\n";
         assert_eq!(
-            diagnostic(Severity::Error, Some("known: type")).render(source),
+            listed(diagnostic(Severity::Error, Some("known: type"))).render(source).concat(),
             "error: unknown field \"typ\"\n --> p.yaml:2:5\n  |\n2 |   - typ: crds\n  |     ^^^\n  = at: deletionGroups[0]\n  = help: known: type\n"
         );
         // A place outside the source is rendered without an excerpt.
-        assert!(!diagnostic(Severity::Error, None).render("").contains('^'));
+        assert!(!listed(diagnostic(Severity::Error, None)).render("").concat().contains('^'));
     }
 
     #[test]

@@ -96,8 +96,9 @@ fn node_without_place(value: &Value) -> Node {
         Value::String(text) => NodeKind::String(text.clone()),
         Value::Array(items) => NodeKind::Sequence(items.iter().map(node_without_place).collect()),
         Value::Object(entries) => {
-            let entry =
-                |(key, value): (&String, _)| (Key { text: key.clone(), line: 0, column: 0 }, node_without_place(value));
+            let entry = |(key, value): (&String, _)| {
+                (Key { text: key.clone(), line: 0, column: 0, replaces: None }, node_without_place(value))
+            };
             NodeKind::Mapping(entries.iter().map(entry).collect())
         }
     };

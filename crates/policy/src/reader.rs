@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Report {
     file: Arc<str>,
-    found: RefCell<Vec<Diagnostic>>,
+    found: RefCell<Diagnostics>,
 }
 
 impl Report {
@@ -38,20 +38,25 @@ impl Report {
         problem: impl Into<String>,
         hint: Option<String>,
     ) {
-        self.found.borrow_mut().push(Diagnostic {
+        self.found.borrow_mut().add(severity, || Diagnostic {
             severity,
             file: Arc::clone(&self.file),
             line,
             column,
-            path: path.to_owned(),
-            problem: problem.into(),
-            hint,
+            path: shortened(path.to_owned()),
+            problem: shortened(problem.into()),
+            hint: hint.map(shortened),
         });
+    }
+
+    /// Returns whether further errors are only counted.
+    fn is_full(&self) -> bool {
+        self.found.borrow().is_full(Severity::Error)
     }
 
     /// Returns all diagnostics.
     pub(crate) fn into_diagnostics(self) -> Diagnostics {
-        Diagnostics::new(self.found.into_inner())
+        self.found.into_inner().sorted()
     }
 
     /// Returns `value` with the warnings, or only the errors if there are any, so that warnings do not hide them.
@@ -59,7 +64,7 @@ impl Report {
         let found = self.into_diagnostics();
         match value {
             Some(value) if !found.has_errors() => Ok((value, found)),
-            _ => Err(Diagnostics::new(found.into_iter().filter(Diagnostic::is_error).collect())),
+            _ => Err(found.without_warnings()),
         }
     }
 }
@@ -123,6 +128,9 @@ impl<'a> Cursor<'a> {
     }
 
     fn wrong_type(&self, expected: &str) {
+        if self.report.is_full() {
+            return self.error("");
+        }
         let found = describe(self.node);
         let quote = expected.contains("string") && matches!(self.node.kind, NodeKind::Bool(_) | NodeKind::Number(_));
         let hint = quote.then(|| "put it in quotes".to_owned());
@@ -145,29 +153,43 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a mapping with arbitrary keys.
-    pub(crate) fn entries(&self) -> Vec<(&'a str, Cursor<'a>)> {
-        let NodeKind::Mapping(entries) = &self.node.kind else {
-            self.wrong_type("a mapping");
-            return Vec::new();
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, Cursor<'a>)> {
+        let entries = match &self.node.kind {
+            NodeKind::Mapping(entries) => &entries[..],
+            _ => {
+                self.wrong_type("a mapping");
+                &[]
+            }
         };
-        let cursor = |node, key: &str| Cursor { report: self.report, node, path: join(&self.path, key) };
-        entries.iter().map(|(key, node)| (key.text.as_str(), cursor(node, &key.text))).collect()
+        entries.iter().map(move |(key, node)| {
+            self.check_repeated(key);
+            (key.text.as_str(), Cursor { report: self.report, node, path: join(&self.path, &key.text) })
+        })
+    }
+
+    /// Reports a key that is given twice, where kubectl would use the last value.
+    fn check_repeated(&self, key: &Key) -> bool {
+        if let Some(line) = key.replaces {
+            let problem = format!("field {:?} is set twice, first in line {line}", key.text);
+            let hint = Some("remove one of the two".to_owned());
+            self.report.add(Severity::Error, (key.line, key.column), &self.path, problem, hint);
+        }
+        key.replaces.is_some()
     }
 
     /// Reads a list.
-    pub(crate) fn items(&self) -> Option<Vec<Cursor<'a>>> {
+    pub(crate) fn items(&self) -> Option<Items<'a>> {
         let NodeKind::Sequence(items) = &self.node.kind else {
             self.wrong_type("a list");
             return None;
         };
-        let cursor = |(index, node)| Cursor { report: self.report, node, path: format!("{}[{index}]", self.path) };
-        Some(items.iter().enumerate().map(cursor).collect())
+        Some(Items { list: Some(self.clone()), items: items.iter().enumerate() })
     }
 
     /// Reads a list that must not be empty.
-    pub(crate) fn items_not_empty(&self, hint: &str) -> Option<Vec<Cursor<'a>>> {
+    pub(crate) fn items_not_empty(&self, hint: &str) -> Option<Items<'a>> {
         let items = self.items()?;
-        if items.is_empty() {
+        if items.len() == 0 {
             self.error_with("the list is empty", hint);
             return None;
         }
@@ -191,8 +213,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads a list of strings.
     pub(crate) fn texts(&self) -> Vec<String> {
-        let items = self.items().unwrap_or_default();
-        items.iter().filter_map(Cursor::text).map(str::to_owned).collect()
+        self.items().unwrap_or_default().filter_map(|item| item.text()).map(str::to_owned).collect()
     }
 
     /// Reads a mapping with arbitrary keys and string values, which may be empty.
@@ -201,7 +222,7 @@ impl<'a> Cursor<'a> {
             Some("") => Some(""),
             _ => value.text(),
         };
-        self.entries().iter().filter_map(|(key, value)| Some(((*key).to_owned(), text(value)?.to_owned()))).collect()
+        self.entries().filter_map(|(key, value)| Some((key.to_owned(), text(&value)?.to_owned()))).collect()
     }
 
     /// Reads a mapping with any content.
@@ -218,7 +239,13 @@ impl<'a> Cursor<'a> {
 
     /// Reads a JSONPath.
     pub(crate) fn json_path(&self) -> Option<JsonPath> {
-        JsonPath::parse(self.text()?).map_err(|error| self.error(format!("invalid JSONPath: {}", error.problem()))).ok()
+        const LONGEST: usize = 4096;
+        let text = self.text()?;
+        if text.len() > LONGEST {
+            self.error(format!("the JSONPath is longer than {LONGEST} bytes"));
+            return None;
+        }
+        JsonPath::parse(text).map_err(|error| self.error(format!("invalid JSONPath: {}", error.problem()))).ok()
     }
 
     /// Reads a boolean.
@@ -286,6 +313,28 @@ impl<'a> Cursor<'a> {
         found.map(|(_, value)| *value)
     }
 }
+
+/// The items of a list, each with a cursor of its own that is made when it is needed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Items<'a> {
+    list: Option<Cursor<'a>>,
+    items: std::iter::Enumerate<std::slice::Iter<'a, Node>>,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Cursor<'a>;
+
+    fn next(&mut self) -> Option<Cursor<'a>> {
+        let (list, (index, node)) = (self.list.as_ref()?, self.items.next()?);
+        Some(Cursor { report: list.report, node, path: format!("{}[{index}]", list.path) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
 
 /// Names the type of a node.
 fn describe(node: &Node) -> &'static str {
@@ -355,7 +404,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the items of a list; none if it is missing.
-    pub(crate) fn list(&mut self, name: &'static str) -> Vec<Cursor<'a>> {
+    pub(crate) fn list(&mut self, name: &'static str) -> Items<'a> {
         self.get(name).and_then(|cursor| cursor.items()).unwrap_or_default()
     }
 
@@ -380,12 +429,14 @@ impl<'a> Fields<'a> {
         self.elsewhere.extend(names.iter().map(|name| (*name, hint)));
     }
 
-    /// Reports unknown, misplaced and missing fields, and returns their number.
+    /// Reports unknown, misplaced, repeated and missing fields, and returns their number.
     pub(crate) fn finish(self) -> usize {
         let mut reported = 0;
         for name in &self.missing {
-            // A misspelt field is reported as unknown, and not also as missing.
-            let misspelt = |key: &Key| !self.known.contains(&key.text.as_str()) && self.meant(&key.text) == Some(name);
+            // A misspelt field is reported as unknown, and not also as missing. Names are only compared as long as the
+            // mistakes are listed, because this is slow.
+            let meant = |key: &Key| self.cursor.report.is_full() || self.meant(&key.text) == Some(name);
+            let misspelt = |key: &Key| !self.known.contains(&key.text.as_str()) && meant(key);
             if !self.entries.iter().any(|(key, _)| misspelt(key)) {
                 reported += 1;
                 self.cursor.error(format!("missing field {name:?}"));
@@ -393,6 +444,7 @@ impl<'a> Fields<'a> {
         }
         for (key, _) in self.entries {
             let text = key.text.as_str();
+            reported += usize::from(self.cursor.check_repeated(key));
             let (problem, hint) = if let Some((_, hint)) = self.elsewhere.iter().find(|(name, _)| *name == text) {
                 (format!("field {text:?} is not allowed here"), Some((*hint).to_owned()))
             } else if !self.known.contains(&text) {
@@ -411,6 +463,9 @@ impl<'a> Fields<'a> {
     }
 
     fn unknown(&self, text: &str) -> (String, Option<String>) {
+        if self.cursor.report.is_full() {
+            return Default::default();
+        }
         match self.meant(text) {
             Some(name) => (format!("unknown field {text:?}; did you mean {name:?}?"), None),
             None => (format!("unknown field {text:?}"), Some(format!("known fields: {}", self.known.join(", ")))),
@@ -420,4 +475,13 @@ impl<'a> Fields<'a> {
 
 fn join(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+/// Cuts the text of a diagnostic, which may contain any text of the document.
+fn shortened(text: String) -> String {
+    const LONGEST: usize = 1000;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }

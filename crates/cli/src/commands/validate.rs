@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use billhook_policy::{Diagnostic, validate};
+use billhook_policy::{Diagnostic, Severity, validate};
 use clap::Args;
 use serde::Serialize;
 
@@ -56,21 +56,32 @@ impl From<&Diagnostic> for Row {
     }
 }
 
+impl Row {
+    /// Returns the row after the listed diagnostics of a file, which says how many there are more.
+    fn more(file: &str, problem: String) -> Self {
+        let (severity, file) = (Severity::Error.to_string(), file.to_owned());
+        Self { severity, file, line: 0, column: 0, path: String::new(), problem, hint: None }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(session: &Session, args: &ValidateArgs) -> Result<Exit, CommandError> {
     let texts = read_texts(session, &args.paths, args.recursive).check()?;
-    let (mut found, mut rendered) = (Vec::new(), Vec::new());
+    let (mut rows, mut rendered) = (Vec::new(), Vec::new());
+    let (mut errors, mut warnings) = (0, 0);
     for text in &texts {
         let diagnostics = validate(&text.content, &text.name);
-        rendered.extend(diagnostics.iter().map(|diagnostic| diagnostic.render(&text.content)));
-        found.extend(diagnostics);
+        rendered.extend(diagnostics.render(&text.content));
+        rows.extend(diagnostics.iter().map(Row::from));
+        rows.extend(diagnostics.more().map(|more| Row::more(&text.name, more)));
+        errors += diagnostics.errors();
+        warnings += diagnostics.warnings();
     }
-    let errors = found.iter().filter(|diagnostic| diagnostic.is_error()).count();
     if session.json() {
-        session.printer.json(&found.iter().map(Row::from).collect::<Vec<_>>());
+        session.printer.json(&rows);
     } else {
         rendered.iter().for_each(|text| session.printer.text(&format!("{text}\n")));
-        let (errors, warnings) = (count(errors, "error"), count(found.len() - errors, "warning"));
+        let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
         session.printer.out(&format!("{} checked: {errors}, {warnings}", count(texts.len(), "file")));
     }
     Ok(if errors == 0 { Exit::Done } else { Exit::Input })

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::node::Place;
+use super::{
+    node::Place,
+    tree::{MAX_COPIED, MAX_HEIGHT, MAX_NESTING},
+};
 
 /// A text that is not YAML, or is YAML without an equivalent in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +40,10 @@ pub enum ErrorKind {
     Merge,
     /// An alias is inside the node of its own anchor.
     SelfReference,
-    /// Aliases expand to a much larger document.
+    /// Aliases expand to a much larger or deeper document.
     Aliases,
+    /// Mappings and sequences are nested too deeply.
+    Depth,
     /// A number is infinity or NaN, which JSON does not have.
     NotFinite,
 }
@@ -55,7 +60,13 @@ impl fmt::Display for ErrorKind {
             Self::Tag { tag, text } => write!(f, "{text:?} is not a {tag}"),
             Self::Merge => f.write_str("the value of '<<' must be a mapping or a sequence of mappings"),
             Self::SelfReference => f.write_str("the alias is inside the node that it refers to"),
-            Self::Aliases => f.write_str("the aliases expand to too large a document"),
+            Self::Aliases => write!(
+                f,
+                "the aliases expand to too large a document: at most {} MiB and {} levels are allowed",
+                MAX_COPIED >> 20,
+                MAX_HEIGHT
+            ),
+            Self::Depth => write!(f, "mappings and lists are nested more than {MAX_NESTING} levels deep"),
             Self::NotFinite => f.write_str("JSON has neither infinity nor NaN"),
         }
     }

@@ -1,5 +1,7 @@
 //! Values with their places in the source.
 
+use std::num::NonZeroUsize;
+
 use serde_json::{Map, Number, Value};
 
 /// A place in a text; lines and columns are counted from 1, columns in characters.
@@ -35,7 +37,7 @@ pub enum NodeKind {
     String(String),
     /// A sequence.
     Sequence(Vec<Node>),
-    /// A mapping in the order of the text; of equal keys it contains only the last one.
+    /// A mapping in the order of the text; of equal keys it contains only the last one, as in kubectl.
     Mapping(Vec<(Key, Node)>),
 }
 
@@ -48,6 +50,8 @@ pub struct Key {
     pub line: usize,
     /// The column in characters, counted from 1.
     pub column: usize,
+    /// The line of an entry with the same key that this one replaces, unless a merge key `<<` is involved.
+    pub replaces: Option<NonZeroUsize>,
 }
 
 impl Node {

@@ -1,8 +1,12 @@
 //! Builds a document from the events of the parser: resolves aliases and merge keys, and converts keys to strings.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet, hash_map::Entry},
+    num::NonZeroUsize,
+};
 
-use granit_parser::{Event, Parser, ScalarStyle, Span};
+use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
 use super::{
@@ -28,16 +32,18 @@ pub(super) trait Tree: Clone {
 
 /// Reads the single document in `text`, which starts after `lines` lines of its file; returns `None` if it is empty.
 pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<(Place, T)>, Error> {
-    let mut options = granit_parser::options! {};
-    options.set_emit_comments(false);
-    let mut builder = Builder::<T> { open: Vec::new(), anchors: HashMap::new(), done: None, nodes: 1, aliased: 0 };
+    let mut builder = Builder::<T>::new(text);
     let place = |span: &Span| Place { line: span.start.line() + lines, column: span.start.col() + 1 };
     let mut documents = 0;
-    for event in Parser::new_from_str_with_options(text, options) {
+    for event in parser(text) {
         let (event, span) = event.map_err(|error| {
             let at = error.marker();
             let place = Place { line: at.line() + lines, column: at.col() + 1 };
-            Error { place, kind: ErrorKind::Syntax(error.info()) }
+            let kind = match error.kind() {
+                granit_parser::ErrorKind::RecursionLimitExceeded => ErrorKind::Depth,
+                _ => ErrorKind::Syntax(error.info()),
+            };
+            Error { place, kind }
         })?;
         let place = place(&span);
         if matches!(event, Event::DocumentStart(..)) {
@@ -49,6 +55,21 @@ pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<
         builder.event(event, place).map_err(|kind| Error { place, kind })?;
     }
     Ok(builder.done)
+}
+
+fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
+    let mut options = granit_parser::options! { flow_nesting_limit: MAX_NESTING, block_nesting_limit: MAX_NESTING };
+    options.set_emit_comments(false);
+    Parser::new_from_str_with_options(text, options)
+}
+
+/// Returns the anchors that aliases refer to: only these are copied, so that an anchor that is never used is free.
+fn anchors_in_use(text: &str) -> HashSet<usize> {
+    if !text.contains('*') {
+        return HashSet::new();
+    }
+    let events = parser(text).map_while(Result::ok);
+    events.filter_map(|(event, _)| if let Event::Alias(anchor) = event { Some(anchor) } else { None }).collect()
 }
 
 /// A collection that is still being read.
@@ -64,15 +85,28 @@ struct OpenCollection<T: Tree> {
 struct Extent {
     /// The number of nodes, including itself.
     size: usize,
+    /// The memory that a copy takes, in bytes.
+    weight: usize,
     /// The number of levels.
     height: usize,
 }
 
-/// The extent of a scalar or an empty collection.
-const ONE: Extent = Extent { size: 1, height: 1 };
+impl Extent {
+    /// Returns the extent of a scalar, or of an empty collection without text.
+    fn of(text: &str) -> Self {
+        const NODE: usize = 64;
+        Self { size: 1, weight: NODE + text.len(), height: 1 }
+    }
+}
 
-/// The maximum depth of a document after aliases are expanded; the parser only limits the depth before.
-const MAX_HEIGHT: usize = 1000;
+/// The maximum depth of a document before aliases are expanded.
+pub(super) const MAX_NESTING: usize = 255;
+
+/// The maximum depth of a document after aliases are expanded.
+pub(super) const MAX_HEIGHT: usize = 1000;
+
+/// The maximum [weight](Extent::weight) of all copies that aliases and their anchors need.
+pub(super) const MAX_COPIED: usize = 16 << 20;
 
 enum Content<T: Tree> {
     Sequence(Vec<T>),
@@ -96,17 +130,35 @@ struct Anchor<T> {
     empty: bool,
 }
 
-struct Builder<T: Tree> {
+struct Builder<'a, T: Tree> {
+    text: &'a str,
     open: Vec<OpenCollection<T>>,
     /// The complete nodes with an anchor.
     anchors: HashMap<usize, Anchor<T>>,
+    /// The anchors in use, once one of a collection is found.
+    anchors_in_use: Option<HashSet<usize>>,
     done: Option<(Place, T)>,
     /// The number of nodes so far, and of those that come from aliases.
     nodes: usize,
     aliased: usize,
+    /// The weight of all copies so far.
+    copied: usize,
 }
 
-impl<T: Tree> Builder<T> {
+impl<'a, T: Tree> Builder<'a, T> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            anchors_in_use: None,
+            done: None,
+            nodes: 1,
+            aliased: 0,
+            copied: 0,
+        }
+    }
+
     fn event(&mut self, event: Event<'_>, place: Place) -> Result<(), ErrorKind> {
         match event {
             Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag, place),
@@ -129,27 +181,28 @@ impl<T: Tree> Builder<T> {
         place: Place,
     ) -> Result<(), ErrorKind> {
         self.nodes += 1;
+        let extent = Extent::of(text);
         let tag = tag.as_deref().map_or(Tag::None, tag_of);
         let implicit = tag == Tag::None && style == ScalarStyle::Plain;
         let slot = self.slot();
         if matches!(slot, Some(Slot::Key)) && text == "<<" && (implicit || tag == Tag::Merge) {
             *self.slot_mut()? = Slot::Merge;
-            self.count(ONE);
+            self.count(extent);
             return Ok(());
         }
         let scalar = scalar::resolve(tag, implicit, text)?;
         if anchor > 0 {
             let (tree, empty) = (T::scalar(scalar.clone(), place), scalar == Scalar::Null);
-            self.anchors.insert(anchor, Anchor { tree, scalar: Some(scalar.clone()), place, extent: ONE, empty });
+            self.anchors.insert(anchor, Anchor { tree, scalar: Some(scalar.clone()), place, extent, empty });
         }
-        self.add_scalar(scalar, place, ONE)
+        self.add_scalar(scalar, place, extent)
     }
 
     /// Adds a scalar at the current position, where it may be a key.
     fn add_scalar(&mut self, scalar: Scalar, place: Place, extent: Extent) -> Result<(), ErrorKind> {
         if matches!(self.slot(), Some(Slot::Key)) {
             let text = scalar::key(scalar)?;
-            *self.slot_mut()? = Slot::Value(Key { text, line: place.line, column: place.column });
+            *self.slot_mut()? = Slot::Value(Key { text, line: place.line, column: place.column, replaces: None });
             self.count(extent);
             return Ok(());
         }
@@ -165,7 +218,7 @@ impl<T: Tree> Builder<T> {
         if matches!(self.slot(), Some(Slot::Key)) {
             return Err(ErrorKind::Key("a mapping or sequence"));
         }
-        self.open.push(OpenCollection { place, anchor, extent: ONE, content });
+        self.open.push(OpenCollection { place, anchor, extent: Extent::of(""), content });
         Ok(())
     }
 
@@ -175,7 +228,9 @@ impl<T: Tree> Builder<T> {
             Content::Sequence(items) => T::sequence(items, place),
             Content::Mapping(entries, _) => T::mapping(entries, place),
         };
-        if anchor > 0 {
+        let text = self.text;
+        if anchor > 0 && self.anchors_in_use.get_or_insert_with(|| anchors_in_use(text)).contains(&anchor) {
+            self.copy(extent)?;
             self.anchors.insert(anchor, Anchor { tree: tree.clone(), scalar: None, place, extent, empty: false });
         }
         self.add(tree, place, extent, false, false)
@@ -183,17 +238,20 @@ impl<T: Tree> Builder<T> {
 
     fn alias(&mut self, anchor: usize, place: Place) -> Result<(), ErrorKind> {
         let target = self.anchors.get(&anchor).ok_or(ErrorKind::SelfReference)?;
-        let (Extent { size, height }, target_place, empty) = (target.extent, target.place, target.empty);
+        let (target_extent, target_place, empty) = (target.extent, target.place, target.empty);
+        let Extent { size, height, .. } = target_extent;
         self.nodes = self.nodes.saturating_add(size).saturating_add(1);
         self.aliased = self.aliased.saturating_add(size);
         // The alias itself counts too.
-        let extent = Extent { size: size.saturating_add(1), height };
+        let extent = Extent { size: size.saturating_add(1), ..target_extent };
         let share = self.aliased as f64 / self.nodes as f64;
         let too_much = self.aliased > 100 && self.nodes > 1000 && share > alias_share(self.nodes);
         if too_much || self.open.len() + height > MAX_HEIGHT {
             return Err(ErrorKind::Aliases);
         }
-        if let Some(scalar) = target.scalar.clone() {
+        let scalar = target.scalar.clone();
+        self.copy(target_extent)?;
+        if let Some(scalar) = scalar {
             return self.add_scalar(scalar, place, extent);
         }
         if matches!(self.slot(), Some(Slot::Key)) {
@@ -202,6 +260,12 @@ impl<T: Tree> Builder<T> {
         let Some(target) = self.anchors.get(&anchor) else { return Ok(()) };
         let tree = target.tree.clone();
         self.add(tree, target_place, extent, true, empty)
+    }
+
+    /// Counts a copy of a node before it is made.
+    fn copy(&mut self, extent: Extent) -> Result<(), ErrorKind> {
+        self.copied = self.copied.saturating_add(extent.weight);
+        if self.copied > MAX_COPIED { Err(ErrorKind::Aliases) } else { Ok(()) }
     }
 
     /// Adds a complete node, which is not a key, at the current position.
@@ -225,6 +289,7 @@ impl<T: Tree> Builder<T> {
     fn count(&mut self, extent: Extent) {
         if let Some(open) = self.open.last_mut() {
             open.extent.size = open.extent.size.saturating_add(extent.size);
+            open.extent.weight = open.extent.weight.saturating_add(extent.weight);
             open.extent.height = open.extent.height.max(extent.height + 1);
         }
     }
@@ -316,8 +381,47 @@ impl Tree for Value {
     }
 }
 
+/// The entries of a mapping while it is being read.
+#[derive(Default)]
+pub(super) struct NodeEntries {
+    list: Vec<(Key, Node)>,
+    /// The indices of the entries that come from merge keys, in ascending order.
+    merged: Vec<usize>,
+}
+
+impl NodeEntries {
+    /// Removes all but the last of the entries with the same key.
+    fn without_replaced(self) -> Vec<(Key, Node)> {
+        let Self { mut list, merged } = self;
+        // The index of the last entry with each key, and the line of the last one that is not merged.
+        let mut last: HashMap<&str, (usize, Option<NonZeroUsize>)> = HashMap::with_capacity(list.len());
+        let (mut replaced, mut repeated) = (HashSet::new(), Vec::new());
+        for (index, (key, _)) in list.iter().enumerate() {
+            let line = NonZeroUsize::new(key.line).filter(|_| merged.binary_search(&index).is_err());
+            match last.entry(&key.text) {
+                Entry::Vacant(entry) => {
+                    entry.insert((index, line));
+                }
+                Entry::Occupied(mut entry) => {
+                    let (previous, written) = *entry.get();
+                    replaced.insert(previous);
+                    repeated.extend(line.and(written).map(|written| (index, written)));
+                    entry.insert((index, line.or(written)));
+                }
+            }
+        }
+        for (index, written) in repeated {
+            list[index].0.replaces = Some(written);
+        }
+        let mut index = 0..;
+        list.retain(|_| index.next().is_none_or(|index| !replaced.contains(&index)));
+        list.shrink_to_fit();
+        list
+    }
+}
+
 impl Tree for Node {
-    type Entries = Vec<(Key, Node)>;
+    type Entries = NodeEntries;
 
     fn scalar(scalar: Scalar, Place { line, column }: Place) -> Self {
         let kind = match scalar {
@@ -331,28 +435,24 @@ impl Tree for Node {
         Self { line, column, kind }
     }
 
-    fn sequence(items: Vec<Self>, Place { line, column }: Place) -> Self {
+    fn sequence(mut items: Vec<Self>, Place { line, column }: Place) -> Self {
+        items.shrink_to_fit();
         Self { line, column, kind: NodeKind::Sequence(items) }
     }
 
     fn mapping(entries: Self::Entries, Place { line, column }: Place) -> Self {
-        let mut last = std::collections::HashMap::with_capacity(entries.len());
-        for (index, (key, _)) in entries.iter().enumerate() {
-            last.insert(key.text.clone(), index);
-        }
-        let kept = entries.into_iter().enumerate();
-        let kept = kept.filter(|(index, (key, _))| last.get(&key.text) == Some(index)).map(|(_, entry)| entry);
-        Self { line, column, kind: NodeKind::Mapping(kept.collect()) }
+        Self { line, column, kind: NodeKind::Mapping(entries.without_replaced()) }
     }
 
     fn insert(entries: &mut Self::Entries, key: Key, value: Self) {
-        entries.push((key, value));
+        entries.list.push((key, value));
     }
 
     fn merge(entries: &mut Self::Entries, from: Self) -> Result<(), Self> {
         match from.kind {
             NodeKind::Mapping(from) => {
-                entries.extend(from);
+                entries.merged.extend(entries.list.len()..entries.list.len() + from.len());
+                entries.list.extend(from);
                 Ok(())
             }
             kind => Err(Self { kind, ..from }),

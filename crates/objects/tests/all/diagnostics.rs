@@ -30,12 +30,47 @@ fn aliases_cannot_expand_a_document_without_limit() {
     }
     let error = yaml::parse(&text).unwrap_err();
     assert_eq!(error.kind, yaml::ErrorKind::Aliases);
+    assert_eq!(yaml::parse_nodes(&text).unwrap_err(), error);
+}
+
+#[test]
+fn aliases_cannot_copy_long_texts_without_limit() {
+    let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(1000));
+    let error = yaml::parse(&text).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "read YAML at line 2, column 673: the aliases expand to too large a document: at most 16 MiB and 1000 levels \
+         are allowed"
+    );
+    assert_eq!(yaml::parse_nodes(&text).unwrap_err(), error);
+    let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(10_000), "*a, ".repeat(1000));
+    assert!(yaml::parse_nodes(&text).is_ok());
+}
+
+#[test]
+fn nested_anchors_are_only_copied_if_they_are_used() {
+    let nested = |levels: usize, end: &str| {
+        let open: String = (0..levels).map(|level| format!("&a{level} [")).collect();
+        format!("- {open}{}{}\n{end}", "x, ".repeat(20_000), "]".repeat(levels))
+    };
+    assert!(yaml::parse_nodes(&nested(200, "- '*'\n")).is_ok());
+    assert!(yaml::parse_nodes(&nested(200, "- *a3\n")).is_ok());
+    let uses: String = (0..200).map(|level| format!("- *a{level}\n")).collect();
+    let error = yaml::parse_nodes(&nested(200, &uses)).unwrap_err();
+    assert_eq!((error.kind, error.place.line), (yaml::ErrorKind::Aliases, 1));
 }
 
 #[test]
 fn neither_brackets_nor_aliases_can_nest_a_document_without_limit() {
-    assert!(yaml::parse(&"[".repeat(100_000)).is_err());
-    assert!(yaml::parse(&"{\"a\":".repeat(100_000)).is_err());
+    for open in ["[", "{\"a\":", "- ", "[{a: "] {
+        let text = open.repeat(100_000);
+        let error = yaml::parse(&text).unwrap_err();
+        assert_eq!(yaml::parse_nodes(&text).unwrap_err(), error);
+        assert_eq!(error.kind, yaml::ErrorKind::Depth, "{open}");
+        assert!(error.to_string().ends_with("mappings and lists are nested more than 255 levels deep"), "{error}");
+    }
+    let text = "[".repeat(255) + &"]".repeat(255);
+    assert!(yaml::parse(&text).is_ok() && yaml::parse_nodes(&text).is_ok());
     let mut text = format!("a0: &a0 {}{}\n", "[".repeat(100), "]".repeat(100));
     for level in 1..30 {
         text += &format!("a{level}: &a{level} {}*a{} {}\n", "[".repeat(100), level - 1, "]".repeat(100));
@@ -67,6 +102,24 @@ fn nodes_have_their_places() {
     let e = root.get("e").unwrap();
     assert_eq!(place(e), (5, 4));
     assert_eq!(place(e.get("f").unwrap()), (5, 14));
+}
+
+#[test]
+fn a_key_knows_the_line_of_the_entry_that_it_replaces() {
+    let replaced = |text: &str| {
+        let nodes = yaml::parse_nodes(text).unwrap();
+        let NodeKind::Mapping(entries) = &nodes[0].kind else { panic!("{nodes:?}") };
+        let line = |key: &yaml::Key| key.replaces.map_or(0, |line| line.get());
+        entries.iter().map(|(key, _)| (key.text.clone(), key.line, line(key))).collect::<Vec<_>>()
+    };
+    let row = |key: &str, line, replaced| (key.to_owned(), line, replaced);
+    assert_eq!(replaced("a: 1\nb: 2\na: 3\n"), [row("b", 2, 0), row("a", 3, 1)]);
+    assert_eq!(replaced("a: 1\na: 2\n\na: 3\n"), [row("a", 4, 2)]);
+    assert_eq!(replaced("{\"a\": 1,\n\"a\": 3}\n"), [row("a", 2, 1)]);
+    // A merge key is there to be overridden.
+    assert_eq!(replaced("<<: {a: 1}\na: 2\n"), [row("a", 2, 0)]);
+    assert_eq!(replaced("a: 1\n<<: {a: 2}\n"), [row("a", 2, 0)]);
+    assert_eq!(replaced("a: 1\n<<: {a: 2}\na: 3\n"), [row("a", 3, 1)]);
 }
 
 #[test]

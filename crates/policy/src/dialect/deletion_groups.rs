@@ -24,10 +24,10 @@ pub(crate) enum Purpose {
 /// Reads a list of groups. An empty list means the default, like a missing one; `type: empty` deletes nothing.
 pub(crate) fn read(list: &Cursor<'_>, purpose: Purpose) -> Vec<DeletionGroup> {
     let items = list.items().unwrap_or_default();
-    if items.is_empty() {
+    if items.len() == 0 {
         return DeletionGroup::defaults();
     }
-    let groups: Vec<_> = items.into_iter().filter_map(|item| group(&item).map(|group| (item, group))).collect();
+    let groups: Vec<_> = items.filter_map(|item| group(&item).map(|group| (item, group))).collect();
     warn_unreachable(&groups);
     if purpose == Purpose::Update {
         groups.iter().for_each(|(cursor, group)| warn_delete_all(cursor, group));

@@ -12,7 +12,7 @@ use crate::{
 
 /// Reads a list of groups; an empty list means the default order.
 pub(crate) fn read(list: &Cursor<'_>) -> Vec<DeploymentGroup> {
-    list.items().unwrap_or_default().iter().filter_map(group).collect()
+    list.items().unwrap_or_default().filter_map(|item| group(&item)).collect()
 }
 
 /// The settings of a deployment group.

@@ -1,5 +1,7 @@
 //! `deletionOrderRules`: every object has a rank, and the ranks are deleted in ascending order.
 
+use std::collections::HashMap;
+
 use super::{
     resources::{self, EntrySyntax, title},
     settings::{DeletionSettings, ForceSpelling},
@@ -25,19 +27,17 @@ enum RuleMembers {
 
 /// Reads a list of rules.
 pub(crate) fn read(list: &Cursor<'_>) -> Vec<DeletionGroup> {
-    let mut rules: Vec<Rule> = Vec::new();
-    for item in list.items().unwrap_or_default() {
-        let Some(rule) = rule(&item, &rules) else { continue };
-        rules.push(rule);
-    }
+    let mut used = HashMap::new();
+    let rules = list.items().unwrap_or_default().filter_map(|item| rule(&item, &mut used));
+    let mut rules: Vec<Rule> = rules.collect();
     add_missing(&mut rules);
     rules.sort_by_key(|rule| rule.rank);
     compile(rules)
 }
 
-fn rule(item: &Cursor<'_>, earlier: &[Rule]) -> Option<Rule> {
+fn rule(item: &Cursor<'_>, used: &mut HashMap<i64, String>) -> Option<Rule> {
     let mut fields = item.fields()?;
-    let rank = fields.required("deletionRank").and_then(|cursor| rank(&cursor, earlier));
+    let rank = fields.required("deletionRank").and_then(|cursor| rank(&cursor, used));
     let class = DEFAULTS.iter().find(|(default, _)| Some(*default) == rank).map(|(_, class)| *class);
     let types = fields.get("types");
     match (rank, class, &types) {
@@ -63,14 +63,15 @@ fn rule(item: &Cursor<'_>, earlier: &[Rule]) -> Option<Rule> {
     fields.elsewhere(&["resources"], "use types");
     fields.finish();
     let members = class.map_or(RuleMembers::Types(types), RuleMembers::Default);
+    used.entry(rank?).or_insert_with(|| item.path().to_owned());
     Some(Rule { rank: rank?, path: item.path().to_owned(), members, settings })
 }
 
-/// Reads a rank, which must differ from those of all earlier rules.
-fn rank(cursor: &Cursor<'_>, earlier: &[Rule]) -> Option<i64> {
+/// Reads a rank, which must differ from those of all earlier rules; `used` has their paths.
+fn rank(cursor: &Cursor<'_>, used: &HashMap<i64, String>) -> Option<i64> {
     let rank = cursor.integer()?;
-    if let Some(same) = earlier.iter().find(|rule| rule.rank == rank) {
-        cursor.error_with(format!("rank {rank} is already used by {}", same.path), "give each rule its own rank");
+    if let Some(same) = used.get(&rank) {
+        cursor.error_with(format!("rank {rank} is already used by {same}"), "give each rule its own rank");
     }
     Some(rank)
 }

@@ -1,6 +1,6 @@
 //! The entries of `resources`, `types` and `excludedResources`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use billhook_objects::ApiVersion;
 
@@ -26,21 +26,23 @@ pub(super) enum EntrySyntax {
 /// other origin.
 pub(super) fn title(selectors: &[ResourceSelector]) -> String {
     const SHOWN: usize = 5;
-    let mut names: Vec<String> = Vec::new();
+    let mut shown: Vec<String> = Vec::new();
+    let mut names = HashSet::new();
     for selector in selectors {
         let name = format!("{}{}", if selector.all { "all " } else { "" }, selector.kind_name());
-        if !names.contains(&name) {
-            names.push(name);
+        if shown.len() < SHOWN && !names.contains(&name) {
+            shown.push(name.clone());
         }
+        names.insert(name);
     }
-    let more = names.len().saturating_sub(SHOWN);
-    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names[..SHOWN].join(", ")) }
+    let more = names.len() - shown.len();
+    if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
 /// Reads a list of entries that must not be empty.
 pub(super) fn read(list: &Cursor<'_>, syntax: EntrySyntax) -> Vec<ResourceSelector> {
     let items = list.items_not_empty("list at least one kind of object");
-    items.unwrap_or_default().iter().filter_map(|item| entry(item, syntax)).collect()
+    items.unwrap_or_default().filter_map(|item| entry(&item, syntax)).collect()
 }
 
 fn entry(item: &Cursor<'_>, syntax: EntrySyntax) -> Option<ResourceSelector> {
@@ -145,7 +147,7 @@ fn label_selector(cursor: &Cursor<'_>) -> LabelSelector {
     let Some(mut fields) = cursor.fields() else { return LabelSelector::default() };
     let match_labels = fields.get("matchLabels").map(|labels| match_labels(&labels)).unwrap_or_default();
     let expressions = fields.get("matchExpressions").and_then(|list| list.items()).unwrap_or_default();
-    let match_expressions = expressions.iter().filter_map(requirement).collect();
+    let match_expressions = expressions.filter_map(|item| requirement(&item)).collect();
     fields.finish();
     LabelSelector { match_labels, match_expressions }
 }
@@ -177,16 +179,16 @@ fn requirement(item: &Cursor<'_>) -> Option<LabelRequirement> {
     let list = fields.get("values");
     let items = list.as_ref().and_then(|cursor| cursor.items()).unwrap_or_default();
     match (operator, list) {
-        (Some(LabelOperator::In | LabelOperator::NotIn), _) if items.is_empty() => {
+        (Some(LabelOperator::In | LabelOperator::NotIn), _) if items.len() == 0 => {
             item.error("the operators In and NotIn need values");
         }
-        (Some(LabelOperator::Exists | LabelOperator::DoesNotExist), Some(list)) if !items.is_empty() => {
+        (Some(LabelOperator::Exists | LabelOperator::DoesNotExist), Some(list)) if items.len() > 0 => {
             list.error("the operators Exists and DoesNotExist take no values");
         }
         _ => {}
     }
     fields.finish();
-    let values = items.iter().filter_map(label_value).collect();
+    let values = items.filter_map(|item| label_value(&item)).collect();
     Some(LabelRequirement { key: key?, operator: operator?, values })
 }
 

@@ -105,5 +105,5 @@ fn enabled(cursor: &Cursor<'_>) -> Option<bool> {
 /// Reads finalizers. An empty list is rejected: it reads as "remove none", but means "remove all" in the model.
 fn finalizer_names(cursor: &Cursor<'_>) -> Vec<String> {
     let items = cursor.items_not_empty("omit the field to remove all finalizers");
-    items.unwrap_or_default().iter().filter_map(Cursor::text).map(str::to_owned).collect()
+    items.unwrap_or_default().filter_map(|item| item.text()).map(str::to_owned).collect()
 }

@@ -31,11 +31,12 @@ pub(super) fn read_document(cursor: &Cursor<'_>) -> Option<PolicyDocument> {
 
 /// Reads the policy from the list of the Landscaper documents. A policy belongs to one release, so the list has one item.
 pub(super) fn read_list(list: &Cursor<'_>) -> Option<Policy> {
-    let items = list.items()?;
-    let [item] = &items[..] else {
+    let mut items = list.items()?;
+    if items.len() != 1 {
         list.error(format!("expected one item, found {}", items.len()));
         return None;
-    };
+    }
+    let item = items.next()?;
     let mut fields = item.fields()?;
     ["name", "labels", "dependsOn"].iter().chain(&CONTROLLER_ONLY).for_each(|name| fields.ignore(name));
     let specification = specification(&mut fields, ChartFields::Optional);

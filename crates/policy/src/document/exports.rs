@@ -30,7 +30,7 @@ impl Exports {
 
     /// Reads a list of exports.
     pub(super) fn read(&mut self, list: &Cursor<'_>) -> Vec<Export> {
-        list.items().unwrap_or_default().iter().filter_map(|item| self.export(item)).collect()
+        list.items().unwrap_or_default().filter_map(|item| self.export(&item)).collect()
     }
 
     fn export(&mut self, item: &Cursor<'_>) -> Option<Export> {

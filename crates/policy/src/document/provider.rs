@@ -62,7 +62,7 @@ pub(super) fn read(cursor: &Cursor<'_>, chart_fields: ChartFields) -> Option<Pro
     }
     let mut manifests = Vec::new();
     if provider != Some(Provider::Helm) {
-        manifests = fields.list("manifests").iter().filter_map(manifest).collect();
+        manifests = fields.list("manifests").filter_map(|item| manifest(&item)).collect();
     }
     let helm = match provider {
         Some(Provider::Helm) => {

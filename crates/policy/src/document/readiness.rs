@@ -1,5 +1,6 @@
 //! `readinessChecks`: the conditions under which the objects of a DeployItem are ready.
 
+use billhook_objects::yaml::NodeKind;
 use serde_json::Value;
 
 use super::reference::{typed, typed_reference};
@@ -32,7 +33,7 @@ pub(super) fn read(fields: &mut Fields<'_>) -> ReadinessChecks {
         return ReadinessChecks::default();
     };
     let disable_default = fields.flag("disableDefault");
-    let custom = fields.list("custom").iter().filter_map(check).collect();
+    let custom = fields.list("custom").filter_map(|item| check(&item)).collect();
     fields.finish();
     ReadinessChecks { disable_default, custom }
 }
@@ -47,13 +48,13 @@ fn check(item: &Cursor<'_>) -> Option<ReadinessCheck> {
     let requirements =
         requirements.and_then(|list| list.items_not_empty("list at least one requirement")).unwrap_or_default();
     let target_name = fields.filled_text("targetName");
-    let selects = !resources.is_empty() || labels.is_some();
+    let selects = resources.len() > 0 || labels.is_some();
     let check = ReadinessCheck {
         name: name.unwrap_or_default().to_owned(),
         disabled,
-        resources: resources.iter().filter_map(typed_reference).collect(),
+        resources: resources.filter_map(|item| typed_reference(&item)).collect(),
         labels: labels.and_then(|cursor| labelled_kind(&cursor)),
-        requirements: requirements.iter().filter_map(requirement).collect(),
+        requirements: requirements.filter_map(|item| requirement(&item)).collect(),
         target_name,
     };
     // A misspelt selector has already been reported.
@@ -68,7 +69,8 @@ fn labelled_kind(cursor: &Cursor<'_>) -> Option<LabelledKind> {
     let (api_version, kind) = typed(&mut fields);
     let labels_at = fields.required("matchLabels");
     let labels = labels_at.as_ref().map(resources::match_labels).unwrap_or_default();
-    if let Some(at) = labels_at.filter(|at| at.is_mapping() && at.entries().is_empty()) {
+    if let Some(at) = labels_at.filter(|at| matches!(&at.node().kind, NodeKind::Mapping(entries) if entries.is_empty()))
+    {
         at.error("at least one label is required");
     }
     fields.finish();
@@ -82,19 +84,20 @@ fn requirement(item: &Cursor<'_>) -> Option<Requirement> {
     let operator = operator_at.as_ref().and_then(|cursor| cursor.one_of(&OPERATORS));
     let list = fields.get("values");
     let items = list.as_ref().and_then(|cursor| cursor.items()).unwrap_or_default();
-    let mut values: Vec<Value> = items.iter().filter_map(value).collect();
+    let count = items.len();
+    let mut values: Vec<Value> = items.filter_map(|item| value(&item)).collect();
     let unknown = fields.finish();
     if let (Some(at), Some(operator)) = (operator_at, operator) {
         let written = at.node().as_str().unwrap_or_default();
-        match (operator, &items[..], list) {
-            (Operator::Exists | Operator::DoesNotExist, [_, ..], Some(list)) => {
+        match (operator, count, list) {
+            (Operator::Exists | Operator::DoesNotExist, 1.., Some(list)) => {
                 list.warn(format!("values have no effect with the operator {written}"), None);
                 values.clear();
             }
             (Operator::Exists | Operator::DoesNotExist, ..) => {}
-            (_, [], None) if unknown > 0 => {}
-            (_, [], list) => list.as_ref().unwrap_or(item).error(format!("the operator {written} needs a value")),
-            (Operator::Equals | Operator::NotEquals, [_, _, ..], Some(list)) => {
+            (_, 0, None) if unknown > 0 => {}
+            (_, 0, list) => list.as_ref().unwrap_or(item).error(format!("the operator {written} needs a value")),
+            (Operator::Equals | Operator::NotEquals, 2.., Some(list)) => {
                 list.error_with(format!("the operator {written} takes one value"), "use in or notin");
             }
             _ => {}

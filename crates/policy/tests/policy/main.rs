@@ -6,6 +6,7 @@ mod deletion_groups;
 mod deployment;
 mod documents;
 mod helm;
+mod limits;
 mod places;
 mod properties;
 mod proposal;

@@ -1,6 +1,6 @@
 //! Tests of the places and the rendering of diagnostics, and of the paths of groups.
 
-use billhook_policy::{Diagnostic, Severity};
+use billhook_policy::Severity;
 
 use super::check::policy;
 
@@ -22,7 +22,7 @@ fn diagnostics_are_sorted_and_rendered_with_their_lines() {
     let lines: Vec<_> = found.iter().map(|d| (d.line, d.column, d.severity)).collect();
     assert_eq!(lines, [(1, 29, Severity::Error), (5, 5, Severity::Error)]);
     assert_eq!(
-        found.iter().map(|found: &Diagnostic| found.render(yaml)).collect::<Vec<_>>().join("\n"),
+        found.render(yaml).join("\n"),
         "\
 error: expected a list, found a number
  --> p:1:29

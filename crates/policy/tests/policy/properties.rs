@@ -200,8 +200,8 @@ proptest! {
             prop_assert!(diagnostics.iter().is_sorted_by_key(|found| (found.line, found.column)));
             for found in &diagnostics {
                 prop_assert!(found.line >= 1 && found.column >= 1 && !found.problem.is_empty());
-                let _ = found.render(text);
             }
+            let _ = diagnostics.render(text);
             match policy(text) {
                 Ok(policy) => prop_assert!(!policy.deletion.is_empty() && !policy.during_update.is_empty()),
                 Err(errors) => prop_assert!(errors.has_errors() && errors.iter().all(|found| found.is_error())),
