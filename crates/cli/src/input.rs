@@ -9,7 +9,8 @@ use billhook_objects::{
     yaml::{self, Document, Node},
 };
 use billhook_policy::{
-    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only, parse_document,
+    Diagnostic, Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only,
+    parse_document,
 };
 use clap::Args;
 use serde_json::Value;
@@ -115,7 +116,7 @@ pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>) ->
 
 fn warn(session: &Session, warnings: &Diagnostics, source: &str) {
     for warning in warnings.render(source) {
-        session.printer.err(warning.trim_end());
+        session.printer.err_lines(warning.trim_end());
     }
 }
 

@@ -11,37 +11,105 @@ use indicatif::MultiProgress;
 use crate::error::{CommandError, Problem};
 
 /// Whether to color text; it is readable without colors.
+///
+/// Texts are put together in many places by `format!`, and most of them contain text from the cluster: names, messages
+/// of admission webhooks, conditions. Escaping each part where it is inserted would be forgotten somewhere, so a line is
+/// escaped as a whole, just before it is printed, by [`Paint::line`]. Only there do styles become escape sequences;
+/// until then they are marks that are not control characters. Text that contains such a mark can color its own line and
+/// nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
+/// The mark at the end of a styled text: like those at its beginning, a noncharacter, which no text needs.
+const END: char = '\u{fdd0}';
+const BOLD: char = '\u{fdd1}';
+const DIM: char = '\u{fdd2}';
+const GOOD: char = '\u{fdd3}';
+const WARN: char = '\u{fdd4}';
+const BAD: char = '\u{fdd5}';
+
 impl Paint {
-    fn with(self, style: Style, text: &str) -> String {
-        if self.0 && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    fn with(self, mark: char, text: &str) -> String {
+        if self.0 && !text.is_empty() { format!("{mark}{text}{END}") } else { text.to_owned() }
     }
 
     /// For headings.
     pub(crate) fn bold(self, text: &str) -> String {
-        self.with(Style::new().bold(), text)
+        self.with(BOLD, text)
     }
 
     /// For details.
     pub(crate) fn dim(self, text: &str) -> String {
-        self.with(Style::new().dimmed(), text)
+        self.with(DIM, text)
     }
 
     /// For success.
     pub(crate) fn good(self, text: &str) -> String {
-        self.with(AnsiColor::Green.on_default(), text)
+        self.with(GOOD, text)
     }
 
     /// For warnings, and for what is being waited for.
     pub(crate) fn warn(self, text: &str) -> String {
-        self.with(AnsiColor::Yellow.on_default(), text)
+        self.with(WARN, text)
     }
 
     /// For errors and dangers.
     pub(crate) fn bad(self, text: &str) -> String {
-        self.with(AnsiColor::Red.on_default().bold(), text)
+        self.with(BAD, text)
+    }
+
+    /// Returns a line as it is printed: with styles, and with all characters escaped that could move the cursor, begin
+    /// another line or change the order in which text is shown.
+    pub fn line(self, text: &str) -> String {
+        let mut line = String::with_capacity(text.len());
+        let mut open = None;
+        for char in text.chars() {
+            let style = if self.0 { style(char) } else { None };
+            if style.is_none() && !(self.0 && char == END) {
+                push_visible(&mut line, char);
+                continue;
+            }
+            if let Some(ended) = std::mem::replace(&mut open, style) {
+                line += &format!("{ended:#}");
+            }
+            line.extend(style.map(|style| style.to_string()));
+        }
+        line.extend(open.map(|ended| format!("{ended:#}")));
+        line
+    }
+
+    /// Returns lines as they are printed, each ended by a line break.
+    pub(crate) fn lines(self, text: &str) -> String {
+        text.strip_suffix('\n').unwrap_or(text).split('\n').map(|line| self.line(line) + "\n").collect()
+    }
+}
+
+/// Returns the style that a mark begins.
+fn style(mark: char) -> Option<Style> {
+    Some(match mark {
+        BOLD => Style::new().bold(),
+        DIM => Style::new().dimmed(),
+        GOOD => AnsiColor::Green.on_default(),
+        WARN => AnsiColor::Yellow.on_default(),
+        BAD => AnsiColor::Red.on_default().bold(),
+        _ => return None,
+    })
+}
+
+/// Adds a character, escaped if a terminal would act on it.
+fn push_visible(line: &mut String, char: char) {
+    match char {
+        '\n' | '\r' | '\t' => line.extend(char.escape_default()),
+        '\0'..' ' | '\x7f' => *line += &format!("\\x{:02x}", u32::from(char)),
+        // C1 controls, line separators, characters that control the direction of text, and our own marks.
+        '\u{80}'..='\u{9f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{61c}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | END..=BAD => line.extend(char.escape_unicode()),
+        _ => line.push(char),
     }
 }
 
@@ -99,29 +167,32 @@ impl Printer {
         self.0.err_paint
     }
 
-    /// Prints a line to standard output.
+    /// Prints a single line to standard output.
     pub(crate) fn out(&self, line: &str) {
-        self.write(&self.0.out, &format!("{line}\n"));
+        self.raw(&(self.out_paint().line(line) + "\n"));
     }
 
-    /// Prints a line to standard error.
+    /// Prints a single line to standard error.
     pub(crate) fn err(&self, line: &str) {
-        self.write(&self.0.err, &format!("{line}\n"));
+        self.write(&self.0.err, &(self.err_paint().line(line) + "\n"));
     }
 
     /// Prints a question without a line break.
     pub(crate) fn ask(&self, question: &str) {
-        self.write(&self.0.err, question);
+        self.write(&self.0.err, &self.err_paint().line(question));
     }
 
-    /// Prints a result of several lines, and adds a missing line break.
-    pub(crate) fn text(&self, text: &str) {
-        let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        self.write(&self.0.out, &format!("{text}{end}"));
+    /// Prints lines to standard output. Their text must not contain line breaks of others.
+    pub(crate) fn out_lines(&self, text: &str) {
+        self.raw(&self.out_paint().lines(text));
     }
 
-    /// Prints a part of a result unchanged.
-    #[cfg(feature = "sandbox")]
+    /// Prints lines to standard error. Their text must not contain line breaks of others.
+    pub(crate) fn err_lines(&self, text: &str) {
+        self.write(&self.0.err, &self.err_paint().lines(text));
+    }
+
+    /// Prints a part of a result unchanged: JSON, which has its own escapes, a script, or a text that is escaped already.
     pub(crate) fn raw(&self, piece: &str) {
         self.write(&self.0.out, piece);
     }
@@ -129,14 +200,14 @@ impl Printer {
     /// Prints a result as JSON on one line.
     pub(crate) fn json_line<T: serde::Serialize>(&self, value: &T) {
         if let Ok(line) = serde_json::to_string(value) {
-            self.out(&line);
+            self.raw(&(line + "\n"));
         }
     }
 
     /// Prints a result as indented JSON.
     pub(crate) fn json<T: serde::Serialize>(&self, value: &T) {
         if let Ok(text) = serde_json::to_string_pretty(value) {
-            self.out(&text);
+            self.raw(&(text + "\n"));
         }
     }
 
@@ -145,10 +216,10 @@ impl Printer {
         let paint = self.err_paint();
         for problem in &error.problems {
             match problem {
-                Problem::Rendered(text) => self.err(text.trim_end()),
+                Problem::Rendered(text) => self.err_lines(text.trim_end()),
                 Problem::Message(text, causes) => {
-                    self.err(&format!("{} {}", paint.bad("error:"), indented(text)));
-                    causes.iter().for_each(|cause| self.err(&format!("  caused by: {}", indented(cause))));
+                    self.problem(&paint.bad("error:"), text);
+                    causes.iter().for_each(|cause| self.problem("  caused by:", cause));
                 }
             }
         }
@@ -156,6 +227,13 @@ impl Printer {
             let hint = hint.replace("billhook ", &format!("{program} "));
             self.err(&format!("{} {hint}", paint.good("hint:")));
         }
+    }
+
+    /// Prints a text that may have several lines, as those of other programs do, and indents all lines but the first.
+    fn problem(&self, label: &str, text: &str) {
+        let mut lines = text.trim_end().split('\n');
+        self.err(&format!("{label} {}", lines.next().unwrap_or_default()));
+        lines.for_each(|line| self.err(&format!("  {line}")));
     }
 
     /// Sets the live view that is drawn from now on.
@@ -171,7 +249,42 @@ impl Printer {
     }
 }
 
-/// Indents all lines but the first.
-fn indented(text: &str) -> String {
-    text.trim_end().replace('\n', "\n  ")
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the text without the escape sequences of our styles.
+    fn plain(line: &str) -> String {
+        let styles = [BAD, BOLD, DIM, GOOD, WARN].map(|mark| style(mark).unwrap().to_string());
+        let reset = format!("{:#}", Style::new().bold());
+        styles.iter().fold(line.replace(&reset, ""), |line, style| line.replace(style, ""))
+    }
+
+    fn acts_on_a_terminal(char: char) -> bool {
+        char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    }
+
+    #[test]
+    fn characters_that_a_terminal_acts_on_are_escaped() {
+        let text = "a\x1b[2J\nb\r\tc\x7f\u{9b}d\u{202e}e\u{2028}\u{fdd3}f é 日 \\n";
+        let escaped = r"a\x1b[2J\nb\r\tc\x7f\u{9b}d\u{202e}e\u{2028}\u{fdd3}f é 日 \n";
+        assert_eq!(Paint(false).line(text), escaped);
+        let paint = Paint(true);
+        assert_eq!(paint.line(&format!("{} x", paint.bold("a\x1b[0m"))), "\x1b[1ma\\x1b[0m\x1b[0m x");
+        assert_eq!(paint.line("\u{fdd3}not ended"), "\x1b[32mnot ended\x1b[0m");
+        assert_eq!(paint.lines("a\tb\n\nc"), "a\\tb\n\nc\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_reaches_the_terminal_unescaped(colored: bool, texts: Vec<(u8, String)>) {
+            let paint = Paint(colored);
+            let styles = [Paint::bold, Paint::dim, Paint::good, Paint::warn, Paint::bad, |_, text: &str| text.to_owned()];
+            let text: String = texts.iter().map(|(at, text)| styles[usize::from(*at) % styles.len()](paint, text)).collect();
+            let line = plain(&paint.line(&text));
+            prop_assert!(!line.contains(acts_on_a_terminal), "{line:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    io::Write as _,
     path::Path,
     sync::{Mutex, OnceLock},
 };
@@ -180,19 +181,18 @@ fn rename_examples(mut command: clap::Command, name: &str) -> clap::Command {
 /// Prints help and version to standard output, and usage errors to standard error.
 fn print_usage(world: World, error: &clap::Error) -> Exit {
     let terminal = if error.use_stderr() { world.stderr_terminal } else { world.stdout_terminal };
-    let paint = paint(ColorChoice::Auto, &world.env, terminal);
-    let text = if paint.0 { error.render().ansi().to_string() } else { error.render().to_string() };
-    let printer = Printer::new((world.stdout, paint), (world.stderr, paint));
-    if error.use_stderr() {
-        printer.err(text.trim_end());
-        if text.contains("  <NAME>\n") && world.args.iter().any(|arg| arg == "-f" || arg == "--filename") {
-            printer.err("hint: put NAME before -f, which takes all arguments after it as paths");
-        }
-        Exit::Input
-    } else {
-        printer.text(&text);
-        Exit::Done
+    let colored = paint(ColorChoice::Auto, &world.env, terminal).0;
+    let text = if colored { error.render().ansi().to_string() } else { error.render().to_string() };
+    // This is clap's text, with clap's own escape sequences, and none of it comes from a cluster.
+    let (mut stream, exit) = if error.use_stderr() { (world.stderr, Exit::Input) } else { (world.stdout, Exit::Done) };
+    let _ = writeln!(stream, "{}", text.trim_end());
+    if error.use_stderr()
+        && text.contains("  <NAME>\n")
+        && world.args.iter().any(|arg| arg == "-f" || arg == "--filename")
+    {
+        let _ = writeln!(stream, "hint: put NAME before -f, which takes all arguments after it as paths");
     }
+    exit
 }
 
 /// Decides whether to color: by the flag, then by the usual environment variables, then by whether it is a terminal.

@@ -59,19 +59,21 @@ impl Diagnostic {
 
     /// Renders the diagnostic with an excerpt of its line and a mark below the place, like a compiler.
     fn render(&self, line: Option<&str>) -> String {
+        // The texts may quote the source, which must not begin a line.
+        let one_line = |text: &str| text.replace('\n', "\\n");
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
-        let mut out =
-            format!("{}: {}\n{margin}--> {}:{}:{}\n", self.severity, self.problem, self.file, self.line, self.column);
+        let (severity, file, problem) = (self.severity, &self.file, one_line(&self.problem));
+        let mut out = format!("{severity}: {problem}\n{margin}--> {file}:{}:{}\n", self.line, self.column);
         if let Some(line) = line {
             let (text, column) = excerpt(line, self.column);
             out += &format!("{margin} |\n{number} | {text}\n{margin} | {}\n", mark(&text, column));
         }
         if !self.path.is_empty() {
-            out += &format!("{margin} = at: {}\n", self.path);
+            out += &format!("{margin} = at: {}\n", one_line(&self.path));
         }
         if let Some(hint) = &self.hint {
-            out += &format!("{margin} = help: {hint}\n");
+            out += &format!("{margin} = help: {}\n", one_line(hint));
         }
         out
     }

@@ -22,6 +22,6 @@ Examples:
 pub(crate) fn run(session: &Session, args: &CompletionArgs, definition: &mut clap::Command) -> Exit {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, definition, "billhook", &mut script);
-    session.printer.text(&String::from_utf8_lossy(&script));
+    session.printer.raw(&String::from_utf8_lossy(&script));
     Exit::Done
 }

@@ -123,7 +123,7 @@ impl Story {
     }
 
     fn print(&self, text: &str) {
-        self.printer.out(text);
+        self.printer.out_lines(text);
     }
 
     /// Runs billhook, and checks its exit code.

@@ -106,7 +106,7 @@ pub(crate) fn print_plan(session: &Session, plan: &Plan) {
     if session.json() {
         session.printer.json(plan);
     } else {
-        session.printer.text(&render_plan(plan, session.printer.out_paint()));
+        session.printer.raw(&render_plan(plan, session.printer.out_paint()));
     }
 }
 
@@ -151,7 +151,8 @@ pub(crate) async fn dry_run(
 
 fn print_answers(session: &Session, answers: &[DryRunAnswer], rejected: usize) {
     let (printer, paint) = (&session.printer, session.printer.out_paint());
-    printer.out(&format!("\n{}", paint.bold("server answers")));
+    printer.out("");
+    printer.out(&paint.bold("server answers"));
     for answer in answers.iter().filter(|answer| !answer.accepted) {
         let message = answer.message.as_deref().unwrap_or_default();
         printer.out(&format!("   {} {}: {message}", paint.bad("rejected"), render::object(&answer.object)));

@@ -80,7 +80,7 @@ pub(crate) fn run(session: &Session, args: &ValidateArgs) -> Result<Exit, Comman
     if session.json() {
         session.printer.json(&rows);
     } else {
-        rendered.iter().for_each(|text| session.printer.text(&format!("{text}\n")));
+        rendered.iter().for_each(|text| session.printer.out_lines(&format!("{text}\n")));
         let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
         session.printer.out(&format!("{} checked: {errors}, {warnings}", count(texts.len(), "file")));
     }

@@ -13,7 +13,7 @@ use crate::{
     text,
 };
 
-/// Returns the text of a plan.
+/// Returns the text of a plan, as it is printed.
 pub fn render_plan(plan: &Plan, paint: Paint) -> String {
     let mut lines = vec![paint.bold(&headline(plan))];
     for (at, node) in plan.nodes.iter().enumerate() {
@@ -33,7 +33,8 @@ pub fn render_plan(plan: &Plan, paint: Paint) -> String {
         lines.push(paint.bold("notes"));
         lines.extend(plan.notes.iter().map(|n| format!("   {}", note(n, paint))));
     }
-    lines.join("\n") + "\n"
+    // A note may quote the cluster, and must not begin a line.
+    lines.iter().map(|line| paint.line(line) + "\n").collect()
 }
 
 /// Returns the text of a note, on one line.

@@ -78,7 +78,7 @@ impl LiveView {
     pub(super) fn draw(&self, progress: &Progress) {
         for (row, node) in self.rows.iter().zip(&progress.nodes) {
             if let Some(bar) = row.bar.as_ref().filter(|bar| !bar.is_finished()) {
-                bar.set_message(row.text(node, self.width, self.paint));
+                bar.set_message(self.paint.line(&row.text(node, self.width, self.paint)));
                 if matches!(node.state, NodeState::Ended { .. }) {
                     bar.abandon();
                 }

@@ -15,4 +15,5 @@ mod test_program;
 mod test_report;
 mod test_sandbox;
 mod test_status;
+mod test_terminal;
 mod test_validate;
