@@ -26,7 +26,7 @@ pub(crate) struct GlobalArgs {
     /// Use this namespace for the release and for objects that specify none [default: the namespace of the context]
     #[arg(long, short, global = true)]
     pub(crate) namespace: Option<String>,
-    /// Impersonate this user
+    /// Impersonate this user, on the clusters of --target as well
     #[arg(long = "as", global = true, hide_short_help = true, value_name = "USER")]
     pub(crate) as_user: Option<String>,
     /// Impersonate this group; requires --as; can be repeated

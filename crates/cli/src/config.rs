@@ -30,17 +30,30 @@ pub(crate) async fn load(session: &Session) -> Result<Config, CommandError> {
             return Err(CommandError::input(problem).hint("set KUBECONFIG or pass --kubeconfig FILE"));
         }
     };
+    impersonate(session, &mut config)?;
+    Ok(config)
+}
+
+/// Loads the configuration of a target's kubeconfig file.
+pub(crate) async fn load_target(
+    session: &Session,
+    path: &Path,
+    options: &KubeConfigOptions,
+) -> Result<Config, CommandError> {
+    let mut config = from_kubeconfig(read(&session.path(path))?, options).await?;
+    impersonate(session, &mut config)?;
+    Ok(config)
+}
+
+/// Applies `--as` and `--as-group`, which hold for all clusters of a command.
+fn impersonate(session: &Session, config: &mut Config) -> Result<(), CommandError> {
     session.check_impersonation()?;
+    let global = &session.global;
     if let Some(user) = &global.as_user {
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = Some(global.as_group.clone()).filter(|groups| !groups.is_empty());
     }
-    Ok(config)
-}
-
-/// Loads the configuration of a kubeconfig file.
-pub(crate) async fn load_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, CommandError> {
-    from_kubeconfig(read(path)?, options).await
+    Ok(())
 }
 
 async fn from_kubeconfig(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<Config, CommandError> {

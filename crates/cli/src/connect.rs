@@ -59,7 +59,7 @@ impl Session {
         let mut clusters = BTreeMap::new();
         for Target { name, kubeconfig, context } in targets {
             let options = KubeConfigOptions { context: context.clone(), cluster: None, user: None };
-            let config = config::load_file(&self.path(Path::new(kubeconfig)), &options).await?;
+            let config = config::load_target(self, Path::new(kubeconfig), &options).await?;
             if clusters.insert(name.clone(), (self.connect)(config, self.cluster_options())?).is_some() {
                 return Err(CommandError::input(format!("--target {name} is given twice")));
             }
