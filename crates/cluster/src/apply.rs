@@ -32,7 +32,7 @@ pub struct ApplyOptions {
 pub struct Applied {
     /// Its UID.
     pub uid: Uid,
-    /// Its version after the write.
+    /// Its version after the write. Empty for the dry run of a creation, which stores nothing.
     pub resource_version: String,
     /// Whether the write created it (HTTP 201). It is false if the answer was lost and a retry found the object.
     pub created: bool,
@@ -86,12 +86,12 @@ impl Cluster {
 /// Decodes the answer to a write.
 pub(crate) fn applied(what: &str, reply: &Reply) -> Result<Applied, Error> {
     let metadata = reply.json::<Written>()?.metadata;
-    let (Some(uid), Some(resource_version)) = (metadata.uid, metadata.resource_version) else {
-        return Err(Error::new(what, ErrorKind::Other).because("the answer has no uid or resourceVersion"));
+    let Some(uid) = metadata.uid else {
+        return Err(Error::new(what, ErrorKind::Other).because("the answer has no uid"));
     };
     Ok(Applied {
         uid,
-        resource_version,
+        resource_version: metadata.resource_version.unwrap_or_default(),
         created: reply.status == StatusCode::CREATED,
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.unwrap_or_default(),
