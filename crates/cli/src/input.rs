@@ -2,12 +2,13 @@
 
 mod files;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use billhook_objects::{
     Manifest, ManifestError,
     yaml::{self, Document, Node},
 };
+use billhook_plan::Directives;
 use billhook_policy::{
     Diagnostic, Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only,
     parse_document,
@@ -42,21 +43,16 @@ pub(crate) struct Sources {
 pub(crate) struct Input {
     /// The objects, as written.
     pub(crate) manifests: Vec<Manifest>,
+    /// The settings of individual manifests in a ProviderConfiguration or DeployItem, by their index.
+    pub(crate) directives: BTreeMap<usize, Directives>,
     /// The policy of a ProviderConfiguration or DeployItem, with its place in the source.
     pub(crate) policy: Option<(Policy, String)>,
     /// The time limit of a DeployItem.
     pub(crate) timeout: Option<ItemTimeout>,
 }
 
-/// Why manifests are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Apply,
-    Delete,
-}
-
 /// Reads all sources.
-pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose) -> Result<Input, CommandError> {
+pub(crate) async fn read(session: &Session, sources: &Sources) -> Result<Input, CommandError> {
     if sources.recursive && sources.filename.is_empty() {
         return Err(CommandError::input("-R requires -f"));
     }
@@ -66,7 +62,7 @@ pub(crate) async fn read(session: &Session, sources: &Sources, purpose: Purpose)
         return Ok(Input { manifests, ..Input::default() });
     }
     let found = read_texts(session, &sources.filename, sources.recursive);
-    let mut reader = Reader::new(session, purpose);
+    let mut reader = Reader::new(session);
     found.texts.iter().for_each(|text| reader.text(text));
     reader.problems.splice(0..0, found.problems);
     reader.hints.extend(found.hints);
@@ -127,7 +123,6 @@ fn rendered(diagnostics: &Diagnostics, source: &str) -> Vec<Problem> {
 /// Reads texts one after the other.
 struct Reader<'a> {
     session: &'a Session,
-    purpose: Purpose,
     input: Input,
     /// The place of the ProviderConfiguration or DeployItem, once one is found.
     document: Option<String>,
@@ -136,9 +131,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(session: &'a Session, purpose: Purpose) -> Self {
+    fn new(session: &'a Session) -> Self {
         let (input, document, problems, hints) = (Input::default(), None, Vec::new(), Vec::new());
-        Self { session, purpose, input, document, problems, hints }
+        Self { session, input, document, problems, hints }
     }
 
     fn text(&mut self, text: &SourceText) {
@@ -197,19 +192,15 @@ impl<'a> Reader<'a> {
         warn(self.session, &document.warnings, &text.content);
         warn(self.session, &controller_only(node, &text.name), &text.content);
         for entry in configuration.manifests {
-            let place = format!("{}:{}", text.name, entry.line);
-            match (entry.policy, self.purpose) {
-                (ManifestPolicy::Ignore, _) | (ManifestPolicy::Keep, Purpose::Delete) => continue,
-                (ManifestPolicy::Manage, _) | (ManifestPolicy::Immutable, Purpose::Delete) => {}
-                (policy, _) => {
-                    let policy = format!("{policy:?}").to_lowercase();
-                    self.problem(format!(
-                        "{place}: manifests with policy {policy} are only supported by the controller"
-                    ));
-                    continue;
-                }
+            if entry.policy == ManifestPolicy::Ignore {
+                continue;
             }
+            let directives = Directives::of(&entry);
+            let first = self.input.manifests.len();
             self.object(Document { line: entry.line, value: entry.manifest }, text);
+            // A List has become several manifests.
+            let read = first..self.input.manifests.len();
+            self.input.directives.extend(read.map(|at| (at, directives.clone())));
         }
         if configuration.has_policy {
             self.input.policy = Some((configuration.policy, place));

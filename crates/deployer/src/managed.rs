@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use billhook_cluster::{Cluster, Error};
 use billhook_engine::Inherited;
 use billhook_objects::{ApiVersion, Catalog, GroupKind, Manifest, ObjectKey, Uid};
-use billhook_plan::{Directives, Resource};
+use billhook_plan::{Directives, Resource, before_delete};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -97,30 +97,6 @@ fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
         })
     };
     resources.into_iter().flatten().filter_map(entry).collect()
-}
-
-/// Combines annotations and a patch to one merge patch. If both set an annotation, the patch wins, as in Landscaper.
-pub(crate) fn before_delete(annotations: &BTreeMap<String, String>, patch: Option<&Value>) -> Option<Value> {
-    let mut all = Value::Null;
-    if !annotations.is_empty() {
-        merge(&mut all, &json!({ "metadata": { "annotations": annotations } }));
-    }
-    if let Some(patch) = patch {
-        merge(&mut all, patch);
-    }
-    (!all.is_null()).then_some(all)
-}
-
-/// Merges one merge patch into another.
-fn merge(into: &mut Value, patch: &Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(into.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (into, patch) => *into = patch.clone(),
-    }
 }
 
 /// Returns the provider status of an item with these manifests and a record of this name.

@@ -6,10 +6,7 @@ use billhook_objects::{Manifest, yaml::Document};
 use billhook_plan::Directives;
 use billhook_policy::{ManifestPolicy, ProviderConfiguration};
 
-use crate::{
-    error::{INVALID_MANIFESTS, ItemFailure},
-    managed,
-};
+use crate::error::{INVALID_MANIFESTS, ItemFailure};
 
 /// The label that Landscaper's manifest deployer sets on objects.
 const LABEL: &str = "manifest.deployer.landscaper.gardener.cloud/deployitem";
@@ -42,15 +39,7 @@ impl Objects {
                     continue;
                 }
             };
-            let directives = Directives {
-                policy: entry.policy,
-                annotate_before_create: entry.annotate_before_create.clone(),
-                patch_after: entry.patch_after_deployment.clone(),
-                before_delete: managed::before_delete(
-                    &entry.annotate_before_delete,
-                    entry.patch_before_delete.as_ref(),
-                ),
-            };
+            let directives = Directives::of(entry);
             for manifest in manifests {
                 objects.push(manifest, directives.clone());
             }

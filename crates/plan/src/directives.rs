@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use billhook_objects::{Digest, Manifest};
-use billhook_policy::ManifestPolicy;
+use billhook_policy::{ManifestEntry, ManifestPolicy};
 use serde_json::{Value, json};
 
 /// The instructions of a ProviderConfiguration for one manifest. The default has none.
@@ -20,11 +20,45 @@ pub struct Directives {
 }
 
 impl Directives {
+    /// Returns the instructions for a manifest of a ProviderConfiguration.
+    pub fn of(entry: &ManifestEntry) -> Self {
+        Self {
+            policy: entry.policy,
+            annotate_before_create: entry.annotate_before_create.clone(),
+            patch_after: entry.patch_after_deployment.clone(),
+            before_delete: before_delete(&entry.annotate_before_delete, entry.patch_before_delete.as_ref()),
+        }
+    }
+
     /// Returns the digest of everything that an update writes, so that a changed patch counts as a change.
     pub fn digest(&self, manifest: &Manifest) -> Digest {
         match &self.patch_after {
             None => manifest.digest(),
             Some(patch) => Digest::of(&json!({ "manifest": manifest.digest(), "patchAfterDeployment": patch })),
         }
+    }
+}
+
+/// Combines annotations and a patch to one merge patch. If both set an annotation, the patch wins, as in Landscaper.
+pub fn before_delete(annotations: &BTreeMap<String, String>, patch: Option<&Value>) -> Option<Value> {
+    let mut all = Value::Null;
+    if !annotations.is_empty() {
+        merge(&mut all, &json!({ "metadata": { "annotations": annotations } }));
+    }
+    if let Some(patch) = patch {
+        merge(&mut all, patch);
+    }
+    (!all.is_null()).then_some(all)
+}
+
+/// Merges one merge patch into another.
+fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, patch) => *into = patch.clone(),
     }
 }

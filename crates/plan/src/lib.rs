@@ -29,7 +29,7 @@ pub use blast::{add_blast_notes, blast_queries, limit_deletions};
 pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::Deletion;
-pub use directives::Directives;
+pub use directives::{Directives, before_delete};
 pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Operation,

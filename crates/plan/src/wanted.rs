@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, Scope, Uid};
+use billhook_policy::ManifestPolicy;
 use serde_json::Value;
 
-use crate::{Entry, Inventory};
+use crate::{Directives, Entry, Inventory};
 
 /// An object to delete, named by an inventory or a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +38,15 @@ impl Wanted {
     /// Returns the objects that manifests name. A namespaced object without a namespace is assumed in `namespace`.
     ///
     /// Kinds that the catalog does not contain are returned unchanged; a plan counts their objects as gone.
-    pub fn of_manifests(manifests: &[Manifest], namespace: &str, catalog: &Catalog) -> Vec<Self> {
+    pub fn of_manifests(
+        manifests: &[Manifest],
+        directives: &BTreeMap<usize, Directives>,
+        namespace: &str,
+        catalog: &Catalog,
+    ) -> Vec<Self> {
         let scopes: BTreeMap<&GroupKind, Option<Scope>> =
             manifests.iter().map(|m| (&m.key.kind, catalog.get(&m.key.kind).map(|t| t.scope))).collect();
-        let wanted = |manifest: &Manifest| {
+        let wanted = |(at, manifest): (usize, &Manifest)| {
             let mut key = manifest.key.clone();
             match scopes.get(&key.kind).copied().flatten() {
                 Some(Scope::Namespaced) => key.namespace = Some(key.namespace.unwrap_or_else(|| namespace.to_owned())),
@@ -48,9 +54,16 @@ impl Wanted {
                 None => {}
             }
             let version = manifest.api_version.version().to_owned();
-            Self { key, version, uid: None, keep: false, before_delete: None }
+            let directives = directives.get(&at);
+            Self {
+                key,
+                version,
+                uid: None,
+                keep: directives.is_some_and(|directives| directives.policy == ManifestPolicy::Keep),
+                before_delete: directives.and_then(|directives| directives.before_delete.clone()),
+            }
         };
-        manifests.iter().map(wanted).collect()
+        manifests.iter().enumerate().map(wanted).collect()
     }
 }
 

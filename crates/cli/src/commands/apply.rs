@@ -1,6 +1,6 @@
 //! `billhook apply`: deploys a release.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::path::PathBuf;
 
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
 use billhook_plan::Wait;
@@ -12,7 +12,7 @@ use crate::{
     chart::{self, ChartArgs, RenderedChart},
     connect::Target,
     error::{CommandError, Exit},
-    input::{self, Purpose, Sources},
+    input::{self, Sources},
     session::{Interrupts, Session},
 };
 
@@ -108,7 +108,7 @@ pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Plan
                 chart::render(session, &args.chart, reference, &release, &connection).await?;
             (input::Input { manifests, ..input::Input::default() }, notes, Some(catalog))
         }
-        None => (input::read(session, &args.sources, Purpose::Apply).await?, Vec::new(), None),
+        None => (input::read(session, &args.sources).await?, Vec::new(), None),
     };
     let policy = input::one_policy(session, args.policy.as_ref(), input.policy)?;
     let clusters = connection.with(session.targets(&args.target).await?);
@@ -117,7 +117,7 @@ pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Plan
         namespace: Some(release.namespace().to_owned()),
         release,
         manifests: input.manifests,
-        directives: BTreeMap::new(),
+        directives: input.directives,
         strategy: UpdateStrategy::from(args.update_strategy),
         inherited: Vec::new(),
         policy,

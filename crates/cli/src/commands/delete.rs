@@ -10,7 +10,7 @@ use crate::{
     args::{Cascade, DryRun},
     connect::Target,
     error::{CommandError, Exit},
-    input::{self, Purpose, Sources},
+    input::{self, Sources},
     render::plan::{collections, question},
     session::{Interrupts, Session},
 };
@@ -83,8 +83,8 @@ pub(crate) async fn plan(
     let (subject, policy, item_timeout) = match &args.name {
         Some(name) => (Subject::Release(connection.release(name)?), None, None),
         None => {
-            let input = input::read(session, &args.sources, Purpose::Delete).await?;
-            (Subject::Manifests(input.manifests), input.policy, input.timeout)
+            let input = input::read(session, &args.sources).await?;
+            (Subject::Manifests(input.manifests, input.directives), input.policy, input.timeout)
         }
     };
     let policy = input::one_policy(session, args.policy.as_ref(), policy)?;

@@ -104,7 +104,6 @@ fn only_one_policy_is_allowed() {
 
 #[test]
 fn features_of_the_controller_are_rejected() {
-    let keep = ITEM.replace("manage", "keep");
     let chart = "
 apiVersion: helm.deployer.landscaper.gardener.cloud/v1alpha1
 kind: ProviderConfiguration
@@ -112,10 +111,7 @@ name: web
 namespace: shop
 chart: {ref: example.com/charts/web:1.0}
 ";
-    let place = Place::new(&[("keep.yaml", &keep), ("chart.yaml", chart)]);
-    place
-        .call("apply web -f keep.yaml")
-        .is_input_error("error: keep.yaml:12: manifests with policy keep are only supported by the controller\n");
+    let place = Place::new(&[("chart.yaml", chart)]);
     place.call("apply web -f chart.yaml").is_input_error(
         "error: chart.yaml:2: this document deploys a chart, and only documents with manifests are supported\n\
          hint: deploy the chart with --chart REF\n",
@@ -126,13 +122,12 @@ chart: {ref: example.com/charts/web:1.0}
 fn fields_that_only_the_controller_uses_are_warnings() {
     let item = ITEM
         .replace("  config:", "  target: {name: t}\n  config:")
-        .replace("    manifests:", "    continuousReconcile: {every: 1h}\n    manifests:")
-        .replace("      - policy: manage", "      - annotateBeforeCreate: {a: b}\n        policy: manage");
+        .replace("    manifests:", "    continuousReconcile: {every: 1h}\n    manifests:");
     // The second item is an error, so that no cluster is needed.
     let place = Place::new(&[("item.yaml", &item), ("two.yaml", ITEM)]);
     let found = place.call("apply web -f item.yaml -f two.yaml");
     let warnings: Vec<_> = found.err.lines().filter(|line| line.starts_with("warning: ")).collect();
-    let expected = ["target", "continuousReconcile", "annotateBeforeCreate"]
-        .map(|name| format!("warning: {name} has no effect on the command line"));
+    let expected =
+        ["target", "continuousReconcile"].map(|name| format!("warning: {name} has no effect on the command line"));
     assert_eq!(warnings, expected, "{}", found.err);
 }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_objects::{Catalog, Manifest, ReleaseName};
-use billhook_plan::{DeleteRequest, Deletion, NoteKind, Operation, Plan, PlanError, Problem, Snapshot, Wanted};
+use billhook_plan::{
+    DeleteRequest, Deletion, Directives, NoteKind, Operation, Plan, PlanError, Problem, Snapshot, Wanted,
+};
 use billhook_policy::{Policy, Propagation};
 
 use super::{
@@ -17,8 +19,8 @@ use crate::{Clusters, RunOptions, Summary};
 pub enum Subject {
     /// A release, by its inventory.
     Release(ReleaseName),
-    /// The objects that manifests name.
-    Manifests(Vec<Manifest>),
+    /// The objects that manifests name, and instructions for some of them, by their index.
+    Manifests(Vec<Manifest>, BTreeMap<usize, Directives>),
 }
 
 /// The input of a deletion.
@@ -70,12 +72,12 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
             let objects = record.inventory.wanted();
             (catalog, Some(record), objects)
         }
-        Subject::Manifests(manifests) if manifests.is_empty() => {
+        Subject::Manifests(manifests, _) if manifests.is_empty() => {
             return Err(PlanError::from(Problem::NoObjects).into());
         }
-        Subject::Manifests(manifests) => {
+        Subject::Manifests(manifests, directives) => {
             let catalog = catalog.await?;
-            let objects = Wanted::of_manifests(&manifests, &input.namespace, &catalog);
+            let objects = Wanted::of_manifests(&manifests, &directives, &input.namespace, &catalog);
             (catalog, None, objects)
         }
     };

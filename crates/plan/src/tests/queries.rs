@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::cluster::*;
 use crate::*;
 
@@ -86,6 +88,6 @@ fn objects_of_manifests_get_a_namespace() {
     let documents = billhook_objects::yaml::parse(text).unwrap();
     let manifests: Vec<_> =
         documents.into_iter().flat_map(|d| billhook_objects::Manifest::from_document(d, &file).unwrap()).collect();
-    let wanted = Wanted::of_manifests(&manifests, "app", &catalog());
+    let wanted = Wanted::of_manifests(&manifests, &BTreeMap::new(), "app", &catalog());
     assert_eq!(wanted.iter().map(|w| w.key.to_string()).collect::<Vec<_>>(), ["ConfigMap/app/x", "Namespace/ns"]);
 }

@@ -33,10 +33,6 @@ const STRATEGIES: [(&str, UpdateStrategy); 5] = [
 /// The fields of a configuration that only the controller uses.
 const CONTROLLER_ONLY: [&str; 5] = ["updateStrategy", "readinessChecks", "readiness", "exports", "continuousReconcile"];
 
-/// The fields of a manifest that only the controller uses.
-const CONTROLLER_ONLY_MANIFEST: [&str; 4] =
-    ["annotateBeforeCreate", "annotateBeforeDelete", "patchAfterDeployment", "patchBeforeDelete"];
-
 /// Reads a ProviderConfiguration that is a document of its own.
 pub(super) fn read_document(cursor: &Cursor<'_>) -> Option<PolicyDocument> {
     let configuration = read(cursor, ChartFields::Required)?;
@@ -195,15 +191,6 @@ pub(super) fn warn_controller_only(config: &Cursor<'_>) {
     }
     let Some(mut fields) = config.fields() else { return };
     warn_fields(&mut fields, &CONTROLLER_ONLY);
-    for item in config.child("manifests").and_then(|list| list.items()).unwrap_or_default() {
-        // A bare object may have its own fields of these names.
-        if item.is_mapping()
-            && item.child("kind").is_none()
-            && let Some(mut fields) = item.fields()
-        {
-            warn_fields(&mut fields, &CONTROLLER_ONLY_MANIFEST);
-        }
-    }
 }
 
 /// Warns of each of these fields that is set.

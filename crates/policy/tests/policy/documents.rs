@@ -192,8 +192,6 @@ spec:
         "p:13:22: spec.config.readinessChecks: warning: readinessChecks",
         "p:14:14: spec.config.exports: warning: exports",
         "p:15:26: spec.config.continuousReconcile: warning: continuousReconcile",
-        "p:19:29: spec.config.manifests[0].annotateBeforeDelete: warning: annotateBeforeDelete",
-        "p:20:29: spec.config.manifests[0].patchAfterDeployment: warning: patchAfterDeployment",
     ]
     .map(|start| format!("{start} has no effect on the command line (only the controller uses it)"));
     assert_lines(&controller_only(node, &file()).to_string(), &expected.join("\n"), yaml);
