@@ -125,9 +125,11 @@ pub(super) fn connect(
         _ => None,
     };
     let Some(sandbox) = planes.iter().find_map(of) else { return Cluster::connect(config, options) };
-    let user = match config.auth_info.username.as_deref() {
-        Some("restricted") => billhook_sandbox::User::new("restricted", [""; 0]),
-        _ => billhook_sandbox::User::admin(),
+    let auth = &config.auth_info;
+    let user = match (&auth.impersonate, auth.username.as_deref()) {
+        (Some(user), _) => billhook_sandbox::User::new(user, auth.impersonate_groups.as_deref().unwrap_or_default()),
+        (None, Some("restricted")) => billhook_sandbox::User::new("restricted", [""; 0]),
+        (None, _) => billhook_sandbox::User::admin(),
     };
     Ok(Cluster::from_client(sandbox.client(user, client), options))
 }
