@@ -10,8 +10,7 @@ use billhook_objects::{
 };
 use billhook_plan::Directives;
 use billhook_policy::{
-    Diagnostic, Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only,
-    parse_document,
+    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only, parse_document,
 };
 use clap::Args;
 use serde_json::Value;
