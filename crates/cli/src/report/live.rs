@@ -130,3 +130,28 @@ fn held(node: &NodeProgress) -> String {
     };
     format!("{}: {}{more}", object(key), why.replace('\n', " "))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_escaped() {
+        let object = json!({"group": "", "kind": "ConfigMap", "namespace": "shop", "name": "a"});
+        let events = json!([
+            {"event": "started", "format": 1, "operation": "delete", "nodes": [["a\x1b[2J", 1]]},
+            {"event": "node-started", "node": 0, "title": "a\x1b[2J", "objects": 1},
+            {"event": "refused", "node": 0, "object": object, "message": "no\ndeleted\r\u{202e}", "retried": false},
+        ]);
+        let events: Vec<Event> = serde_json::from_value(events).unwrap();
+        let mut progress = Progress::default();
+        events.iter().for_each(|event| progress.fold(event));
+        let view = LiveView::start(&progress, Paint(true));
+        let row = view.rows[0].bar.as_ref().unwrap().message();
+        let shown = [r"a\x1b[2J", r"deleted\r\u{202e}"];
+        assert!(shown.iter().all(|text| row.contains(text)) && !row.contains(['\n', '\r', '\u{202e}']), "{row:?}");
+        assert!(!row.contains("\x1b[2J"), "{row:?}");
+    }
+}
