@@ -50,6 +50,9 @@ pub(crate) struct Input {
     pub(crate) timeout: Option<ItemTimeout>,
 }
 
+/// The number of problems that are printed.
+const PRINTED: usize = 100;
+
 /// Reads all sources.
 pub(crate) async fn read(session: &Session, sources: &Sources) -> Result<Input, CommandError> {
     if sources.recursive && sources.filename.is_empty() {
@@ -229,6 +232,12 @@ impl<'a> Reader<'a> {
         }
         if self.problems.is_empty() {
             return Ok(self.input);
+        }
+        // One more line would only say that there is one more.
+        if self.problems.len() > PRINTED + 1 {
+            let more = self.problems.len() - PRINTED;
+            self.problems.truncate(PRINTED);
+            self.problem(format!("{more} more problems"));
         }
         Err(CommandError { hints: self.hints, ..CommandError::all(Exit::Input, self.problems) })
     }

@@ -57,7 +57,16 @@ pub struct Key {
 impl Node {
     /// Returns the value without places.
     pub fn to_value(&self) -> Value {
-        self.clone().into_value()
+        match &self.kind {
+            NodeKind::Null => Value::Null,
+            NodeKind::Bool(bool) => Value::Bool(*bool),
+            NodeKind::Number(number) => Value::Number(number.clone()),
+            NodeKind::String(text) => Value::from(text.as_str()),
+            NodeKind::Sequence(items) => items.iter().map(Self::to_value).collect(),
+            NodeKind::Mapping(entries) => {
+                entries.iter().map(|(key, node)| (key.text.clone(), node.to_value())).collect::<Map<_, _>>().into()
+            }
+        }
     }
 
     /// Converts this to the value without places.
