@@ -152,8 +152,8 @@ impl Cluster {
     /// by a POST; otherwise they read the whole object and send the change that follows from it, or nothing if there is
     /// none. If another client changes the object in between, they read it again, at most eight times.
     ///
-    /// Only [`UpdateStrategy::Merge`] and [`UpdateStrategy::MergeOverwrite`] keep the annotations of the creation: the next
-    /// write by another strategy removes what the manifest does not have.
+    /// [`UpdateStrategy::Update`] and [`UpdateStrategy::Patch`] do not keep the annotations of the creation: their next write
+    /// removes what the manifest does not have.
     ///
     /// # Errors
     ///
@@ -170,9 +170,10 @@ impl Cluster {
         let what = format!("apply {}", object_name(resource, namespace, name));
         let new = annotated(&what, manifest, options)?;
         if options.strategy == UpdateStrategy::ServerSide {
-            let manifest = if options.exists { manifest } else { &new };
+            // An update has the annotations too: without them, the server would remove them, and a command that is repeated
+            // after a crash would end in another state.
             let apply = ApplyOptions { force_conflicts: options.force_conflicts, dry_run: options.dry_run };
-            return self.apply(resource, key, manifest, &apply).await;
+            return self.apply(resource, key, &new, &apply).await;
         }
         let mut manifest = parsed(&what, manifest)?;
         let mut exists = options.exists;

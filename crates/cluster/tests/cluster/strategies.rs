@@ -85,7 +85,8 @@ async fn each_strategy_sends_its_own_kind_of_write() {
         object["data"] = data;
         object
     };
-    let manifest: Value = serde_json::from_str(MANIFEST).unwrap();
+    let mut annotated: Value = serde_json::from_str(MANIFEST).unwrap();
+    annotated["metadata"]["annotations"] = json!({"first": "yes"});
     for (strategy, line, body) in [
         (Update, UPDATE, put(json!({"k": "new"}))),
         (Patch, PATCH, json!({"metadata": {"uid": "1"}, "data": {"k": "new", "old": null}})),
@@ -100,7 +101,7 @@ async fn each_strategy_sends_its_own_kind_of_write() {
     let (applied, _, _) = check(Merge, true, vec![(READ, ok(live(3, "before")))]).await;
     assert_eq!(applied.unwrap().resource_version, "3", "a change without effect is not sent");
     let (_, bodies, _) = check(ServerSide, true, vec![(PATCH, ok(object("x", "1", 4)))]).await;
-    assert_eq!(bodies, [manifest]);
+    assert_eq!(bodies, [annotated], "an update must not remove the annotations of the creation");
 }
 
 #[tokio::test(start_paused = true)]
