@@ -1,6 +1,6 @@
 //! Compares the sandbox's schemas of Kubernetes' own kinds with the OpenAPI documents of the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
@@ -55,10 +55,9 @@ async fn definitions(real: &Client, sandbox: &Client) -> Result<BTreeMap<String,
     }
     let mut definitions = BTreeMap::new();
     while let Some(name) = wanted.pop() {
-        if !definitions.contains_key(&name) {
-            let source = known.get(&name).with_context(|| format!("{name} is not defined"))?;
-            let definition = reduce(source, &mut wanted);
-            definitions.insert(name, definition);
+        if let Entry::Vacant(entry) = definitions.entry(name) {
+            let source = known.get(entry.key()).with_context(|| format!("{} is not defined", entry.key()))?;
+            entry.insert(reduce(source, &mut wanted));
         }
     }
     Ok(definitions)
