@@ -24,7 +24,7 @@ mod status;
 mod write;
 
 pub use billhook_plan::MissingNamespaces;
-pub use dry_run::dry_run;
+pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
 pub use operation::{
     ApplyInput, DeleteInput, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply, delete, forget,
