@@ -220,6 +220,8 @@ pub enum Blocker {
         condition: String,
         message: String,
     },
+    /// An object that it owns, and that the garbage collector deletes first.
+    Dependent { object: ObjectKey },
     /// The request failed.
     Refused {
         message: String,
@@ -270,6 +272,7 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
+            Self::Dependent { object } => write!(f, "its dependent {object} still exists"),
             Self::Refused { message, .. } => write!(f, "request failed: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),

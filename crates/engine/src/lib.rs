@@ -32,4 +32,6 @@ pub use operation::{
 };
 pub use progress::{Goal, Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};
-pub use status::{KindStatus, ObjectState, ObjectStatus, ReleaseStatus, release_status};
+pub use status::{
+    KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_status,
+};
