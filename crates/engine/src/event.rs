@@ -85,6 +85,12 @@ pub enum Event {
         /// Which kind, and the API server's answer.
         reason: String,
     },
+    /// The list that is to confirm that a collection is empty failed; it is retried. Sent once for each reason.
+    ListFailed {
+        node: usize,
+        /// Which kind, and why.
+        reason: String,
+    },
     /// A node ended.
     NodeFinished {
         node: usize,

@@ -100,7 +100,7 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some(summary.clone()),
-            Event::PollOnly { .. } => {}
+            Event::PollOnly { .. } | Event::ListFailed { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }
