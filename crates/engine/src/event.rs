@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
-use billhook_objects::{ObjectKey, Uid};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
@@ -244,8 +244,13 @@ pub enum Blocker {
         condition: String,
         message: String,
     },
-    /// An object that it owns, and that the garbage collector deletes first.
-    Dependent { object: ObjectKey },
+    /// Its dependents remain: it is deleted in the foreground.
+    Dependents {
+        kind: GroupKind,
+        count: usize,
+        /// The names of the first of them.
+        names: Vec<String>,
+    },
     /// The request failed.
     Refused {
         message: String,
@@ -296,7 +301,11 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
-            Self::Dependent { object } => write!(f, "its dependent {object} still exists"),
+            Self::Dependents { kind, count, names } => {
+                let more =
+                    if *count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
+                write!(f, "its dependents remain: {kind} {}{more}", names.join(", "))
+            }
             Self::Refused { message, .. } => write!(f, "request failed: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),

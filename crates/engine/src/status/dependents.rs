@@ -13,8 +13,8 @@ use super::Found;
 
 /// The finalizer of an object that the garbage collector deletes after its dependents.
 const FOREGROUND: &str = "foregroundDeletion";
-/// How many dependents of an object are named.
-const NAMED: usize = 10;
+/// How many dependents of one kind are named.
+const NAMED: usize = 3;
 /// How many lists of dependents are sent at most.
 const LISTS: usize = 16;
 
@@ -64,10 +64,16 @@ impl Found {
         dependents.extend(self.objects.iter().map(|(key, found)| (key.clone(), found.clone())));
         let owners: Vec<_> = owners.into_values().flatten().collect();
         for uid in owners {
-            let of_owner = |(_, object): &(&ObjectKey, &Observed)| object.owners.iter().any(|owner| owner.uid == uid);
-            let named = dependents.iter().filter(of_owner).take(NAMED);
-            let named = named.map(|(key, _)| Blocker::Dependent { object: key.clone() });
-            self.details.entry(uid.clone()).or_default().blockers.extend(named);
+            let mut kinds: BTreeMap<&GroupKind, Vec<&str>> = BTreeMap::new();
+            for (key, _) in dependents.iter().filter(|(_, object)| object.owners.iter().any(|owner| owner.uid == uid)) {
+                kinds.entry(&key.kind).or_default().push(&key.name);
+            }
+            let remain = kinds.into_iter().map(|(kind, names)| Blocker::Dependents {
+                kind: kind.clone(),
+                count: names.len(),
+                names: names.into_iter().take(NAMED).map(str::to_owned).collect(),
+            });
+            self.details.entry(uid).or_default().blockers.extend(remain);
         }
     }
 }
