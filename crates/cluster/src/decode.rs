@@ -63,17 +63,17 @@ impl Shape for Meta {
     }
 }
 
-/// A whole object, decoded into the caller's type. If that fails, its metadata still identifies it, and the other objects
-/// of a list are decoded.
+/// A whole object or its complete metadata, decoded into the caller's type. If that fails, its metadata still identifies
+/// it, and the other objects of a list are decoded.
 #[derive(Debug)]
-pub(crate) struct Full<T> {
+pub(crate) struct Full<T, const WHOLE: bool = true> {
     pub(crate) meta: Observed,
     pub(crate) value: Result<T, serde_json::Error>,
 }
 
-impl<T: DeserializeOwned + Send + 'static> Shape for Full<T> {
-    const LIST: &'static str = JSON;
-    const ITEM: &'static str = JSON;
+impl<T: DeserializeOwned + Send + 'static, const WHOLE: bool> Shape for Full<T, WHOLE> {
+    const LIST: &'static str = if WHOLE { JSON } else { META_LIST };
+    const ITEM: &'static str = if WHOLE { JSON } else { META };
     const PROVES_GONE: bool = false;
 
     fn meta(&self) -> &Observed {
@@ -81,7 +81,7 @@ impl<T: DeserializeOwned + Send + 'static> Shape for Full<T> {
     }
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Full<T> {
+impl<'de, T: DeserializeOwned, const WHOLE: bool> Deserialize<'de> for Full<T, WHOLE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let Meta(meta) = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;

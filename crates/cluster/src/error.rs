@@ -10,7 +10,7 @@ type Source = Arc<dyn std::error::Error + Send + Sync>;
 
 /// A request that failed: what was being done, and the kind of the failure.
 ///
-/// Its text completes "failed to …" and does not repeat the source.
+/// Its text completes "failed to …" and names each cause once, the source included.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Error {
@@ -185,8 +185,15 @@ impl Error {
     }
 
     fn text(&self) -> String {
-        let with_message = self.message.is_some() || self.status.is_some();
-        if with_message { format!("{}: {}", self.what, self.message()) } else { self.what.clone() }
+        let message = (self.message.is_some() || self.status.is_some()).then(|| self.message());
+        let source = self.source.as_ref().map(|source| innermost(source.as_ref()).to_string());
+        let mut text = self.what.clone();
+        for cause in message.into_iter().chain(source) {
+            if !text.contains(&cause) {
+                text = format!("{text}: {cause}");
+            }
+        }
+        text
     }
 
     /// Removes the values that server-side apply quotes from an object with a wrong type.
@@ -448,6 +455,16 @@ mod tests {
         let found: Vec<_> = found.iter().map(|c| (c.manager.as_str(), c.field.as_str())).collect();
         assert_eq!(found, [("kubectl-client-side-apply", ".spec.replicas"), ("hpa", ".data.a")]);
         assert_eq!(error.to_string(), "apply it: Apply failed with 2 conflicts: …");
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let with_source = |error: Error| error.with_source("disk full").to_string();
+        let error = || Error::new("write it", ErrorKind::Other);
+        assert_eq!(error().to_string(), "write it");
+        assert_eq!(with_source(error()), "write it: disk full");
+        assert_eq!(with_source(error().because("no answer")), "write it: no answer: disk full");
+        assert_eq!(with_source(error().because("no answer (disk full)")), "write it: no answer (disk full)");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Targets {
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
         let config = config(&text).await.map_err(wrong)?;
         let cluster = (self.connect)(config, Options::default())
-            .map_err(|error| wrong(format!("{error}: {}", error.message())))?
+            .map_err(|error| wrong(error.to_string()))?
             .fenced(self.fence.clone());
         let open = Arc::new(OpenTarget {
             _counted: self.metrics.count_requests(cluster.clone()),

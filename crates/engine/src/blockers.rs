@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use billhook_cluster::{Cluster, Error};
 use billhook_objects::{ObjectKey, wellknown};
 use billhook_plan::{ApplyWork, DeleteWork, Node, PatchWork, Resource, Work};
 use futures::StreamExt as _;
@@ -48,22 +47,6 @@ pub(crate) async fn explain(
     left.iter().filter_map(left_of).collect()
 }
 
-/// Returns what blocks the deletion of an object: finalizers and who set them, the conditions of a Namespace or CRD.
-/// Returns nothing if the object is gone or is not being deleted.
-///
-/// # Errors
-///
-/// Fails if the object cannot be read.
-pub(crate) async fn blockers_of(
-    cluster: &Cluster,
-    resource: &Resource,
-    key: &ObjectKey,
-) -> Result<Vec<Blocker>, Error> {
-    let found = cluster.get(resource, key).await?;
-    let deleting = found.filter(|object| object.pointer("/metadata/deletionTimestamp").is_some());
-    Ok(deleting.map(|object| blockers(&object)).unwrap_or_default())
-}
-
 fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Option<&'a Resource> {
     match work {
         Work::Delete(DeleteWork { objects, collections, .. }) => {
@@ -84,7 +67,7 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
 }
 
 /// Returns what an object's metadata and status say about its deletion.
-fn blockers(object: &Value) -> Vec<Blocker> {
+pub(crate) fn blockers(object: &Value) -> Vec<Blocker> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let list = |path: &str| object.pointer(path).and_then(Value::as_array).into_iter().flatten();
     let metadata = list("/metadata/finalizers").filter_map(Value::as_str).map(|finalizer| Blocker::Finalizer {

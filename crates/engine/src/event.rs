@@ -28,6 +28,10 @@ pub enum Event {
         release: Option<String>,
         /// The title of each node, and how many objects it has.
         nodes: Vec<(String, usize)>,
+        /// What the objects of each node are to become; empty if all are to be applied, or all to be gone, as the operation
+        /// says.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        goals: Vec<Goal>,
     },
     /// A node started.
     NodeStarted { node: usize, title: String, objects: usize },
@@ -81,6 +85,12 @@ pub enum Event {
         /// Which kind, and the API server's answer.
         reason: String,
     },
+    /// The list that is to confirm that a collection is empty failed; it is retried. Sent once for each reason.
+    ListFailed {
+        node: usize,
+        /// Which kind, and why.
+        reason: String,
+    },
     /// A node ended.
     NodeFinished {
         node: usize,
@@ -108,6 +118,20 @@ pub enum ApplyResult {
     Patched,
     /// It changed nothing, or was not needed.
     Unchanged,
+}
+
+/// What the objects of a node are to become: the state that its progress counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// Created, or updated to match the manifest.
+    Applied,
+    /// Patched.
+    Patched,
+    /// Ready: the node applies nothing and waits for objects that earlier nodes have applied.
+    Ready,
+    /// Gone.
+    Gone,
 }
 
 /// How a node, or the run, ended.
@@ -220,6 +244,8 @@ pub enum Blocker {
         condition: String,
         message: String,
     },
+    /// An object that it owns, and that the garbage collector deletes first.
+    Dependent { object: ObjectKey },
     /// The request failed.
     Refused {
         message: String,
@@ -270,11 +296,33 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
+            Self::Dependent { object } => write!(f, "its dependent {object} still exists"),
             Self::Refused { message, .. } => write!(f, "request failed: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),
             Self::Unconfirmed => f.write_str("deletion requested, not yet confirmed by the API server"),
             Self::NotReady { reason } => write!(f, "not ready: {reason}"),
         }
+    }
+}
+
+impl Goal {
+    /// Returns what an operation as a whole is about.
+    pub(crate) fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Apply => Self::Applied,
+            Operation::Delete => Self::Gone,
+        }
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Applied => "applied",
+            Self::Patched => "patched",
+            Self::Ready => "ready",
+            Self::Gone => "gone",
+        })
     }
 }

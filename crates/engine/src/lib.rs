@@ -24,12 +24,16 @@ mod status;
 mod write;
 
 pub use billhook_plan::MissingNamespaces;
-pub use dry_run::dry_run;
-pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
+pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
+pub use event::{
+    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, RefusedBy, Sink, Status, Summary,
+};
 pub use operation::{
     ApplyInput, DeleteInput, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply, delete, forget,
     load_record, prepare_apply, prepare_delete,
 };
-pub use progress::{Goal, Hold, NodeProgress, NodeState, Progress};
+pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};
-pub use status::{KindStatus, ObjectState, ObjectStatus, ReleaseStatus, release_status};
+pub use status::{
+    KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_status,
+};

@@ -1,11 +1,11 @@
 //! The state of a run, folded from its events.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use billhook_objects::ObjectKey;
 use billhook_plan::Operation;
 
-use crate::{ApplyResult, Event, Status, Summary};
+use crate::{ApplyResult, Event, Goal, Status, Summary};
 
 /// The state of a run. Every front end renders this value; none folds the events itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,19 +59,6 @@ pub enum NodeState {
     },
 }
 
-/// What the objects of a node are to become: the state that its progress counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// Created, or updated to match the manifest.
-    Applied,
-    /// Patched.
-    Patched,
-    /// Ready: the node applies nothing and waits for objects that earlier nodes have applied.
-    Ready,
-    /// Gone.
-    Gone,
-}
-
 /// What keeps an object from reaching the goal of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -96,13 +83,13 @@ impl Progress {
     /// Updates the state with the next event of the run.
     pub fn fold(&mut self, event: &Event) {
         match event {
-            Event::Started { operation, release, nodes, .. } => {
-                let goal = if *operation == Operation::Delete { Goal::Gone } else { Goal::Applied };
-                let node = |(title, total): &(String, usize)| NodeProgress::new(title, goal, *total);
+            Event::Started { operation, release, nodes, goals, .. } => {
+                let goal = |node| goals.get(node).copied().unwrap_or_else(|| Goal::of(*operation));
+                let node = |(at, (title, total)): (usize, &(String, usize))| NodeProgress::new(title, goal(at), *total);
                 *self = Self {
                     operation: Some(*operation),
                     release: release.clone(),
-                    nodes: nodes.iter().map(node).collect(),
+                    nodes: nodes.iter().enumerate().map(node).collect(),
                     ..Self::default()
                 };
             }
@@ -113,7 +100,7 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some(summary.clone()),
-            Event::PollOnly { .. } => {}
+            Event::PollOnly { .. } | Event::ListFailed { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }
@@ -253,17 +240,6 @@ impl Hold {
             Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
             Self::NotReady(_) | Self::Failed(_) => Vec::new(),
         }
-    }
-}
-
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Applied => "applied",
-            Self::Patched => "patched",
-            Self::Ready => "ready",
-            Self::Gone => "gone",
-        })
     }
 }
 

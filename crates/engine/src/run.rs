@@ -7,13 +7,13 @@ use std::{
 
 use billhook_cluster::{Cluster, InventoryStore};
 use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{Plan, Snapshot, Work};
+use billhook_plan::{ApplyAction, Node, Plan, Snapshot, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Blocker, EVENT_FORMAT, Event, RefusedBy, Sink, Status, Summary,
+    Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink, Status, Summary,
     apply::run_apply,
     blockers,
     delete::run_delete,
@@ -104,6 +104,7 @@ pub(crate) async fn run(
         operation: plan.operation,
         release: plan.release.clone(),
         nodes: plan.nodes.iter().map(|node| (node.title.clone(), size(&node.work))).collect(),
+        goals: goals(plan),
     });
     let results = run_nodes(&context).await;
     summarize(&context, results, begun).await
@@ -211,6 +212,18 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
     summary.requests = context.clusters.requests();
     summary.elapsed_ms = millis(begun);
     outcome
+}
+
+/// Returns what the objects of each node are to become; nothing if it is the same for all, as the operation says.
+fn goals(plan: &Plan) -> Vec<Goal> {
+    let goal = |node: &Node| match &node.work {
+        Work::Apply(work) if work.objects.iter().all(|task| task.action == ApplyAction::Await) => Goal::Ready,
+        Work::Apply(_) => Goal::Applied,
+        Work::Delete(_) => Goal::Gone,
+        Work::Patch(_) => Goal::Patched,
+    };
+    let goals: Vec<_> = plan.nodes.iter().map(goal).collect();
+    if goals.iter().all(|goal| *goal == Goal::of(plan.operation)) { Vec::new() } else { goals }
 }
 
 fn changed(applied: &[AppliedObject]) -> usize {

@@ -1,21 +1,32 @@
-//! The status of a release: which of its objects exist, which are being deleted, and what blocks them.
+//! The status of a release: which of its objects exist and are ready, which are being deleted, and what blocks them.
 
-use std::collections::BTreeMap;
+mod dependents;
+mod targets;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use billhook_cluster::Cluster;
-use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource,
-    Snapshot, Wanted,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Snapshot,
+    Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
-use serde::Serialize;
-use tokio::task::JoinSet;
+use futures::future::join_all;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, value::RawValue};
 
-use crate::{Blocker, Clusters, OperationError, blockers::blockers_of, load_record};
+use crate::{
+    Blocker, Clusters, OperationError,
+    blockers::blockers,
+    load_record,
+    readiness::{Readiness, View, readiness},
+};
 
-/// How many objects that are being deleted are read for their blockers.
-const MAX_READ: usize = 20;
+pub use targets::{TargetGroup, TargetState, TargetStatus};
 
 /// The status of a release.
 #[derive(Clone, Debug, Serialize)]
@@ -30,8 +41,11 @@ pub struct ReleaseStatus {
     pub revision: u64,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
-    /// The objects that are not as deployed.
+    /// The objects of the release, except those of earlier versions that are gone.
     pub objects: Vec<ObjectStatus>,
+    /// The other clusters that the policy names, and what its groups select there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetStatus>,
 }
 
 /// How many objects of one kind are in which state.
@@ -44,6 +58,8 @@ pub struct KindStatus {
     pub desired: usize,
     /// Those that exist.
     pub live: usize,
+    /// Those that are ready.
+    pub ready: usize,
     /// Those that exist and are being deleted.
     pub deleting: usize,
     /// Those that do not exist.
@@ -53,25 +69,37 @@ pub struct KindStatus {
     pub unreadable: Option<String>,
 }
 
-/// An object that is not as deployed.
+/// An object of a release.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObjectStatus {
     /// The object.
     pub object: ObjectKey,
     /// Its state.
     pub state: ObjectState,
+    /// Whether it is ready, by the rules that `apply` waits for; none unless it is present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<Readiness>,
     /// Its finalizers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
-    /// What blocks its deletion. Only the first objects that are being deleted are read for it.
+    /// What blocks its deletion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<Blocker>,
 }
 
-/// The state of an object that is not as deployed.
+impl ObjectStatus {
+    /// Returns whether the object is as deployed and ready.
+    pub fn is_well(&self) -> bool {
+        self.state == ObjectState::Present && !matches!(&self.readiness, Some(why) if *why != Readiness::Ready)
+    }
+}
+
+/// The state of an object of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectState {
+    /// It exists.
+    Present,
     /// It is being deleted.
     Deleting,
     /// It does not exist.
@@ -84,7 +112,7 @@ pub enum ObjectState {
     Unreadable,
 }
 
-/// Reads the status of a release.
+/// Reads the status of a release. Of its policy's other clusters it reads those that `clusters` contains.
 ///
 /// # Errors
 ///
@@ -92,44 +120,76 @@ pub enum ObjectState {
 pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Result<ReleaseStatus, OperationError> {
     let (inventory, catalog) = tokio::try_join!(load_record(clusters, release), clusters.own.catalog())?;
     let inventory = inventory.ok_or_else(|| OperationError::NoRelease(release.clone()))?;
-    let found = Found::read(&clusters.own, catalog, &inventory).await?;
-    Ok(report(&inventory, &found))
+    let found = Found::read(&clusters.own, catalog, &inventory);
+    let (found, targets) = tokio::join!(found, targets::read(clusters, &inventory));
+    Ok(ReleaseStatus { targets, ..report(&inventory, &found?) })
+}
+
+/// What the lists show of an object besides its identity.
+#[derive(Clone, Debug, Default)]
+struct Detail {
+    /// The fields that readiness depends on; none if they cannot be decoded.
+    view: Option<View>,
+    /// What blocks its deletion, if it is being deleted.
+    blockers: Vec<Blocker>,
+}
+
+impl<'de> Deserialize<'de> for Detail {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(from)?;
+        let view = serde_json::from_str(text.get()).ok();
+        // Most objects are not being deleted, and decoding all fields takes ten times as long.
+        let object = text.get().contains("deletionTimestamp").then(|| serde_json::from_str::<Value>(text.get()).ok());
+        let deleting = object.flatten().filter(|object| object.pointer("/metadata/deletionTimestamp").is_some());
+        Ok(Self { view, blockers: deleting.map(|object| blockers(&object)).unwrap_or_default() })
+    }
 }
 
 /// What exists of a release.
 #[derive(Default)]
 struct Found {
     objects: BTreeMap<ObjectKey, Observed>,
+    details: HashMap<Uid, Detail>,
     /// Why the objects of a kind could not be read.
     failed: BTreeMap<GroupKind, String>,
-    /// What blocks objects that are being deleted.
-    blockers: BTreeMap<ObjectKey, Vec<Blocker>>,
 }
 
 impl Found {
     /// Reads what a deletion of the release would read: one list by label per kind, then single objects that the label did
-    /// not show; and the blockers of objects that are being deleted.
+    /// not show. The lists are of whole objects only for kinds whose status shows readiness.
     async fn read(cluster: &Cluster, catalog: Catalog, inventory: &Inventory) -> Result<Self, OperationError> {
+        let catalog = Arc::new(catalog);
         let (objects, unavailable) = wanted(inventory, &catalog);
         let deletion = Deletion::new(DeleteRequest {
             release: Some(&inventory.release),
             objects,
             groups: &[],
-            catalogs: Catalogs::own(catalog),
+            catalogs: Catalogs::own(Arc::clone(&catalog)),
             propagation: Propagation::Background,
             operation: Operation::Delete,
             record_here: true,
         })?;
-        let snapshot = Snapshot { listings: cluster.snapshot(deletion.queries()).await };
-        let missing = deletion.missing(&snapshot);
         let mut found = Self::default();
+        let snapshot = Snapshot { listings: found.list(cluster, deletion.queries()).await };
+        let missing = deletion.missing(&snapshot);
         found.add(snapshot.listings);
         // Objects of a failed list are queried again as missing ones.
         found.failed = unavailable;
-        found.add(cluster.snapshot(&missing).await);
-        found.blockers =
-            found.read_blockers(cluster, deletion.queries().iter().cloned().chain(missing), inventory).await;
+        let listings = found.list(cluster, &missing).await;
+        found.add(listings);
+        found.add_dependents(cluster, &catalog).await;
         Ok(found)
+    }
+
+    /// Sends the queries and adds the details of the objects.
+    async fn list(&mut self, cluster: &Cluster, queries: &[Query]) -> Vec<Listing> {
+        let lists = queries.iter().map(|query| cluster.details(query, !is_ready_when_created(&query.resource.kind)));
+        let mut listings = Vec::new();
+        for (found, details) in join_all(lists).await {
+            self.details.extend(details);
+            listings.extend(found);
+        }
+        listings
     }
 
     fn add(&mut self, listings: Vec<Listing>) {
@@ -146,37 +206,32 @@ impl Found {
         }
     }
 
-    async fn read_blockers(
-        &self,
-        cluster: &Cluster,
-        queries: impl Iterator<Item = Query>,
-        inventory: &Inventory,
-    ) -> BTreeMap<ObjectKey, Vec<Blocker>> {
-        let resources: BTreeMap<GroupKind, Resource> =
-            queries.map(|query| (query.resource.kind.clone(), query.resource)).collect();
-        let deleting = inventory.entries.keys().filter(|key| self.objects.get(key).is_some_and(|found| found.deleting));
-        let mut reads = JoinSet::new();
-        for key in deleting.take(MAX_READ) {
-            let Some(resource) = resources.get(&key.kind).cloned() else { continue };
-            let (cluster, key) = (cluster.clone(), key.clone());
-            reads.spawn(async move {
-                // If the read fails, the finalizers are known from the list.
-                let blockers = blockers_of(&cluster, &resource, &key).await.unwrap_or_default();
-                (key, blockers)
-            });
+    fn state(&self, key: &ObjectKey, entry: &Entry) -> ObjectState {
+        match self.objects.get(key) {
+            None if self.failed.contains_key(&key.kind) => ObjectState::Unreadable,
+            None => ObjectState::Missing,
+            Some(found) if found.deleting => ObjectState::Deleting,
+            Some(found) if entry.uid.as_ref().is_some_and(|uid| *uid != found.uid) => ObjectState::Replaced,
+            Some(_) if entry.obsolete => ObjectState::Obsolete,
+            Some(_) => ObjectState::Present,
         }
-        reads.join_all().await.into_iter().collect()
     }
 
-    /// Returns the state of an object; none if it is as deployed.
-    fn state(&self, key: &ObjectKey, entry: &Entry) -> Option<ObjectState> {
-        match self.objects.get(key) {
-            None if self.failed.contains_key(&key.kind) => Some(ObjectState::Unreadable),
-            None => Some(ObjectState::Missing),
-            Some(found) if found.deleting => Some(ObjectState::Deleting),
-            Some(found) if entry.uid.as_ref().is_some_and(|uid| *uid != found.uid) => Some(ObjectState::Replaced),
-            Some(_) if entry.obsolete => Some(ObjectState::Obsolete),
-            Some(_) => None,
+    fn status(&self, key: &ObjectKey, entry: &Entry) -> ObjectStatus {
+        let state = self.state(key, entry);
+        let found = self.objects.get(key);
+        let detail = found.and_then(|found| self.details.get(&found.uid));
+        let readiness = match (state, detail.and_then(|detail| detail.view.as_ref())) {
+            (ObjectState::Present, _) if is_ready_when_created(&key.kind) => Some(Readiness::Ready),
+            (ObjectState::Present, Some(view)) => Some(readiness(&key.kind, view)),
+            _ => None,
+        };
+        ObjectStatus {
+            object: key.clone(),
+            state,
+            readiness,
+            finalizers: found.map(|found| found.finalizers.clone()).unwrap_or_default(),
+            blockers: detail.map(|detail| detail.blockers.clone()).unwrap_or_default(),
         }
     }
 }
@@ -201,22 +256,28 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
     let mut kinds: BTreeMap<&GroupKind, KindStatus> = BTreeMap::new();
     let mut objects = Vec::new();
     for (key, entry) in &inventory.entries {
-        let empty =
-            || KindStatus { kind: key.kind.clone(), desired: 0, live: 0, deleting: 0, missing: 0, unreadable: None };
+        let empty = || KindStatus {
+            kind: key.kind.clone(),
+            desired: 0,
+            live: 0,
+            ready: 0,
+            deleting: 0,
+            missing: 0,
+            unreadable: None,
+        };
         let kind = kinds.entry(&key.kind).or_insert_with(empty);
         kind.desired += usize::from(!entry.obsolete);
-        let state = found.state(key, entry);
-        match state {
-            Some(ObjectState::Missing) => kind.missing += 1,
-            Some(ObjectState::Unreadable) => kind.unreadable = found.failed.get(&key.kind).cloned(),
-            Some(ObjectState::Deleting) => (kind.live, kind.deleting) = (kind.live + 1, kind.deleting + 1),
-            Some(ObjectState::Replaced | ObjectState::Obsolete) | None => kind.live += 1,
+        let object = found.status(key, entry);
+        match object.state {
+            ObjectState::Missing => kind.missing += 1,
+            ObjectState::Unreadable => kind.unreadable = found.failed.get(&key.kind).cloned(),
+            ObjectState::Deleting => (kind.live, kind.deleting) = (kind.live + 1, kind.deleting + 1),
+            ObjectState::Present | ObjectState::Replaced | ObjectState::Obsolete => kind.live += 1,
         }
+        kind.ready += usize::from(object.readiness == Some(Readiness::Ready));
         // An object of an earlier version is meant to be missing.
-        if let Some(state) = state.filter(|state| !(entry.obsolete && *state == ObjectState::Missing)) {
-            let finalizers = found.objects.get(key).map(|found| found.finalizers.clone()).unwrap_or_default();
-            let blockers = found.blockers.get(key).cloned().unwrap_or_default();
-            objects.push(ObjectStatus { object: key.clone(), state, finalizers, blockers });
+        if !(entry.obsolete && object.state == ObjectState::Missing) {
+            objects.push(object);
         }
     }
     ReleaseStatus {
@@ -226,6 +287,7 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         revision: inventory.revision,
         kinds: kinds.into_values().collect(),
         objects,
+        targets: Vec::new(),
     }
 }
 
@@ -239,86 +301,4 @@ fn phase(inventory: &Inventory, objects: &[ObjectStatus]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use billhook_objects::{ApiVersion, Digest, ResourceType, Scope, Uid};
-
-    use super::*;
-
-    fn inventory(keys: &[(&str, &str, Option<&str>, &str)]) -> Inventory {
-        let mut inventory = Inventory::new(ReleaseName::new("shop", "web").unwrap());
-        inventory.revision = 3;
-        for (group, kind, namespace, name) in keys {
-            let key = ObjectKey::new(GroupKind::new(*group, *kind), *namespace, *name);
-            let entry = Entry::new(ApiVersion::new(*group, "v1"), Digest::of(&serde_json::Value::Null));
-            let entry = Entry { uid: Some(Uid::new("1")), ..entry };
-            inventory.entries.insert(key, entry);
-        }
-        inventory
-    }
-
-    fn deleting(inventory: &Inventory, blockers: Vec<Blocker>) -> Found {
-        let key = inventory.entries.keys().next().unwrap();
-        let object = Observed {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: Uid::new("1"),
-            resource_version: "1".into(),
-            labels: BTreeMap::new(),
-            finalizers: vec!["a.example/x".into()],
-            deleting: true,
-            owners: Vec::new(),
-        };
-        Found {
-            objects: BTreeMap::from([(key.clone(), object)]),
-            failed: BTreeMap::new(),
-            blockers: BTreeMap::from([(key.clone(), blockers)]),
-        }
-    }
-
-    #[test]
-    fn an_object_that_is_being_deleted_is_reported_with_its_blockers() {
-        let inventory = inventory(&[("", "Namespace", None, "shop")]);
-        let finalizer = Blocker::Finalizer { finalizer: "a.example/x".into(), manager: Some("operator".into()) };
-        let status = report(&inventory, &deleting(&inventory, vec![finalizer]));
-        let json = serde_json::to_value(&status).unwrap();
-        assert_eq!(json["objects"][0]["state"], "deleting");
-        assert_eq!(json["objects"][0]["finalizers"], serde_json::json!(["a.example/x"]));
-        assert_eq!(json["objects"][0]["blockers"][0]["manager"], "operator");
-        assert_eq!((status.kinds[0].live, status.kinds[0].deleting), (1, 1));
-    }
-
-    #[test]
-    fn a_record_that_was_deleted_with_its_namespace_is_a_deletion() {
-        let mut inventory = inventory(&[("", "Namespace", None, "shop")]);
-        assert_eq!(report(&inventory, &Found::default()).phase, "applying");
-        inventory.revision = 0;
-        assert_eq!(report(&inventory, &deleting(&inventory, Vec::new())).phase, "deleting");
-        assert_eq!(report(&inventory, &Found::default()).phase, "unknown");
-    }
-
-    #[test]
-    fn objects_of_an_unavailable_api_are_unreadable_and_not_missing() {
-        use ObjectState::{Missing, Unreadable};
-        let inventory = inventory(&[
-            ("", "ConfigMap", Some("shop"), "a"),
-            ("dead.example", "Widget", Some("shop"), "b"),
-            ("gone.example", "Gadget", Some("shop"), "c"),
-        ]);
-        let mut catalog = Catalog::default();
-        catalog.insert(ResourceType {
-            kind: GroupKind::new("", "ConfigMap"),
-            plural: "configmaps".into(),
-            singular: "configmap".into(),
-            short_names: Vec::new(),
-            scope: Scope::Namespaced,
-            versions: vec!["v1".into()],
-            verbs: Vec::new(),
-        });
-        catalog.stale = vec!["dead.example/v1".into()];
-        let (objects, unavailable) = wanted(&inventory, &catalog);
-        assert_eq!(objects.iter().map(|w| w.key.name.as_str()).collect::<Vec<_>>(), ["a"]);
-        let found = Found { failed: unavailable, ..Found::default() };
-        let states: Vec<_> = inventory.entries.iter().map(|(key, entry)| found.state(key, entry)).collect();
-        assert_eq!(states, [Some(Missing), Some(Unreadable), Some(Missing)]);
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ mod catalog;
 mod identity;
 mod json_path;
 mod manifest;
+mod schema;
 pub mod wellknown;
 pub mod yaml;
 
@@ -13,3 +14,4 @@ pub use catalog::{Catalog, KindName, ResolveError, ResourceType, Scope};
 pub use identity::{ApiVersion, GroupKind, IdentityError, ObjectKey, ReleaseName, Uid};
 pub use json_path::{JsonPath, JsonPathError};
 pub use manifest::{Digest, Manifest, ManifestError, Source};
+pub use schema::Schema;

@@ -21,6 +21,7 @@ use billhook_objects::{ObjectKey, wellknown};
 use versions::check_versions;
 
 pub use deployment::Deployment;
+pub use nodes::is_ready_when_created;
 pub use prepare::prepare;
 
 impl Deployment<'_> {

@@ -148,9 +148,9 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
             return Ok(Exit::Done);
         }
         DryRun::Server => {
-            return interrupts
-                .unless(operate::dry_run(session, &prepared.plan, &clusters, &prepared.manifests, force_conflicts))
-                .await;
+            let PreparedApply { plan, manifests, not_served, .. } = &prepared;
+            let answers = operate::dry_run(session, plan, &clusters, manifests, not_served, force_conflicts);
+            return interrupts.unless(answers).await;
         }
         DryRun::None => {}
     }

@@ -1,6 +1,9 @@
 //! `billhook delete`: deletes a release, or the objects of manifests.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use billhook_engine::{DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
 use billhook_policy::{GoDuration, Propagation};
@@ -126,8 +129,9 @@ pub(crate) async fn run(
             return Ok(Exit::Done);
         }
         DryRun::Server => {
-            let manifests = BTreeMap::new();
-            return interrupts.unless(operate::dry_run(session, &prepared.plan, &clusters, &manifests, false)).await;
+            let (manifests, not_served) = (BTreeMap::new(), BTreeSet::new());
+            let answers = operate::dry_run(session, &prepared.plan, &clusters, &manifests, &not_served, false);
+            return interrupts.unless(answers).await;
         }
         DryRun::None => {}
     }

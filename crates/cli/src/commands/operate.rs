@@ -1,9 +1,13 @@
 //! Runs the plans of `apply` and `delete`: checks guards, shows events, handles Ctrl-C.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    time::Duration,
+};
 
-use billhook_engine::{Clusters, OperationError, RunOptions, Summary};
-use billhook_objects::{Manifest, ObjectKey};
+use billhook_engine::{Clusters, DryRunAnswer, OperationError, RunOptions, Summary};
+use billhook_objects::{GroupKind, Manifest, ObjectKey};
 use billhook_plan::{Note, Operation, Plan, Severity};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -117,46 +121,22 @@ struct DryRunReport<'a> {
     answers: Vec<DryRunAnswer>,
 }
 
-/// The server's answer to one request.
-#[derive(Serialize)]
-struct DryRunAnswer {
-    object: ObjectKey,
-    accepted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-}
-
 /// Sends every request with `dryRun=All` and prints the plan and the answers.
 pub(crate) async fn dry_run(
     session: &Session,
     plan: &Plan,
     clusters: &Clusters,
     manifests: &BTreeMap<ObjectKey, Manifest>,
+    not_served: &BTreeSet<GroupKind>,
     force_conflicts: bool,
 ) -> Result<Exit, CommandError> {
-    let answers = billhook_engine::dry_run(plan, clusters, manifests, force_conflicts).await;
-    let answers: Vec<_> = answers
-        .into_iter()
-        .map(|(object, message)| DryRunAnswer { object, accepted: message.is_none(), message })
-        .collect();
-    let rejected = answers.iter().filter(|answer| !answer.accepted).count();
+    let answers = billhook_engine::dry_run(plan, clusters, manifests, not_served, force_conflicts).await;
+    let accepted = answers.iter().all(|answer| answer.accepted);
     if session.json() {
         session.printer.json(&DryRunReport { plan, answers });
     } else {
         print_plan(session, plan);
-        print_answers(session, &answers, rejected);
+        render::answers::lines(&answers, session.printer.out_paint()).iter().for_each(|line| session.printer.out(line));
     }
-    Ok(if rejected == 0 { Exit::Done } else { Exit::Failed })
-}
-
-fn print_answers(session: &Session, answers: &[DryRunAnswer], rejected: usize) {
-    let (printer, paint) = (&session.printer, session.printer.out_paint());
-    printer.out("");
-    printer.out(&paint.bold("server answers"));
-    for answer in answers.iter().filter(|answer| !answer.accepted) {
-        let message = answer.message.as_deref().unwrap_or_default();
-        printer.out(&format!("   {} {}: {message}", paint.bad("rejected"), render::object(&answer.object)));
-    }
-    let accepted = render::count(answers.len() - rejected, "request");
-    printer.out(&format!("   {} {accepted}", paint.good("accepted")));
+    Ok(if accepted { Exit::Done } else { Exit::Failed })
 }

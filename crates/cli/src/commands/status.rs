@@ -1,22 +1,26 @@
 //! `billhook status`: prints the status of a release.
 
-use std::collections::BTreeMap;
-
-use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus};
+use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, readiness::Readiness};
 use clap::Args;
 
 use crate::{
+    connect::Target,
     error::{CommandError, Exit},
     output::Paint,
     render::{columns, count, place},
     session::Session,
 };
 
-/// Show which objects of a release exist, which are being deleted, and what blocks them
+/// Show which objects of a release exist and are ready, which are being deleted, and what blocks them
+///
+/// Exits with 0 whatever the state of the objects is. -v lists the objects that are as deployed and ready, too.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Name of the release
     name: String,
+    /// Show what the policy selects in the cluster of this targetName; can be repeated
+    #[arg(long, value_name = "NAME=KUBECONFIG[#CONTEXT]")]
+    target: Vec<Target>,
 }
 
 /// How many objects are printed one by one.
@@ -26,16 +30,18 @@ const LISTED: usize = 20;
 pub(crate) async fn run(session: &Session, args: Status) -> Result<Exit, CommandError> {
     let connection = session.connection().await?;
     let release = connection.release(&args.name)?;
-    let status = billhook_engine::release_status(&connection.with(BTreeMap::new()), &release).await?;
+    let clusters = connection.with(session.targets(&args.target).await?);
+    let status = billhook_engine::release_status(&clusters, &release).await?;
     if session.json() {
         session.printer.json(&status);
     } else {
-        text(&status, session.printer.out_paint()).iter().for_each(|line| session.printer.out(line));
+        let lines = text(&status, session.global.verbose > 0, session.printer.out_paint());
+        lines.iter().for_each(|line| session.printer.out(line));
     }
     Ok(Exit::Done)
 }
 
-fn text(status: &ReleaseStatus, paint: Paint) -> Vec<String> {
+fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
     let mut lines = vec![
         format!("release    {}", paint.bold(&status.name)),
         format!("namespace  {}", status.namespace),
@@ -46,45 +52,82 @@ fn text(status: &ReleaseStatus, paint: Paint) -> Vec<String> {
         lines.push("the record was deleted: the objects below were found by the label of the release".to_owned());
     }
     lines.push(String::new());
-    let mut table = vec![["KIND", "DESIRED", "LIVE", "DELETING", "MISSING"].map(str::to_owned).to_vec()];
+    let mut table = vec![["KIND", "DESIRED", "LIVE", "READY", "DELETING", "MISSING"].map(str::to_owned).to_vec()];
     for kind in &status.kinds {
-        let live = if kind.unreadable.is_some() { "?".to_owned() } else { kind.live.to_string() };
-        let numbers = [kind.desired.to_string(), live, kind.deleting.to_string(), kind.missing.to_string()];
-        table.push([kind.kind.to_string()].into_iter().chain(numbers).collect());
+        let known = |number: usize| if kind.unreadable.is_some() { "?".to_owned() } else { number.to_string() };
+        let numbers = [kind.desired, kind.deleting, kind.missing].map(|number| number.to_string());
+        let [desired, deleting, missing] = numbers;
+        table.push(vec![kind.kind.to_string(), desired, known(kind.live), known(kind.ready), deleting, missing]);
     }
     lines.extend(columns(&table));
     for why in status.kinds.iter().filter_map(|kind| kind.unreadable.as_ref()) {
         lines.push(format!("{} {why}", paint.warn("unreadable:")));
     }
-    let objects: Vec<_> = status.objects.iter().filter(|object| object.state != ObjectState::Unreadable).collect();
-    if !objects.is_empty() {
-        lines.push(String::new());
-        lines.push(paint.bold(&format!("{} not as deployed", count(objects.len(), "object"))));
-        let rows: Vec<_> = objects.iter().take(LISTED).flat_map(|object| rows(object)).collect();
-        lines.extend(columns(&rows).into_iter().map(|line| format!("  {line}")));
-        if objects.len() > LISTED {
-            lines.push(format!("  and {} more", objects.len() - LISTED));
-        }
+    let (well, unwell): (Vec<_>, Vec<_>) = status.objects.iter().partition(|object| object.is_well());
+    let unwell: Vec<_> = unwell.into_iter().filter(|object| object.state != ObjectState::Unreadable).collect();
+    if !unwell.is_empty() {
+        let heading = format!("{} not as deployed or not ready", count(unwell.len(), "object"));
+        section(&heading, &unwell, all, paint, &mut lines);
     }
+    if all && !well.is_empty() {
+        let heading = format!("{} as deployed and ready", count(well.len(), "object"));
+        section(&heading, &well, all, paint, &mut lines);
+    }
+    status.targets.iter().for_each(|target| of_target(target, all, paint, &mut lines));
     lines
+}
+
+/// Adds objects under a heading: the first ones, or all of them.
+fn section(heading: &str, objects: &[&ObjectStatus], all: bool, paint: Paint, lines: &mut Vec<String>) {
+    let listed = if all { usize::MAX } else { LISTED };
+    lines.extend([String::new(), paint.bold(heading)]);
+    let rows: Vec<_> = objects.iter().take(listed).flat_map(|object| rows(object)).collect();
+    lines.extend(columns(&rows).into_iter().map(|line| format!("  {line}")));
+    if objects.len() > listed {
+        lines.push(format!("  and {} more", objects.len() - listed));
+    }
+}
+
+fn of_target(TargetStatus { target, state }: &TargetStatus, all: bool, paint: Paint, lines: &mut Vec<String>) {
+    let groups = match state {
+        TargetState::Read { groups } => groups,
+        TargetState::NotGiven => {
+            let advice = format!(
+                "target {target}: not read; use --target {target}=KUBECONFIG to show what the policy selects there"
+            );
+            return lines.extend([String::new(), advice]);
+        }
+        TargetState::Unreadable { reason } => {
+            return lines.extend([String::new(), format!("target {target}: {} {reason}", paint.warn("unreadable:"))]);
+        }
+    };
+    for group in groups {
+        let objects: Vec<_> = group.objects.iter().collect();
+        let heading = format!("target {target}, group {}: {}", group.group, count(objects.len(), "object"));
+        section(&heading, &objects, all, paint, lines);
+    }
 }
 
 /// Returns a row for the object, and one for each further blocker.
 fn rows(object: &ObjectStatus) -> Vec<Vec<String>> {
     let key = &object.object;
     let row = |state: String| vec![key.kind.to_string(), place(key), state];
-    let state = match object.state {
-        ObjectState::Deleting => return deleting(object, row),
-        ObjectState::Missing => "missing",
-        ObjectState::Replaced => "replaced by another object of the same name",
-        ObjectState::Obsolete => "from an earlier version, to be pruned",
-        ObjectState::Unreadable => "unreadable",
+    let state = match (object.state, &object.readiness) {
+        (ObjectState::Deleting, _) => return deleting(object, row),
+        (ObjectState::Present, Some(Readiness::Ready)) => "ready".to_owned(),
+        (ObjectState::Present, Some(Readiness::NotYet(reason))) => format!("not ready: {reason}"),
+        (ObjectState::Present, Some(Readiness::Failed(reason))) => format!("failed: {reason}"),
+        (ObjectState::Present, None) => "present".to_owned(),
+        (ObjectState::Missing, _) => "missing".to_owned(),
+        (ObjectState::Replaced, _) => "replaced by another object of the same name".to_owned(),
+        (ObjectState::Obsolete, _) => "from an earlier version, to be pruned".to_owned(),
+        (ObjectState::Unreadable, _) => "unreadable".to_owned(),
     };
-    vec![row(state.to_owned())]
+    vec![row(state)]
 }
 
 fn deleting(object: &ObjectStatus, row: impl Fn(String) -> Vec<String>) -> Vec<Vec<String>> {
-    let mut blockers: Vec<_> = object.blockers.iter().map(|blocker| blocker.to_string().replace('\n', " ")).collect();
+    let mut blockers: Vec<_> = object.blockers.iter().map(ToString::to_string).collect();
     if blockers.is_empty() {
         blockers.extend(object.finalizers.iter().map(|finalizer| format!("finalizer {finalizer}")));
     }
@@ -96,7 +139,7 @@ fn deleting(object: &ObjectStatus, row: impl Fn(String) -> Vec<String>) -> Vec<V
 
 #[cfg(test)]
 mod tests {
-    use billhook_engine::{Blocker, KindStatus};
+    use billhook_engine::{Blocker, KindStatus, TargetGroup};
     use billhook_objects::{GroupKind, ObjectKey};
 
     use super::*;
@@ -106,6 +149,7 @@ mod tests {
         let object = ObjectStatus {
             object: ObjectKey::new(kind.clone(), None, "shop"),
             state: ObjectState::Deleting,
+            readiness: None,
             finalizers: finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect(),
             blockers,
         };
@@ -114,10 +158,11 @@ mod tests {
             namespace: "shop".into(),
             phase: "deleting".into(),
             revision,
-            kinds: vec![KindStatus { kind, desired: 1, live: 1, deleting: 1, missing: 0, unreadable: None }],
+            kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
+            targets: Vec::new(),
         };
-        text(&status, Paint(false))
+        text(&status, false, Paint(false))
     }
 
     #[test]
@@ -130,7 +175,7 @@ mod tests {
             lines[lines.len() - 2..],
             [
                 "  Namespace  shop  deleting: finalizer a.example/x (set by operator)",
-                "                             NamespaceContentRemaining: pods. has 1 left",
+                "                             NamespaceContentRemaining: pods. has 1\nleft",
             ]
         );
         let unread = shown(3, &["a.example/x"], Vec::new());
@@ -142,5 +187,45 @@ mod tests {
     fn a_record_that_was_deleted_with_its_namespace_is_explained() {
         let lines = shown(0, &[], Vec::new());
         assert_eq!((lines[2].as_str(), lines[4].starts_with("the record was deleted")), ("phase      deleting", true));
+    }
+
+    #[test]
+    fn readiness_and_other_clusters_are_shown() {
+        let object = |name: &str, readiness: Option<Readiness>| ObjectStatus {
+            object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
+            state: ObjectState::Present,
+            readiness,
+            finalizers: Vec::new(),
+            blockers: Vec::new(),
+        };
+        let groups = vec![TargetGroup { group: "pods".into(), objects: vec![object("far", None)] }];
+        let target = |name: &str, state| TargetStatus { target: name.into(), state };
+        let status = ReleaseStatus {
+            name: "web".into(),
+            namespace: "shop".into(),
+            phase: "applied".into(),
+            revision: 1,
+            kinds: Vec::new(),
+            objects: vec![
+                object("a", Some(Readiness::Ready)),
+                object("b", Some(Readiness::NotYet("0 of 1 updated".into()))),
+                object("c", Some(Readiness::Failed("the pod failed".into()))),
+            ],
+            targets: vec![target("edge", TargetState::Read { groups }), target("far", TargetState::NotGiven)],
+        };
+        let shown = [
+            "",
+            "2 objects not as deployed or not ready",
+            "  Pod  shop/b  not ready: 0 of 1 updated",
+            "  Pod  shop/c  failed: the pod failed",
+            "",
+            "target edge, group pods: 1 object",
+            "  Pod  shop/far  present",
+            "",
+            "target far: not read; use --target far=KUBECONFIG to show what the policy selects there",
+        ];
+        assert_eq!(text(&status, false, Paint(false))[6..], shown);
+        let all = text(&status, true, Paint(false));
+        assert!(all.iter().any(|line| line == "  Pod  shop/a  ready"), "{all:?}");
     }
 }

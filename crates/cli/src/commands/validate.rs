@@ -30,6 +30,9 @@ Examples:
   billhook validate policy.yaml
   billhook validate -R deployitems/ -o json";
 
+/// How many diagnostics are printed; the others are counted.
+const PRINTED: usize = 100;
+
 /// What `-o json` prints for a diagnostic.
 #[derive(Serialize)]
 struct Row {
@@ -80,6 +83,10 @@ pub(crate) fn run(session: &Session, args: &ValidateArgs) -> Result<Exit, Comman
     if session.json() {
         session.printer.json(&rows);
     } else {
+        if rendered.len() > PRINTED + 1 {
+            rendered.truncate(PRINTED);
+            rendered.push(count(errors + warnings - PRINTED, "more problem"));
+        }
         rendered.iter().for_each(|text| session.printer.out_lines(&format!("{text}\n")));
         let (errors, warnings) = (count(errors, "error"), count(warnings, "warning"));
         session.printer.out(&format!("{} checked: {errors}, {warnings}", count(texts.len(), "file")));

@@ -128,7 +128,7 @@ fn held(node: &NodeProgress) -> String {
         1 => String::new(),
         held => format!(" (and {} more)", held - 1),
     };
-    format!("{}: {}{more}", object(key), why.replace('\n', " "))
+    format!("{}: {why}{more}", object(key))
 }
 
 #[cfg(test)]

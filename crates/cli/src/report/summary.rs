@@ -113,7 +113,7 @@ fn blocked(left: &[&Left]) -> Vec<String> {
     let mut rows = Vec::new();
     for left in left.iter().take(LISTED) {
         let (kind, name) = (left.object.kind.to_string(), place(&left.object));
-        let mut blockers = left.blockers.iter().map(|blocker| blocker.to_string().replace('\n', " "));
+        let mut blockers = left.blockers.iter().map(ToString::to_string);
         rows.push(vec![kind, name, blockers.next().unwrap_or_default()]);
         rows.extend(blockers.map(|blocker| vec![String::new(), String::new(), blocker]));
     }

@@ -35,3 +35,14 @@ fn standard_input_is_checked_and_json_printed() {
 fn a_missing_file_is_an_error() {
     Place::new(&[]).call("validate p.yaml").is_input_error("error: p.yaml does not exist\n");
 }
+
+#[test]
+fn a_hundred_problems_of_all_files_are_printed_and_the_others_counted() {
+    let wrong = "- wrong: 1\n".repeat(60);
+    let file = format!("deletionGroups:\n{wrong}");
+    let called = Place::new(&[("d/a.yaml", &file), ("d/b.yaml", &file)]).call("validate d");
+    let errors = called.out.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!((called.exit, errors), (2, 100), "{}", called.out);
+    let total: usize = called.out.rsplit_once("checked: ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
+    assert!(called.out.contains(&format!("\n{} more problems\n", total - 100)), "{}", called.out);
+}

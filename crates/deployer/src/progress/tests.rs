@@ -16,7 +16,7 @@ fn key(name: &str) -> ObjectKey {
 
 fn started(operation: Operation, nodes: &[(&str, usize)]) -> Event {
     let nodes = nodes.iter().map(|(title, objects)| ((*title).to_owned(), *objects)).collect();
-    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes }
+    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, goals: Vec::new() }
 }
 
 fn node_started(node: usize, objects: usize) -> Event {

@@ -47,6 +47,8 @@ pub(super) struct Machine<'a> {
     /// The collections of the node, each listed once all known objects are gone: the watch confirms what it saw, only a
     /// list confirms that there is nothing else.
     collections: Vec<Emptiness>,
+    /// Why lists of collections failed, so that each reason is reported once.
+    failed_lists: HashSet<String>,
     /// Queries whose objects are the instances of a CRD under a force stage.
     instance_queries: HashSet<QueryId>,
     /// Queries whose watch cannot reach the API server.
@@ -69,6 +71,7 @@ impl<'a> Machine<'a> {
             in_flight: 0,
             reading: HashSet::new(),
             collections: work.collections.iter().map(|_| Emptiness::Unknown).collect(),
+            failed_lists: HashSet::new(),
             instance_queries: HashSet::new(),
             away: HashSet::new(),
             stopping: false,
@@ -310,7 +313,13 @@ impl<'a> Machine<'a> {
             Err(Failure { kind: ErrorKind::NotServed | ErrorKind::Forbidden, .. }) => {
                 self.collections[index] = Emptiness::Confirmed;
             }
-            Err(_) => self.set_timer(Timer::List(index), MAX_PAUSE),
+            Err(failure) => {
+                let reason = format!("{}: {}", self.kind(query), failure.message);
+                if self.failed_lists.insert(reason.clone()) {
+                    self.emit(Event::ListFailed { node: self.node, reason });
+                }
+                self.set_timer(Timer::List(index), MAX_PAUSE);
+            }
         }
     }
 

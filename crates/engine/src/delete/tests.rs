@@ -210,6 +210,7 @@ fn text(effect: &Effect) -> String {
             }
             Event::Refused { object, retried: true, .. } => format!("{} is refused for now", object.name),
             Event::Refused { object, .. } => format!("{} is refused", object.name),
+            Event::ListFailed { reason, .. } => reason.replace(':', " cannot be listed:"),
             Event::ServerAway { .. } => "away".to_owned(),
             Event::ServerBack { .. } => "back".to_owned(),
             other => format!("{other:?}"),
@@ -396,8 +397,10 @@ fn a_collection_is_listed_until_it_is_empty() {
     deletion.on(deleted("c-1", DeleteAnswer::Done), "");
     deletion.on(gone("c-1"), "c-1 is gone; list 0");
     let failed = |kind| Input::Answer(Answer::List(0, Err(failure(kind))));
-    deletion.on(failed(ErrorKind::Timeout), "list 0 in 15s");
+    deletion.on(failed(ErrorKind::Other), "ConfigMap cannot be listed: no; list 0 in 15s");
     deletion.continues();
+    deletion.on(Input::Due(Timer::List(0)), "list 0");
+    deletion.on(failed(ErrorKind::Other), "list 0 in 15s");
     deletion.on(Input::Due(Timer::List(0)), "list 0");
     deletion.on(listed(&[]), "");
     deletion.ended(Status::Done, &[]);

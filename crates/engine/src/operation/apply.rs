@@ -60,6 +60,8 @@ pub struct PreparedApply {
     pub manifests: BTreeMap<ObjectKey, Manifest>,
     /// Instructions for some of the manifests.
     pub directives: BTreeMap<ObjectKey, Directives>,
+    /// The kinds that the release's own CRDs define and that the cluster does not serve yet.
+    pub not_served: BTreeSet<GroupKind>,
     snapshot: Snapshot,
     label: String,
     record: Record,
@@ -110,7 +112,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
     let record = record.intend(&manifests, &directives, &tasks, policy);
-    Ok(PreparedApply { plan, manifests, directives, snapshot, label, record, prune: input.prune })
+    Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, label, record, prune: input.prune })
 }
 
 /// Runs a planned apply and keeps the inventory up to date.

@@ -346,7 +346,7 @@ pub(super) fn finish(
 ) -> Summary {
     let mut summary = outcome.summary;
     if let Err(error) = written {
-        summary.record_error = Some(format!("failed to {error}: {}", error.message()));
+        summary.record_error = Some(format!("failed to {error}"));
         if summary.status == Status::Done {
             summary.status = Status::Failed;
         }

@@ -1,8 +1,8 @@
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::Operation;
 
-use super::{Goal, Hold, NodeProgress, NodeState, Progress};
-use crate::{ApplyResult, EVENT_FORMAT, Event, Status};
+use super::{Hold, NodeProgress, NodeState, Progress};
+use crate::{ApplyResult, EVENT_FORMAT, Event, Goal, Status};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name)
@@ -14,7 +14,7 @@ fn names(names: &[&str]) -> Vec<String> {
 
 fn started(operation: Operation, nodes: usize) -> Event {
     let nodes = (0..nodes).map(|node| (format!("n{node}"), 3)).collect();
-    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes }
+    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes, goals: Vec::new() }
 }
 
 fn node_started(node: usize) -> Event {
@@ -206,6 +206,16 @@ fn nodes_start_and_end() {
     assert_eq!(current(node_finished(0, Status::Done)), Some((0, ended(Status::Done))));
     assert_eq!(current(node_started(1)), Some((1, NodeState::Running)));
     assert_eq!(current(node_finished(1, Status::TimedOut)), Some((1, ended(Status::TimedOut))));
+}
+
+#[test]
+fn nodes_of_an_apply_that_delete_or_patch_say_so_before_their_first_event() {
+    let Event::Started { format, operation, release, nodes, .. } = started(Operation::Apply, 3) else { unreachable!() };
+    let goals = vec![Goal::Applied, Goal::Patched, Goal::Gone];
+    let progress = folded(&[Event::Started { format, operation, release, nodes, goals: goals.clone() }]);
+    assert_eq!(progress.nodes.iter().map(|node| node.goal).collect::<Vec<_>>(), goals);
+    let old = r#"{"event":"started","format":1,"operation":"apply","nodes":[["a",1]]}"#;
+    assert_eq!(folded(&[serde_json::from_str(old).unwrap()]).nodes[0].goal, Goal::Applied);
 }
 
 #[test]

@@ -42,6 +42,11 @@ fn workloads_are_ready_by_their_replicas_of_this_generation() {
     let stuck = json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "conditions":
         [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too slow"}]}});
     check("apps", "Deployment", stuck, "failed: progress deadline exceeded: ProgressDeadlineExceeded: too slow");
+    let failure =
+        json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}]);
+    let starved = json!({"status": {"conditions": failure}});
+    check("apps", "Deployment", starved.clone(), "not yet: 0 of 1 updated: FailedCreate: exceeded quota");
+    check("apps", "ReplicaSet", starved, "not yet: 0 of 1 available: FailedCreate: exceeded quota");
     let set = json!({"metadata": {"generation": 1}, "spec": {"replicas": 3}, "status": {"observedGeneration": 1, "updatedReplicas": 3, "readyReplicas": 2}});
     check("apps", "StatefulSet", set, "not yet: 2 of 3 ready");
     check("apps", "ReplicaSet", json!({"spec": {"replicas": 0}}), "ready");

@@ -1,7 +1,10 @@
 //! The result of a readiness check.
 
+use serde::Serialize;
+
 /// Whether an object is ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "kebab-case")]
 pub enum Readiness {
     /// It is ready.
     Ready,

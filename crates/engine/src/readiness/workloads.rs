@@ -27,7 +27,15 @@ pub(super) fn deployment(object: &View) -> Readiness {
     match rollout {
         // kubectl waits here too, but does not say that nothing happens until the user resumes the rollout.
         Err(reason) if object.spec.paused == Some(true) => Readiness::NotYet(format!("paused: {reason}")),
-        rollout => rollout.into(),
+        rollout => rollout.map_err(|reason| with_failure(object, reason)).into(),
+    }
+}
+
+/// Adds why the controller cannot create or delete Pods, such as an exceeded quota.
+fn with_failure(object: &View, reason: String) -> String {
+    match object.status.condition("ReplicaFailure").filter(|condition| condition.is_true()) {
+        Some(failure) => failure.explain(&reason),
+        None => reason,
     }
 }
 
@@ -64,7 +72,8 @@ pub(super) fn replica_set(object: &View) -> Readiness {
     if object.is_stale() {
         return Readiness::not_observed();
     }
-    at_least(wanted(object), object.status.available_replicas, "available").and_then(|()| no_surplus(object)).into()
+    let replicas = at_least(wanted(object), object.status.available_replicas, "available");
+    replicas.and_then(|()| no_surplus(object)).map_err(|reason| with_failure(object, reason)).into()
 }
 
 fn wanted(object: &View) -> i64 {

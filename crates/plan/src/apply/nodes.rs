@@ -181,7 +181,8 @@ fn append_node(plan: &mut Plan, group: &DeploymentGroup, objects: Vec<ApplyTask>
     });
 }
 
-fn is_ready_when_created(kind: &GroupKind) -> bool {
+/// Returns whether objects of a kind are ready once they exist: the kind has no status that could show readiness.
+pub fn is_ready_when_created(kind: &GroupKind) -> bool {
     is_among(kind, &READY_WHEN_CREATED)
 }
 
