@@ -1,5 +1,6 @@
 //! Texts that several commands share: names of objects, counts, durations, tables.
 
+pub(crate) mod diff;
 pub(crate) mod plan;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@ mod test_completion;
 mod test_controller;
 mod test_delete;
 mod test_demo;
+mod test_diff;
 mod test_input;
 mod test_list;
 mod test_plan;
