@@ -12,5 +12,6 @@ pub(crate) mod operate;
 pub(crate) mod plan;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;
+pub(crate) mod schema;
 pub(crate) mod status;
 pub(crate) mod validate;

@@ -14,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs},
-    commands::{apply, completion, controller, delete, diff, list, plan, status, validate},
+    commands::{apply, completion, controller, delete, diff, list, plan, schema, status, validate},
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -41,6 +41,7 @@ enum Command {
     Status(status::Status),
     List(list::List),
     Validate(validate::ValidateArgs),
+    Schema(schema::SchemaArgs),
     Controller(controller::ControllerArgs),
     #[cfg(feature = "sandbox")]
     Sandbox(sandbox::SandboxArgs),
@@ -122,6 +123,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
+        Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,
         #[cfg(feature = "sandbox")]
         Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,

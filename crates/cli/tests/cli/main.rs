@@ -15,6 +15,7 @@ mod test_plan;
 mod test_program;
 mod test_report;
 mod test_sandbox;
+mod test_schema;
 mod test_status;
 mod test_terminal;
 mod test_validate;
