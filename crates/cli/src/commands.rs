@@ -6,10 +6,12 @@ pub(crate) mod controller;
 pub(crate) mod delete;
 #[cfg(feature = "sandbox")]
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod list;
 pub(crate) mod operate;
 pub(crate) mod plan;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;
+pub(crate) mod schema;
 pub(crate) mod status;
 pub(crate) mod validate;

@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     Unfinished,
     /// Stopped by a guard; nothing was changed.
     Refused,
+    /// A comparison found differences.
+    Different,
+    /// A comparison failed; code 1 would mean that it found differences.
+    NotCompared,
 }
 
 impl Exit {
@@ -27,10 +31,11 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
-            Self::Failed => 1,
+            Self::Failed | Self::Different => 1,
             Self::Input => 2,
             Self::Unfinished => 3,
             Self::Refused => 4,
+            Self::NotCompared => 5,
         }
     }
 }

@@ -14,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs},
-    commands::{apply, completion, controller, delete, list, plan, status, validate},
+    commands::{apply, completion, controller, delete, diff, list, plan, schema, status, validate},
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -37,9 +37,11 @@ enum Command {
     Apply(apply::ApplyArgs),
     Delete(delete::DeleteArgs),
     Plan(plan::PlanArgs),
+    Diff(diff::DiffArgs),
     Status(status::Status),
     List(list::List),
     Validate(validate::ValidateArgs),
+    Schema(schema::SchemaArgs),
     Controller(controller::ControllerArgs),
     #[cfg(feature = "sandbox")]
     Sandbox(sandbox::SandboxArgs),
@@ -61,6 +63,7 @@ fn after_help() -> String {
         "\
 Examples:
   billhook apply shop -f manifests/        deploy a release
+  billhook diff shop -f manifests/         show what deploying it would change, field by field
   billhook plan delete shop                show what deleting it would do, in order
   billhook delete shop                     delete it group by group until all objects are gone
   billhook status shop                     show its objects and what blocks them
@@ -70,7 +73,8 @@ Exit codes:
   1  failed
   2  invalid input; nothing was changed
   3  timed out or interrupted with objects remaining; run the same command again to resume
-  4  stopped by a guard; nothing was changed"
+  4  stopped by a guard; nothing was changed
+diff exits with 1 if there are differences, and with 5 if it failed."
     )
 }
 
@@ -115,9 +119,11 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Apply(args) => apply::run(session, interrupts, args).await,
         Command::Delete(args) => delete::run(session, interrupts, args).await,
         Command::Plan(args) => plan::run(session, interrupts, args).await,
+        Command::Diff(args) => diff::run(session, interrupts, args).await,
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
+        Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,
         #[cfg(feature = "sandbox")]
         Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,
@@ -141,6 +147,7 @@ pub(crate) fn command(name: &str) -> clap::Command {
         .bin_name(name.to_owned())
         .mut_subcommand("apply", |apply| usage(apply, "apply", APPLY_USAGE))
         .mut_subcommand("delete", |delete| usage(delete, "delete", DELETE_USAGE))
+        .mut_subcommand("diff", |diff| usage(diff, "diff", APPLY_USAGE))
         .mut_subcommand("plan", |plan| {
             plan.mut_subcommand("apply", |apply| usage(apply, "plan apply", APPLY_USAGE))
                 .mut_subcommand("delete", |delete| usage(delete, "plan delete", DELETE_USAGE))

@@ -1,6 +1,7 @@
 //! Texts that several commands share: names of objects, counts, durations, tables.
 
 pub(crate) mod answers;
+pub(crate) mod diff;
 pub(crate) mod plan;
 
 use std::time::Duration;

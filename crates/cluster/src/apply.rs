@@ -5,11 +5,12 @@ use std::time::Duration;
 use billhook_objects::{ObjectKey, Uid, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
 use http::StatusCode;
+use serde_json::Value;
 
 use crate::{
     cluster::Cluster,
     counts::Verb,
-    decode::{META, Written},
+    decode::{JSON, META, Written},
     error::{Error, ErrorKind, object_name},
     request::{Call, Reply},
     url,
@@ -40,6 +41,8 @@ pub struct Applied {
     pub deleting: bool,
     /// Its finalizers after the write.
     pub finalizers: Vec<String>,
+    /// The whole object; only after a dry run, since no other caller needs it.
+    pub object: Option<Value>,
 }
 
 impl Cluster {
@@ -70,7 +73,7 @@ impl Cluster {
         );
         let what = format!("apply {}", object_name(resource, namespace, name));
         let call = Call::new(Verb::Patch, what, url)
-            .accept(META)
+            .accept(answer(options.dry_run))
             .body("application/apply-patch+yaml", manifest.as_bytes().to_vec())
             .also_retry(|error| *error.kind() == ErrorKind::NotServed || is_race(error), NEW_KIND);
         self.send_write(resource, &call).await
@@ -79,22 +82,29 @@ impl Cluster {
     /// Sends a write and decodes the object of the answer.
     pub(crate) async fn send_write(&self, resource: &Resource, call: &Call) -> Result<Applied, Error> {
         let reply = self.send(call).await.map_err(|error| without_secret_values(resource, error))?;
-        applied(&call.what, &reply)
+        applied(&call.what, &reply, call.accept == JSON)
     }
 }
 
-/// Decodes the answer to a write.
-pub(crate) fn applied(what: &str, reply: &Reply) -> Result<Applied, Error> {
+/// Returns what a write asks for: the metadata of the object, or all of it in a dry run.
+pub(crate) fn answer(dry_run: bool) -> &'static str {
+    if dry_run { JSON } else { META }
+}
+
+/// Decodes the answer to a write, which is metadata or the whole object.
+pub(crate) fn applied(what: &str, reply: &Reply, whole: bool) -> Result<Applied, Error> {
     let metadata = reply.json::<Written>()?.metadata;
     let Some(uid) = metadata.uid else {
         return Err(Error::new(what, ErrorKind::Other).because("the answer has no uid"));
     };
+    let object = if whole { Some(reply.json()?) } else { None };
     Ok(Applied {
         uid,
         resource_version: metadata.resource_version.unwrap_or_default(),
         created: reply.status == StatusCode::CREATED,
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.unwrap_or_default(),
+        object,
     })
 }
 

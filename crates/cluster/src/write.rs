@@ -9,10 +9,9 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    apply::{Applied, ApplyOptions, NEW_KIND, applied, require_name, without_secret_values},
+    apply::{Applied, ApplyOptions, NEW_KIND, answer, applied, require_name, without_secret_values},
     cluster::Cluster,
     counts::Verb,
-    decode::META,
     error::{Error, ErrorKind, object_name},
     request::Call,
     strategy::{self, Change},
@@ -82,7 +81,7 @@ impl Cluster {
     ) -> Result<Applied, Error> {
         let url = strict_url(&url::collection(resource, namespace), dry_run);
         let call = Call::new(Verb::Create, what, url)
-            .accept(META)
+            .accept(answer(dry_run))
             .body("application/json", object.as_bytes().to_vec())
             .also_retry(|error| *error.kind() == ErrorKind::NotServed, NEW_KIND);
         self.send_write(resource, &call).await
@@ -93,7 +92,8 @@ impl Cluster {
         let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
         let url = strict_url(&url::object(resource, namespace, name), dry_run);
         let what = format!("update {}", object_name(resource, namespace, name));
-        let call = Call::new(Verb::Update, what, url).accept(META).body("application/json", object.to_string());
+        let call =
+            Call::new(Verb::Update, what, url).accept(answer(dry_run)).body("application/json", object.to_string());
         self.send_write(resource, &call).await
     }
 
@@ -140,10 +140,10 @@ impl Cluster {
                 }
                 None => strict_url(&url, dry_run),
             };
-            Call::new(Verb::Patch, &what, url).accept(META).body(content_type, body.clone())
+            Call::new(Verb::Patch, &what, url).accept(answer(dry_run)).body(content_type, body.clone())
         };
         let reply = self.send_about(resource, call).await.map_err(|error| without_secret_values(resource, error))?;
-        reply.map(|reply| applied(&what, &reply)).transpose()
+        reply.map(|reply| applied(&what, &reply, dry_run)).transpose()
     }
 
     /// Writes an object from its manifest (JSON text) by the given strategy.
@@ -222,7 +222,7 @@ impl Cluster {
         options: &WriteOptions<'_>,
     ) -> Result<Option<Applied>, Error> {
         match strategy::change(options.strategy, live, manifest) {
-            Change::Nothing => Ok(unchanged(live)),
+            Change::Nothing => Ok(unchanged(live, options.dry_run)),
             Change::Put(object) => self.put(resource, key, &object, options.dry_run).await.map(Some),
             Change::Patch(body) => {
                 let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
@@ -239,7 +239,7 @@ fn strict_url(url: &str, dry_run: bool) -> String {
 }
 
 /// Returns an object that was read, as if it had just been written.
-fn unchanged(live: &Value) -> Option<Applied> {
+fn unchanged(live: &Value, dry_run: bool) -> Option<Applied> {
     let meta = &live["metadata"];
     Some(Applied {
         uid: serde_json::from_value(meta["uid"].clone()).ok()?,
@@ -247,6 +247,7 @@ fn unchanged(live: &Value) -> Option<Applied> {
         created: false,
         deleting: meta.get("deletionTimestamp").is_some(),
         finalizers: serde_json::from_value(meta["finalizers"].clone()).unwrap_or_default(),
+        object: dry_run.then(|| live.clone()),
     })
 }
 

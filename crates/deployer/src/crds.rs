@@ -2,13 +2,12 @@
 //!
 //! `cargo xtask crds` writes the result of [`files`] to `deploy/crds`; a test compares the two.
 
+use billhook_objects::yaml;
 use kube::{CustomResourceExt as _, core::schema::StructuralSchemaRewriter};
 use schemars::{generate::SchemaSettings, transform::AddNullable};
 use serde_json::{Error, Value, json};
 
 use crate::api::{ContextSpec, DeployItem, GROUP, Target, VERSION};
-
-mod yaml;
 
 /// Returns the CustomResourceDefinitions as file names and texts.
 ///

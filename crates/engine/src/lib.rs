@@ -13,6 +13,7 @@
 mod apply;
 mod blockers;
 mod delete;
+mod diff;
 mod dry_run;
 mod event;
 mod node;
@@ -24,6 +25,7 @@ mod status;
 mod write;
 
 pub use billhook_plan::MissingNamespaces;
+pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{
     ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, RefusedBy, Sink, Status, Summary,

@@ -9,6 +9,7 @@ mod error;
 mod node;
 mod scalar;
 mod tree;
+mod write;
 
 use serde_json::Value;
 
@@ -16,6 +17,7 @@ use self::tree::{Tree, read_document};
 pub use self::{
     error::{Error, ErrorKind},
     node::{Key, Node, NodeKind, Place},
+    write::write,
 };
 
 /// One document of a stream, as a value.

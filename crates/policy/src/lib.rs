@@ -13,6 +13,10 @@ mod model;
 mod reader;
 mod selector;
 
+/// The JSON Schema (2020-12) of a policy file. It accepts every valid policy; what it cannot express, such as that all ranks
+/// differ, only the reader checks.
+pub const POLICY_SCHEMA: &str = include_str!("../../../docs/policy.schema.json");
+
 pub use configuration::{
     ChartSource, Export, FromObjectReference, HelmConfiguration, HelmDeployment, HelmOptions, ItemTimeout,
     LabelledKind, ManifestEntry, ManifestPolicy, Operator, PolicyDocument, Provider, ProviderConfiguration,

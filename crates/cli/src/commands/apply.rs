@@ -42,7 +42,7 @@ Examples:
   billhook apply shop --chart ./chart --values production.yaml --set replicas=3
   helm template shop ./chart | billhook apply shop -f -";
 
-/// What to deploy, for `apply` and `plan apply`.
+/// What to deploy, for `apply`, `plan apply` and `diff`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(false))]
 pub(crate) struct DeploymentArgs {
@@ -81,7 +81,7 @@ pub(crate) struct DeploymentArgs {
     update_strategy: UpdateStrategyArg,
     /// Take over conflicting fields from other field managers; affects server-side apply only
     #[arg(long)]
-    force_conflicts: bool,
+    pub(super) force_conflicts: bool,
     /// Choose how the dependents of pruned objects are deleted
     #[arg(long, value_name = "MODE", default_value = "background")]
     cascade: Cascade,

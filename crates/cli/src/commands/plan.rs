@@ -1,9 +1,13 @@
 //! `billhook plan`: shows what apply or delete would do.
 
+use billhook_engine::DiffChange;
+use billhook_plan::Plan;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use crate::{
     error::{CommandError, Exit},
+    render::{self, diff::Row},
     session::{Interrupts, Session},
 };
 
@@ -20,12 +24,26 @@ pub(crate) struct PlanArgs {
 const EXAMPLES: &str = "\
 Examples:
   billhook plan apply shop -f manifests/
+  billhook plan apply shop -f manifests/ --diff
   billhook plan delete shop -o json";
+
+/// The arguments of `plan apply`.
+#[derive(Debug, Args)]
+struct PlanApplyArgs {
+    #[command(flatten)]
+    deployment: apply::DeploymentArgs,
+    /// Show what changes in each object, by dry runs on the server
+    #[arg(long)]
+    diff: bool,
+    /// Show all lines of long additions and removals
+    #[arg(long, requires = "diff")]
+    full: bool,
+}
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
     /// Show what apply would do, without changing anything
-    Apply(apply::DeploymentArgs),
+    Apply(PlanApplyArgs),
     /// Show what delete would do, without changing anything
     Delete(delete::DeletionArgs),
 }
@@ -33,7 +51,10 @@ enum PlanCommand {
 /// Runs the command.
 pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: PlanArgs) -> Result<Exit, CommandError> {
     let plan = match args.command {
-        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args)).await?.prepared.plan),
+        PlanCommand::Apply(PlanApplyArgs { deployment, diff: true, full }) => {
+            return interrupts.unless(plan_with_diff(session, deployment, full)).await;
+        }
+        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args.deployment)).await?.prepared.plan),
         PlanCommand::Delete(args) => {
             let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
             planned.map(|planned| planned.prepared.plan)
@@ -43,4 +64,26 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         operate::print_plan(session, &plan);
     }
     Ok(Exit::Done)
+}
+
+/// What `plan apply --diff -o json` prints.
+#[derive(Serialize)]
+struct PlanWithDiff<'a> {
+    plan: &'a Plan,
+    diff: Vec<Row<'a>>,
+}
+
+async fn plan_with_diff(session: &Session, args: apply::DeploymentArgs, full: bool) -> Result<Exit, CommandError> {
+    let force_conflicts = args.force_conflicts;
+    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args).await?;
+    let mut diffs = Vec::new();
+    billhook_engine::diff(&prepared, &clusters, force_conflicts, |diff| diffs.push(diff)).await;
+    let (printer, plan) = (&session.printer, &prepared.plan);
+    if session.json() {
+        printer.json(&PlanWithDiff { plan, diff: diffs.iter().map(Row::from).collect() });
+    } else {
+        printer.raw(&render::plan::render_plan_with(plan, &diffs, full, printer.out_paint()));
+    }
+    let failed = diffs.iter().any(|diff| matches!(diff.change, DiffChange::Failed { .. }));
+    Ok(if failed { Exit::Failed } else { Exit::Done })
 }

@@ -1,5 +1,9 @@
 //! Prints a plan: the groups in order, each object under its group, what is not deleted, the notes.
 
+use std::collections::BTreeMap;
+
+use billhook_engine::ObjectDiff;
+use billhook_objects::ObjectKey;
 use billhook_plan::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation,
     PatchTask, Plan, Query, Select, Severity, Work,
@@ -9,17 +13,32 @@ use serde_json::Value;
 
 use crate::{
     output::Paint,
-    render::{columns, count, place},
+    render::{columns, count, diff, place},
     text,
 };
 
 /// Returns the text of a plan, as it is printed.
 pub fn render_plan(plan: &Plan, paint: Paint) -> String {
+    render_plan_with(plan, &[], false, paint)
+}
+
+/// Returns the text of a plan with what changes in each object below it.
+pub(crate) fn render_plan_with(plan: &Plan, diffs: &[ObjectDiff], full: bool, paint: Paint) -> String {
+    let diffs: BTreeMap<_, _> = diffs.iter().map(|diff| ((&diff.object, diff.cluster.as_ref()), diff)).collect();
+    let body = |object: &ObjectKey, node: &Node| {
+        let diff = diffs.get(&(object, node.cluster.as_ref()));
+        diff.map(|diff| diff::body(diff, full, paint)).unwrap_or_default()
+    };
     let mut lines = vec![paint.bold(&headline(plan))];
     for (at, node) in plan.nodes.iter().enumerate() {
         lines.push(String::new());
         lines.push(format!("{}{}", paint.bold(&format!("{}. {}", at + 1, node.title)), paint.dim(&facts(node))));
-        lines.extend(content(plan, node).into_iter().map(|line| format!("   {line}")));
+        let mut objects = objects(node).into_iter();
+        for line in content(plan, node) {
+            lines.push(format!("   {line}"));
+            let body = objects.next().flatten().map(|object| body(object, node)).unwrap_or_default();
+            lines.extend(body.into_iter().map(|line| format!("      {line}")));
+        }
     }
     if !plan.uncovered.is_empty() {
         lines.push(String::new());
@@ -168,6 +187,17 @@ fn content(plan: &Plan, node: &Node) -> Vec<String> {
             lines
         }
         Work::Patch(work) => columns(&work.objects.iter().map(patch_row).collect::<Vec<_>>()),
+    }
+}
+
+/// Returns the objects that a node changes, in the order of the lines of its content; none for one that it only waits for.
+fn objects(node: &Node) -> Vec<Option<&ObjectKey>> {
+    match &node.work {
+        Work::Apply(work) => {
+            work.objects.iter().map(|task| Some(&task.object).filter(|_| task.action != ApplyAction::Await)).collect()
+        }
+        Work::Delete(work) => work.objects.iter().map(|task| Some(&task.object)).collect(),
+        Work::Patch(_) => Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use billhook_plan::Uncovered;
 use crate::{
     output::Paint,
     render::{columns, count, duration, first, object, place},
+    text,
 };
 
 use super::line;
@@ -126,12 +127,12 @@ fn blocked(left: &[&Left]) -> Vec<String> {
 
 fn hint(progress: &Progress, summary: &Summary) -> &'static str {
     let is_conflict =
-        |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if message.contains("conflict with \""));
+        |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if text::is_field_conflict(message));
     match summary.status {
         Status::Failed
             if !progress.deletes() && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
         {
-            "use --force-conflicts to take over the fields from their managers"
+            text::TAKE_OVER
         }
         Status::Failed => "fix the problem, then run the same command again to resume",
         _ => "run the same command again to resume",

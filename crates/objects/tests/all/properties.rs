@@ -2,7 +2,7 @@
 
 use billhook_objects::yaml;
 use proptest::prelude::*;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json as value};
 
 /// Generates JSON values that kubectl preserves: it would turn a float without a fraction into an integer.
 fn json() -> impl Strategy<Value = Value> {
@@ -33,10 +33,56 @@ fn printable(text: &str) -> bool {
         .all(|c| !c.is_control() && !matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}' | '\u{2028}' | '\u{2029}'))
 }
 
+fn check_written(value: &Value) {
+    let text = yaml::write(value);
+    assert_eq!(&yaml::parse(&text).unwrap()[0].value, value, "{text}");
+}
+
+#[test]
+fn strings_that_yaml_would_read_as_other_values_are_quoted() {
+    for string in
+        ["", "true", "No", "1", "0x1", "1.0", ".5", "~", "null", "a: b", "a:", "a #b", "a ", "- a", "'a", "a\nb", "{a}"]
+    {
+        check_written(&value!({ string: string }));
+        check_written(&value!([string, [string], { "a": [string] }]));
+    }
+    check_written(&value!({"a": {"b": [{"c": 1, "d": []}, {"e": {}}, [[1], 2]]}, "f": [null, true, 1.5]}));
+}
+
+#[test]
+fn a_text_of_several_lines_is_written_line_by_line() {
+    let text = yaml::write(&value!({"a": {"b": ["x\n\n  y\n", "x\ny"], "c": "x\n\n", "d": " x\ny", "e": "x\r\ny"}}));
+    let expected = "\
+a:
+  b:
+  - |
+    x
+
+      y
+  - |-
+    x
+    y
+  c: |+
+    x
+
+  d: \" x\\ny\"
+  e: \"x\\r\\ny\"
+";
+    assert_eq!(text, expected);
+}
+
 proptest! {
     #[test]
+    fn a_written_value_is_read_unchanged(value in json(), lines in "([-a-z:{}'\"&*!|>#?, ]|\n|--- ?\n){0,40}") {
+        let value = value!({ "value": value, "lines": [{"a": &lines}, lines] });
+        prop_assume!(printable(&value.to_string()));
+        let text = yaml::write(&value);
+        prop_assert_eq!(&yaml::parse(&text).unwrap()[0].value, &value, "{}", text);
+    }
+
+    #[test]
     fn a_json_object_is_read_unchanged(value in json()) {
-        let object = serde_json::json!({ "value": value });
+        let object = value!({ "value": value });
         let documents = yaml::parse(&object.to_string()).unwrap();
         prop_assert_eq!(&documents[0].value, &object);
         prop_assert_eq!(documents.len(), 1);

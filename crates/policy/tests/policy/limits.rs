@@ -161,7 +161,7 @@ fn a_manifest_may_set_a_field_twice_as_in_kubectl() {
 }
 
 /// Returns the YAML examples of the user's guide.
-fn documented() -> Vec<String> {
+pub(crate) fn documented() -> Vec<String> {
     let pages = [include_str!("../../../../docs/policy.md"), include_str!("../../../../docs/deployitems.md")];
     let blocks = pages.iter().flat_map(|page| page.split("\n```yaml").skip(1));
     let code = |block: &str| Some(block.split_once('\n')?.1.split("\n```").next()?.to_owned());
@@ -170,7 +170,7 @@ fn documented() -> Vec<String> {
 
 /// A change of a document.
 #[derive(Clone, Debug)]
-enum Mutation {
+pub(crate) enum Mutation {
     DeleteLine(Index),
     RepeatLine(Index, usize),
     SwapLines(Index, Index),
@@ -183,7 +183,7 @@ enum Mutation {
     OneLine,
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+pub(crate) fn mutation() -> impl Strategy<Value = Mutation> {
     let line = any::<Index>;
     prop_oneof![
         line().prop_map(Mutation::DeleteLine),
@@ -202,7 +202,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 }
 
 impl Mutation {
-    fn apply(&self, text: &str) -> String {
+    pub(crate) fn apply(&self, text: &str) -> String {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         if lines.is_empty() {
             lines.push(String::new());

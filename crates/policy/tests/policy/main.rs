@@ -12,3 +12,4 @@ mod properties;
 mod proposal;
 mod rank_rules;
 mod reference;
+mod schema;

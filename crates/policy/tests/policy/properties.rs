@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::check::{file, policy};
 
-fn name() -> impl Strategy<Value = String> {
+pub(crate) fn name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9]{0,6}"
 }
 
@@ -35,7 +35,7 @@ fn label_selector() -> impl Strategy<Value = LabelSelector> {
         .prop_map(|(match_labels, match_expressions)| LabelSelector { match_labels, match_expressions })
 }
 
-fn selector() -> impl Strategy<Value = ResourceSelector> {
+pub(crate) fn selector() -> impl Strategy<Value = ResourceSelector> {
     (api_version(), "[A-Za-z]{1,8}", vec(name(), 0..3), vec(name(), 0..3), label_selector()).prop_map(
         |(api_version, kind, names, namespaces, label_selector)| ResourceSelector {
             api_version,
@@ -56,7 +56,7 @@ fn class() -> impl Strategy<Value = ResourceClass> {
     select(vec![ResourceClass::Namespaced, ResourceClass::ClusterScoped, ResourceClass::Crds, ResourceClass::Empty])
 }
 
-fn group() -> impl Strategy<Value = DeletionGroup> {
+pub(crate) fn group() -> impl Strategy<Value = DeletionGroup> {
     let members = prop_oneof![
         class().prop_map(|class| (Members::Class(class), None)),
         (vec(selector(), 1..4), option::of(option::of(name()))).prop_map(|(mut selectors, all)| {
@@ -79,7 +79,7 @@ fn group() -> impl Strategy<Value = DeletionGroup> {
 }
 
 /// Writes a group in the released syntax.
-fn released(group: &DeletionGroup) -> Value {
+pub(crate) fn released(group: &DeletionGroup) -> Value {
     let mut inner = json!({ "propagationPolicy": group.propagation, "timeout": group.timeout });
     if let Some(force) = &group.force {
         inner["forceDelete"] = true.into();
@@ -107,7 +107,7 @@ fn released(group: &DeletionGroup) -> Value {
 }
 
 /// Writes a value as block YAML.
-fn yaml(value: &Value) -> String {
+pub(crate) fn yaml(value: &Value) -> String {
     fn write(out: &mut String, value: &Value, indent: usize) {
         let pad = "  ".repeat(indent);
         match value {
@@ -134,7 +134,7 @@ fn yaml(value: &Value) -> String {
 }
 
 /// Generates arbitrary values with the words that the reader knows.
-fn anything() -> impl Strategy<Value = Value> {
+pub(crate) fn anything() -> impl Strategy<Value = Value> {
     let word = select(
         "deletionGroups deletionGroupsDuringUpdate deletionOrderRules deploymentGroups deployItems config apiVersion kind \
          metadata spec type manifests manifest policy predefinedResourceGroup customResourceGroup resources types group \

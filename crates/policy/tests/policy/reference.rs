@@ -7,7 +7,7 @@ use super::check::{file, policy};
 const PAGE: &str = include_str!("../../../../docs/policy.md");
 
 /// Returns the blocks whose fence starts with ```` ```KIND ````, with the number of their first line.
-fn blocks(kind: &str) -> Vec<(usize, String)> {
+pub(crate) fn blocks(kind: &str) -> Vec<(usize, String)> {
     let fence = format!("```{kind}");
     let mut found = Vec::new();
     let mut lines = PAGE.lines().enumerate();

@@ -1,9 +1,10 @@
-//! Writes YAML in block style, for CustomResourceDefinitions.
+//! Writes YAML in block style, as kubectl does.
 
 use serde_json::Value;
 
-/// Writes a value as a YAML document.
-pub(super) fn write(value: &Value) -> String {
+/// Writes a value as a YAML document, with sorted keys. Texts of several lines are written as such, so that they can be
+/// compared line by line.
+pub fn write(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
     text
@@ -19,7 +20,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                 text.push(':');
                 if is_scalar(value) {
                     text.push(' ');
-                    block(value, indent, text);
+                    block(value, indent + 2, text);
                 } else {
                     // A list has the indentation of its key.
                     let indent = if value.is_array() { indent } else { indent + 2 };
@@ -36,6 +37,7 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                 block(item, indent + 2, text);
             }
         }
+        Value::String(string) if indent > 0 && fits_a_block(string) => lines(string, indent, text),
         Value::String(string) => {
             text.push_str(&scalar(string));
             text.push('\n');
@@ -60,6 +62,35 @@ fn start(index: usize, indent: usize, text: &mut String) {
     if index > 0 {
         text.push_str(&" ".repeat(indent));
     }
+}
+
+/// Writes a string as a literal block.
+fn lines(string: &str, indent: usize, text: &mut String) {
+    let ends = string.len() - string.trim_end_matches('\n').len();
+    text.push_str(match ends {
+        0 => "|-\n",
+        1 => "|\n",
+        _ => "|+\n",
+    });
+    for line in string.split_inclusive('\n') {
+        if line != "\n" {
+            text.push_str(&" ".repeat(indent));
+        }
+        text.push_str(line);
+    }
+    if ends == 0 {
+        text.push('\n');
+    }
+}
+
+/// Returns whether YAML can have a string as a literal block. White space at its beginning would be ambiguous.
+fn fits_a_block(string: &str) -> bool {
+    let printable = |char: char| match char {
+        '\n' | '\t' => true,
+        '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => false,
+        char => !char.is_control(),
+    };
+    string.contains('\n') && !string.starts_with(char::is_whitespace) && string.chars().all(printable)
 }
 
 /// Returns a string without quotes if YAML reads it as the same string, otherwise in JSON quotes, which are valid YAML.
