@@ -20,6 +20,7 @@ use crate::{
     limiter::Limiter,
     recent_deletes::RecentDeletes,
     shared_answer::SharedAnswer,
+    watch_slots::WatchSlots,
 };
 
 /// How long after an outage the rights and kinds of a server may still be incomplete.
@@ -97,6 +98,7 @@ pub(crate) struct Inner {
     outage: Mutex<Option<Instant>>,
     jitter: AtomicU64,
     pub(crate) deletes: Arc<RecentDeletes>,
+    pub(crate) watches: WatchSlots,
     /// The answers of discovery for the kinds whose requests got an ambiguous 404.
     pub(crate) served: Mutex<HashMap<GroupKind, Arc<SharedAnswer<ServedVersions>>>>,
 }
@@ -136,6 +138,7 @@ impl Cluster {
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
             deletes: Arc::new(RecentDeletes::new()),
+            watches: WatchSlots::default(),
             served: Mutex::default(),
         };
         Self { inner: Arc::new(inner), fence: None }

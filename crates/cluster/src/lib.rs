@@ -30,9 +30,11 @@ mod request;
 pub mod resource_version;
 mod shared_answer;
 mod snapshot;
+mod spread;
 mod strategy;
 mod url;
 mod watch;
+mod watch_slots;
 mod write;
 
 pub use apply::{Applied, ApplyOptions};

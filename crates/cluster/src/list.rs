@@ -29,13 +29,14 @@ pub(crate) struct Found<S> {
 }
 
 impl Cluster {
-    /// Lists the objects of a query. Without `retry` every request is sent once.
-    pub(crate) async fn fetch<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
+    /// Lists the objects of a query in one namespace, or in all. Without `retry` every request is sent once.
+    pub(crate) async fn fetch_place<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
         let lister = Lister { cluster: self, query, retry };
         let names = match &query.select {
-            Select::All => return lister.list("").await,
-            Select::Labels(selector) => return lister.list(selector).await,
-            Select::Names(names) => names,
+            Select::All => return lister.list("", &|_| true).await,
+            Select::Labels(selector) => return lister.list(selector, &|_| true).await,
+            Select::Names(names) => names.as_slice(),
+            Select::Objects(_) => &[],
         };
         let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
         match found {
@@ -60,21 +61,17 @@ impl Cluster {
     ) -> Result<Vec<Observed>, Error> {
         let labels = match &query.select {
             Select::Labels(selector) => selector,
-            Select::All | Select::Names(_) => "",
+            Select::All | Select::Names(_) | Select::Objects(_) => "",
         };
-        let is_wanted = |observed: &Observed| match &query.select {
-            Select::Names(names) => names.contains(&observed.name) && matches(observed),
-            Select::All | Select::Labels(_) => matches(observed),
+        let is_wanted = |observed: &Observed| {
+            let named = query.select.names(observed.namespace.as_deref(), &observed.name);
+            named.unwrap_or(true) && matches(observed)
         };
-        let found = match (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await {
-            Err(error) if *error.kind() == ErrorKind::Forbidden && !query.namespaces.is_empty() => {
-                let one = async |namespace: &String| {
-                    let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
-                    Lister { cluster: self, query: &query, retry: true }.first(labels, &is_wanted).await
-                };
-                try_join_all(query.namespaces.iter().map(one)).await.map(|found| found.concat())
-            }
-            found => found,
+        let found = if query.namespaces.is_empty() {
+            (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await
+        } else {
+            let found = self.fetch::<Meta>(query, true).await;
+            found.map(|found| found.items.into_iter().map(|Meta(item)| item).filter(|item| is_wanted(item)).collect())
         };
         match found {
             Err(error) if *error.kind() == ErrorKind::NotServed => {
@@ -92,11 +89,15 @@ impl Cluster {
     }
 }
 
-struct Lister<'a> {
-    cluster: &'a Cluster,
-    query: &'a Query,
-    retry: bool,
+/// Sends the requests of one query.
+pub(crate) struct Lister<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) query: &'a Query,
+    pub(crate) retry: bool,
 }
+
+/// Which of the listed objects are kept.
+type Keep<'a, S> = &'a (dyn Fn(&S) -> bool + Sync);
 
 impl Lister<'_> {
     async fn page<S: Shape>(&self, labels: &str, fields: &str, limit: u32, next: &str) -> Result<Page<S>, Error> {
@@ -114,15 +115,32 @@ impl Lister<'_> {
     }
 
     /// Reads all pages, and restarts when a continue token has expired (410).
-    async fn list<S: Shape>(&self, labels: &str) -> Result<Found<S>, Error> {
+    pub(crate) async fn list<S: Shape>(&self, labels: &str, keep: Keep<'_, S>) -> Result<Found<S>, Error> {
         for _ in 0..RESTARTS {
             let first = self.page(labels, "", self.cluster.inner.options.page_size, "").await?;
-            if let Some(found) = self.rest(labels, first).await? {
+            if let Some(found) = self.rest(labels, first, keep).await? {
                 return Ok(found);
             }
         }
-        let page = self.page(labels, "", 0, "").await?;
+        let mut page: Page<S> = self.page(labels, "", 0, "").await?;
+        page.items.retain(keep);
         Ok(Found { resource_version: page.metadata.resource_version, items: page.items })
+    }
+
+    /// Reads the first page, and the others unless they hold more than `bound` objects. Returns the objects to keep, and
+    /// whether these are all. A watch from the version of the first page misses nothing that is read later.
+    pub(crate) async fn up_to<S: Shape>(&self, bound: u64, keep: Keep<'_, S>) -> Result<(Found<S>, bool), Error> {
+        let size = self.cluster.inner.options.page_size;
+        let limit = size.min(u32::try_from(bound).unwrap_or(u32::MAX)).max(1);
+        let mut first: Page<S> = self.page("", "", limit, "").await?;
+        if first.metadata.remaining_item_count.is_some_and(|left| left > bound) {
+            first.items.retain(keep);
+            return Ok((Found { resource_version: first.metadata.resource_version, items: first.items }, false));
+        }
+        match self.rest("", first, keep).await? {
+            Some(found) => Ok((found, true)),
+            None => Ok((self.list("", keep).await?, true)),
+        }
     }
 
     /// Returns the wanted objects of the first page that holds any; an empty answer means that the list has none.
@@ -154,14 +172,15 @@ impl Lister<'_> {
     }
 
     /// Reads the pages after `page`; none if the continue token has expired.
-    async fn rest<S: Shape>(&self, labels: &str, page: Page<S>) -> Result<Option<Found<S>>, Error> {
+    async fn rest<S: Shape>(&self, labels: &str, page: Page<S>, keep: Keep<'_, S>) -> Result<Option<Found<S>>, Error> {
         let Page { metadata, mut items } = page;
+        items.retain(keep);
         let resource_version = metadata.resource_version;
         let mut next = metadata.next.unwrap_or_default();
         while !next.is_empty() {
             match self.page::<S>(labels, "", self.cluster.inner.options.page_size, &next).await {
                 Ok(page) => {
-                    items.extend(page.items);
+                    items.extend(page.items.into_iter().filter(keep));
                     next = page.metadata.next.unwrap_or_default();
                 }
                 Err(error) if error.code() == Some(410) => return Ok(None),
@@ -180,11 +199,7 @@ impl Lister<'_> {
         });
         let mut found = Found { resource_version: None, items: Vec::new() };
         for (page, name) in try_join_all(lists).await? {
-            let version = page.metadata.resource_version;
-            found.resource_version = match (found.resource_version, version) {
-                (Some(a), Some(b)) => Some(if resource_version::is_older(&b, &a) { b } else { a }),
-                (a, b) => a.or(b),
-            };
+            found.resource_version = resource_version::oldest(found.resource_version, page.metadata.resource_version);
             found.items.extend(page.items.into_iter().filter(|item| item.id().name == name));
         }
         if names.is_empty() {
@@ -194,27 +209,17 @@ impl Lister<'_> {
         Ok(found)
     }
 
-    /// Reads the first page, and then single objects or the other pages, whichever takes fewer requests. The first page
-    /// precedes the single reads, so that a watch from its `resourceVersion` misses nothing.
+    /// Reads the first page, and then single objects or the other pages, whichever takes fewer requests.
     async fn many<S: Shape>(&self, names: &[String]) -> Result<Found<S>, Error> {
         let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
         let bound = 4 * u64::try_from(names.len()).unwrap_or(u64::MAX / 4);
-        let size = self.cluster.inner.options.page_size;
-        let limit = size.min(u32::try_from(bound).unwrap_or(u32::MAX)).max(1);
-        let mut first: Page<S> = self.page("", "", limit, "").await?;
-        if first.metadata.remaining_item_count.is_some_and(|left| left > bound) {
-            first.items.retain(|item| wanted.contains(item.id().name));
-            let seen: BTreeSet<&str> = first.items.iter().map(|item| item.id().name).collect();
+        let (mut found, complete) = self.up_to(bound, &|item: &S| wanted.contains(item.id().name)).await?;
+        if !complete {
+            let seen: BTreeSet<&str> = found.items.iter().map(|item| item.id().name).collect();
             let missing: Vec<&String> = names.iter().filter(|name| !seen.contains(name.as_str())).collect();
             let read = self.gets(missing.into_iter()).await?;
-            first.items.extend(read);
-            return Ok(Found { resource_version: first.metadata.resource_version, items: first.items });
+            found.items.extend(read);
         }
-        let mut found = match self.rest("", first).await? {
-            Some(found) => found,
-            None => self.list("").await?,
-        };
-        found.items.retain(|item| wanted.contains(item.id().name));
         Ok(found)
     }
 

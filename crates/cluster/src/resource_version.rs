@@ -11,6 +11,14 @@ pub fn is_older(version: &str, than: &str) -> bool {
     number(version).zip(number(than)).is_some_and(|(version, than)| version < than)
 }
 
+/// Returns the older of two versions, of which either may be unknown.
+pub(crate) fn oldest(a: Option<String>, b: Option<String>) -> Option<String> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if is_older(&b, &a) { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::is_older;

@@ -13,13 +13,14 @@ use crate::{
     error::{Error, ErrorKind},
     list::Found,
     not_found::NotServed,
+    spread::Spread,
 };
 
 impl Cluster {
     /// Sends all queries concurrently and returns the answers in their order.
     ///
-    /// If a kind must not be listed across all namespaces, one listing for each of [`Query::namespaces`] replaces the
-    /// requested one, with the namespace in its query.
+    /// Where only some of [`Query::namespaces`] could be listed, the answer is a failure, and a second listing, whose query
+    /// names the other namespaces, has their objects.
     pub async fn snapshot(&self, queries: &[Query]) -> Vec<Listing> {
         let listings = queries.iter().map(|query| self.listings(query, &|Meta(observed)| observed));
         join_all(listings).await.into_iter().flatten().collect()
@@ -45,32 +46,37 @@ impl Cluster {
     }
 
     async fn listings<S: Shape>(&self, query: &Query, take: &(impl Fn(S) -> Observed + Sync)) -> Vec<Listing> {
-        let found = self.fetch_known(query).await;
-        let everywhere = query.resource.namespaced && query.namespace.is_none() && !query.namespaces.is_empty();
-        if everywhere && found.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Forbidden) {
-            let one = async |namespace: &String| {
-                let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
-                let found = listed(self.fetch_known(&query).await, take);
-                Listing { query, found }
-            };
-            return join_all(query.namespaces.iter().map(one)).await;
-        }
-        vec![Listing { query: query.clone(), found: listed(found, take) }]
+        let (found, failed) = match self.fetch_spread(query, true).await {
+            Ok(Spread { found, failed }) => (Ok(found), failed),
+            Err(error) => (Err(self.explained(query, error).await), Vec::new()),
+        };
+        let Some((_, first)) = failed.first() else {
+            return vec![Listing { query: query.clone(), found: listed(found, take) }];
+        };
+        let reason = match failed.len() {
+            1 => first.to_string(),
+            count => format!("{first} (and {} more namespaces)", count - 1),
+        };
+        let is_listed = |namespace: &&String| failed.iter().all(|(failed, _)| failed != *namespace);
+        let others = query.among(query.namespaces.iter().filter(is_listed).cloned().collect());
+        vec![
+            Listing { query: query.clone(), found: Listed::Failed(reason) },
+            Listing { query: others, found: listed(found, take) },
+        ]
     }
 
-    async fn fetch_known<S: Shape>(&self, query: &Query) -> Result<Found<S>, Error> {
-        match self.fetch(query, true).await {
-            Err(error) if *error.kind() == ErrorKind::NotServed => {
-                match self.why_not_served(&query.resource, error).await {
-                    NotServed::Anywhere => Err(Error::not_served(&query.resource)),
-                    NotServed::InThisVersion { other: version } => {
-                        let message = format!("the kind is now served in version {version}");
-                        Err(Error::new(format!("list {}", query.resource.kind), ErrorKind::Other).because(message))
-                    }
-                    NotServed::Unclear(error) => Err(error),
-                }
+    /// Returns the error of a list, after discovery has told whether the kind is served at all.
+    async fn explained(&self, query: &Query, error: Error) -> Error {
+        if *error.kind() != ErrorKind::NotServed {
+            return error;
+        }
+        match self.why_not_served(&query.resource, error).await {
+            NotServed::Anywhere => Error::not_served(&query.resource),
+            NotServed::InThisVersion { other: version } => {
+                let message = format!("the kind is now served in version {version}");
+                Error::new(format!("list {}", query.resource.kind), ErrorKind::Other).because(message)
             }
-            found => found,
+            NotServed::Unclear(error) => error,
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::{
-    api::{DeployItem, Phase, Target},
+    api::{DeployItem, Phase, Target, TargetSpec},
     configuration::schedule_of,
     halt::Halt,
     item::deploy_items,
@@ -69,6 +69,8 @@ struct Running {
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     items: HashMap<Key, ItemState>,
+    /// The specifications of deleted Targets that tasks still use.
+    former_targets: HashMap<Key, TargetSpec>,
     delays: DelayQueue<Key>,
     /// The due items that wait for a slot.
     queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
@@ -85,6 +87,17 @@ enum Change {
     TargetDeleted(Key),
     /// A watch has ended, because its kind is no longer served.
     WatchEnded,
+}
+
+/// Whether an item is deployed to a Target.
+fn uses((key, state): (&Key, &ItemState), (namespace, target): &Key) -> bool {
+    let named = state.object.as_deref().and_then(|object| object.spec.target.as_ref());
+    key.0 == *namespace && named.is_some_and(|named| named.name == *target)
+}
+
+/// Whether a task works on an item of a Target.
+fn is_running((key, state): (&Key, &ItemState), target: &Key) -> bool {
+    state.running.is_some() && uses((key, state), target)
 }
 
 impl Dispatcher {
@@ -116,6 +129,7 @@ impl Dispatcher {
         Self {
             shared,
             items: HashMap::new(),
+            former_targets: HashMap::new(),
             delays: DelayQueue::new(),
             queue: FuturesUnordered::new(),
             slots: Slots::default(),
@@ -199,23 +213,30 @@ impl Dispatcher {
             }
             Change::Target(target) => {
                 let (key, spec) = (key_of(&target.metadata), target.spec.clone());
-                let before = self.shared.targets.insert(*target);
+                let former = self.former_targets.remove(&key);
+                let before = self.shared.targets.insert(*target).or(former);
                 if before.as_ref() != Some(&spec) {
                     self.restart_items_of(&key, before.is_some());
                 }
             }
-            Change::TargetDeleted(key) => self.shared.targets.remove(&key.0, &key.1),
+            Change::TargetDeleted(key) => {
+                // Its tasks go on, unless it is recreated with another specification.
+                let former = self.shared.targets.remove(&key.0, &key.1);
+                self.former_targets.retain(|key, _| self.items.iter().any(|item| is_running(item, key)));
+                if self.items.iter().any(|item| is_running(item, &key)) {
+                    self.former_targets.extend(former.map(|former| (key, former)));
+                }
+            }
             Change::WatchEnded => {}
         }
     }
 
     /// Restarts the work on items whose Target was created or changed: items that wait for a retry are retried now, and
     /// tasks that use the old Target are stopped.
-    fn restart_items_of(&mut self, (namespace, target): &Key, changed: bool) {
-        let uses = |object: &DeployItem| object.spec.target.as_ref().is_some_and(|named| named.name == *target);
+    fn restart_items_of(&mut self, target: &Key, changed: bool) {
         let mut waiting = Vec::new();
-        for (key, state) in &mut self.items {
-            if key.0 != *namespace || !state.object.as_deref().is_some_and(uses) {
+        for (key, state) in &self.items {
+            if !uses((key, state), target) {
                 continue;
             }
             match &state.running {

@@ -89,11 +89,11 @@ impl Targets {
         before.map(|before| before.spec)
     }
 
-    /// Removes a Target.
-    pub fn remove(&self, namespace: &str, name: &str) {
+    /// Removes a Target, and returns its specification.
+    pub fn remove(&self, namespace: &str, name: &str) -> Option<TargetSpec> {
         let key = (namespace.to_owned(), name.to_owned());
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key).map(|target| target.spec)
     }
 
     /// Returns the connection to the cluster of a Target, and opens it if there is none.

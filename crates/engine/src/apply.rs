@@ -127,9 +127,12 @@ fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
     };
     let mut queries = Vec::new();
     for (resource, namespaces) in names_by_namespace {
-        let everywhere = labels.as_ref().filter(|_| namespaces.len() > FEW_NAMESPACES);
-        if let Some(labels) = everywhere {
-            queries.push(query(resource, None, labels.clone()));
+        if namespaces.len() > FEW_NAMESPACES {
+            let named = |(namespace, names): (Option<&str>, Vec<String>)| Some((namespace?.to_owned(), names));
+            let objects: BTreeMap<String, Vec<String>> = namespaces.into_iter().filter_map(named).collect();
+            let namespaces = objects.keys().cloned().collect();
+            let select = labels.clone().unwrap_or(Select::Objects(objects));
+            queries.push(Query { namespaces, ..query(resource, None, select) });
             continue;
         }
         for (namespace, names) in namespaces {

@@ -54,7 +54,8 @@ fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note
     let matters = |query: &Query| {
         let inside = |namespace: &String| containers.namespaces.contains_key(namespace.as_str());
         query.select == Select::All
-            && (containers.crds.contains_key(crd_name(&query.resource).as_str()) || query.namespace.iter().any(inside))
+            && (containers.crds.contains_key(crd_name(&query.resource).as_str())
+                || query.namespace.iter().chain(&query.namespaces).any(inside))
     };
     let failed = |Listing { query, found }: &&Listing| match found {
         Listed::Failed(reason) if matters(query) => Some(ListFailure { list: query.scope(), reason: reason.clone() }),
@@ -203,14 +204,15 @@ impl<'a> Contents<'a> {
     /// Adds garbage: objects whose owners are all gone. After an interrupted deletion it exists for a while, until
     /// Kubernetes collects it.
     fn add_garbage(&mut self, listings: &[&'a Listing]) {
-        let listed: HashSet<(&GroupKind, Option<&str>)> = listings
-            .iter()
-            .filter(|Listing { query, found }| query.select == Select::All && matches!(found, Listed::Items { .. }))
-            .map(|Listing { query, .. }| (&query.resource.kind, query.namespace.as_deref()))
-            .collect();
+        let mut listed: HashMap<&GroupKind, Vec<&Query>> = HashMap::new();
+        for Listing { query, found } in listings {
+            if query.select == Select::All && matches!(found, Listed::Items { .. }) {
+                listed.entry(&query.resource.kind).or_default().push(query);
+            }
+        }
         let is_gone = |owner: &Owner, namespace: Option<&str>| {
-            !self.items.contains_key(&owner.uid)
-                && [None, namespace].iter().any(|namespace| listed.contains(&(&owner.kind, *namespace)))
+            let mut lists = listed.get(&owner.kind).into_iter().flatten();
+            !self.items.contains_key(&owner.uid) && lists.any(|query| query.covers(namespace))
         };
         let is_garbage = |Item { object, .. }: &Item<'_>| {
             let gone = |owner: &Owner| is_gone(owner, object.namespace.as_deref());

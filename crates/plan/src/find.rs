@@ -103,7 +103,7 @@ impl<'a> Finder<'a> {
         let narrow = namespace.and_then(|namespace| answers.narrow.get(namespace)).into_iter().flatten();
         let mut problem = None;
         for (query, listing) in answers.broad.iter().chain(narrow) {
-            match verdict(query, *listing, name) {
+            match verdict(query, *listing, namespace, name) {
                 Some(Ok(state)) => return state,
                 Some(Err(failure)) => problem = Some(Problem::ListFailed(failure)),
                 None => {}
@@ -114,11 +114,15 @@ impl<'a> Finder<'a> {
 }
 
 /// Returns what a query that does not show an object tells about it, if anything.
-fn verdict<'a>(query: &Query, listing: Option<&Listing>, name: &str) -> Option<Result<State<'a>, ListFailure>> {
-    let complete = match &query.select {
-        Select::All => true,
-        Select::Labels(_) => false,
-        Select::Names(names) => names.binary_search_by(|known| known.as_str().cmp(name)).is_ok(),
+fn verdict<'a>(
+    query: &Query,
+    listing: Option<&Listing>,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<Result<State<'a>, ListFailure>> {
+    let complete = match query.select.names(namespace, name) {
+        Some(selected) => selected,
+        None => query.select == Select::All && query.covers(namespace),
     };
     match listing.map(|listing| &listing.found) {
         Some(Listed::NotServed) => Some(Ok(State::NotServed)),

@@ -9,7 +9,7 @@ use crate::{
     find::{Finder, State},
 };
 
-/// In up to this many namespaces a kind is listed one by one by label, which needs only namespaced rights.
+/// In up to this many namespaces a kind is listed and watched one by one, which needs only namespaced rights.
 const FEW_NAMESPACES: usize = 4;
 
 /// Queries in the order of their first use, each once.
@@ -91,13 +91,15 @@ impl ByKind {
     pub(crate) fn missing(&self, finder: &Finder<'_>) -> Vec<Query> {
         let mut queries = Vec::new();
         for (kind, objects) in &self.kinds {
+            let mut open = Vec::new();
             for (namespace, names) in &objects.namespaces {
-                let open = |name: &&String| matches!(finder.state(kind, namespace.as_deref(), name), State::Open(_));
-                let names: Vec<String> = names.iter().filter(open).cloned().collect();
+                let is_open = |name: &&String| matches!(finder.state(kind, namespace.as_deref(), name), State::Open(_));
+                let names: Vec<String> = names.iter().filter(is_open).cloned().collect();
                 if !names.is_empty() {
-                    queries.push(objects.query(namespace.as_deref(), Select::Names(names)));
+                    open.push((namespace.as_deref(), names));
                 }
             }
+            queries.extend(objects.by_name(open));
         }
         queries
     }
@@ -112,20 +114,31 @@ impl KindObjects {
         labelled: impl Fn(Option<&str>, &BTreeSet<String>) -> bool,
         covered: impl Fn(Option<&str>) -> bool,
     ) -> Vec<Query> {
-        let mut queries = Vec::new();
-        let mut by_label = Vec::new();
+        let (mut by_name, mut by_label) = (Vec::new(), Vec::new());
         let namespaces = self.namespaces.iter().map(|(namespace, names)| (namespace.as_deref(), names));
         for (namespace, names) in namespaces.filter(|(namespace, _)| !covered(*namespace)) {
             if label.is_some() && labelled(namespace, names) {
                 by_label.push(namespace);
             } else {
-                queries.push(self.query(namespace, Select::Names(names.iter().cloned().collect())));
+                by_name.push((namespace, names.iter().cloned().collect()));
             }
         }
+        let mut queries = self.by_name(by_name);
         if let Some(label) = label {
             queries.extend(spread(None, &self.resource, &by_label, &Select::Labels(label.to_owned())));
         }
         queries
+    }
+
+    /// Returns one query by name for each namespace if they are few, else one across all of them.
+    fn by_name(&self, names: Vec<(Option<&str>, Vec<String>)>) -> Vec<Query> {
+        if names.len() <= FEW_NAMESPACES {
+            return names.into_iter().map(|(namespace, names)| self.query(namespace, Select::Names(names))).collect();
+        }
+        let named = |(namespace, names): (Option<&str>, Vec<String>)| Some((namespace?.to_owned(), names));
+        let objects: BTreeMap<String, Vec<String>> = names.into_iter().filter_map(named).collect();
+        let namespaces = objects.keys().cloned().collect();
+        vec![Query { namespaces, ..self.query(None, Select::Objects(objects)) }]
     }
 
     fn query(&self, namespace: Option<&str>, select: Select) -> Query {
@@ -134,8 +147,7 @@ impl KindObjects {
     }
 }
 
-/// Returns one query for each namespace if they are few, else one across all namespaces. Without a label selector there is
-/// always one for each, since the answer across all would be as large as the cluster.
+/// Returns one query for each namespace if they are few, else one across all of these (sorted) namespaces.
 pub(crate) fn spread(
     cluster: Option<&str>,
     resource: &Resource,
@@ -149,7 +161,7 @@ pub(crate) fn spread(
         select: select.clone(),
         namespaces,
     };
-    if namespaces.len() <= FEW_NAMESPACES || *select == Select::All {
+    if namespaces.len() <= FEW_NAMESPACES {
         return namespaces.iter().map(|namespace| query(*namespace, Vec::new())).collect();
     }
     vec![query(None, namespaces.iter().flatten().map(|ns| (*ns).to_owned()).collect())]

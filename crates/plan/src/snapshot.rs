@@ -62,7 +62,8 @@ pub struct Query {
     pub namespace: Option<String>,
     /// Which objects.
     pub select: Select,
-    /// The namespaces that matter if `namespace` is none: listed one by one where listing across all is forbidden.
+    /// The namespaces that matter if `namespace` is none, sorted: listed one by one where listing across all is forbidden,
+    /// or would return many objects of others. Empty if all matter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
 }
@@ -94,6 +95,46 @@ impl Query {
             namespace: self.namespace.clone(),
         }
     }
+
+    /// Returns whether the query is about a namespace; none is the place of cluster-scoped objects.
+    pub fn covers(&self, namespace: Option<&str>) -> bool {
+        match (&self.namespace, namespace) {
+            (Some(own), _) => namespace == Some(own),
+            (None, _) if self.namespaces.is_empty() => true,
+            (None, Some(namespace)) => self.namespaces.binary_search_by(|own| own.as_str().cmp(namespace)).is_ok(),
+            (None, None) => false,
+        }
+    }
+
+    /// Returns the same query for one of its [`namespaces`](Self::namespaces) alone.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        let select = match &self.select {
+            Select::Objects(objects) => Select::Names(objects.get(namespace).cloned().unwrap_or_default()),
+            select => select.clone(),
+        };
+        let namespace = Some(namespace.to_owned());
+        Self {
+            cluster: self.cluster.clone(),
+            resource: self.resource.clone(),
+            namespace,
+            select,
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// Returns the same query for some of its [`namespaces`](Self::namespaces).
+    #[must_use]
+    pub fn among(&self, namespaces: Vec<String>) -> Self {
+        let named = |objects: &BTreeMap<String, Vec<String>>| {
+            namespaces.iter().filter_map(|ns| Some((ns.clone(), objects.get(ns)?.clone()))).collect()
+        };
+        let select = match &self.select {
+            Select::Objects(objects) => Select::Objects(named(objects)),
+            select => select.clone(),
+        };
+        Self { cluster: self.cluster.clone(), resource: self.resource.clone(), namespace: None, select, namespaces }
+    }
 }
 
 /// Which objects of a kind a query selects.
@@ -106,6 +147,31 @@ pub enum Select {
     Labels(String),
     /// Those of these names (sorted), in the query's namespace. They are read one by one if the others are many.
     Names(Vec<String>),
+    /// Those of these names (sorted) in each of the query's `namespaces`.
+    Objects(BTreeMap<String, Vec<String>>),
+}
+
+impl Select {
+    /// Returns whether it selects an object by its name, if it selects by name.
+    pub fn names(&self, namespace: Option<&str>, name: &str) -> Option<bool> {
+        let names = match self {
+            Self::All | Self::Labels(_) => return None,
+            Self::Names(names) => Some(names),
+            Self::Objects(objects) => namespace.and_then(|namespace| objects.get(namespace)),
+        };
+        Some(names.is_some_and(|names| names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()))
+    }
+
+    /// Returns the name of all objects that it selects, if it selects by one name.
+    pub fn only_name(&self) -> Option<&str> {
+        let mut names: Box<dyn Iterator<Item = &String> + '_> = match self {
+            Self::All | Self::Labels(_) => return None,
+            Self::Names(names) => Box::new(names.iter()),
+            Self::Objects(objects) => Box::new(objects.values().flatten()),
+        };
+        let first = names.next()?;
+        names.all(|name| name == first).then_some(first.as_str())
+    }
 }
 
 /// An object as a metadata-only list or watch returns it.

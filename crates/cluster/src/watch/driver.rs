@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use billhook_plan::Query;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use futures::future::try_join_all;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 
 use super::{
     change::{Change, Known},
     check::{Checks, next_verdict},
     events::Events,
     machine::{Effect, Input, Machine, Pause, State},
+    objects::Key,
 };
 use crate::{
     cluster::Cluster,
@@ -19,16 +24,22 @@ use crate::{
     list::Found,
     request::{Call, Failure},
     url,
+    watch_slots::Poller,
 };
 
 /// After how many seconds the server ends a watch.
 const SERVER_TIMEOUT: &str = "290";
+/// How many objects are read at a time.
+const READS: usize = 64;
 
 pub(super) struct Driver<S> {
     cluster: Cluster,
     machine: Machine<S>,
     /// The open watch, while the machine is streaming.
     events: Option<Events>,
+    /// The slot of a watch of metadata, from before it is opened.
+    slot: Option<OwnedSemaphorePermit>,
+    poller: Poller,
     checks: Checks<S>,
     /// What to do before the next request.
     effect: Option<Effect>,
@@ -37,7 +48,47 @@ pub(super) struct Driver<S> {
 impl<S: Shape> Driver<S> {
     pub(super) fn new(cluster: &Cluster, query: &Query, known: Known) -> Self {
         let machine = Machine::new(query, known, Arc::clone(&cluster.inner.deletes));
-        Self { cluster: cluster.clone(), machine, events: None, checks: Checks::new(), effect: None }
+        Self {
+            machine,
+            events: None,
+            slot: None,
+            poller: cluster.inner.watches.poller(),
+            checks: Checks::new(),
+            effect: None,
+            cluster: cluster.clone(),
+        }
+    }
+
+    /// Returns whether [`split`](Self::split) is to replace the watch.
+    pub(super) fn is_split(&self) -> bool {
+        matches!(self.machine.state(), State::Split)
+    }
+
+    /// Returns one watch for each namespace, and one that polls the namespaces for which no slot is free.
+    pub(super) fn split(self) -> Vec<Self> {
+        let Self { cluster, mut machine, checks, .. } = self;
+        // A doubt that was not resolved is raised again by a list.
+        let resumes = checks.is_empty() && machine.objects.doubts.is_empty();
+        let version = Some(machine.resource_version().to_owned()).filter(|version| resumes && !version.is_empty());
+        let mut objects = machine.objects.take_known();
+        let mut known = |is_part: &dyn Fn(&str) -> bool| Known {
+            resource_version: version.clone(),
+            objects: objects.extract_if(.., |(namespace, ..)| namespace.as_deref().is_some_and(is_part)).collect(),
+        };
+        let query = &machine.query;
+        let mut slots = cluster.inner.watches.slots(query.namespaces.len());
+        let (watched, polled) = query.namespaces.split_at(slots.len());
+        let watch = |namespace: &String| {
+            let known = known(&|of| of == namespace);
+            Self { slot: slots.pop(), ..Self::new(&cluster, &query.within(namespace), known) }
+        };
+        let mut parts: Vec<Self> = watched.iter().map(watch).collect();
+        if !polled.is_empty() {
+            let mut rest = Self::new(&cluster, &query.among(polled.to_vec()), known(&|_| true));
+            rest.machine.poll(&machine.split_reason, Instant::now());
+            parts.push(rest);
+        }
+        parts
     }
 
     /// Returns the next change; none when the kind is gone.
@@ -47,7 +98,7 @@ impl<S: Shape> Driver<S> {
             if let Some(change) = self.machine.objects.changes.pop_front() {
                 return Some(change);
             }
-            if self.machine.state() == State::Ended {
+            if matches!(self.machine.state(), State::Ended | State::Split) {
                 return None;
             }
             let input = match self.effect.take() {
@@ -72,6 +123,11 @@ impl<S: Shape> Driver<S> {
             self.effect = self.machine.on(input, Instant::now());
             if !matches!(self.machine.state(), State::Streaming { .. }) {
                 self.events = None;
+            }
+            if matches!(self.machine.state(), State::Polling { .. }) {
+                self.slot = None;
+            } else {
+                self.poller.pause(0);
             }
         }
     }
@@ -98,7 +154,7 @@ impl<S: Shape> Driver<S> {
         match self.machine.state() {
             State::Connecting => self.open().await,
             State::Polling { .. } => self.poll().await,
-            State::Streaming { .. } | State::Ended => Input::Closed,
+            State::Streaming { .. } | State::Split | State::Ended => Input::Closed,
             State::Listing => match self.cluster.fetch(&self.machine.query, false).await {
                 Ok(found) => Input::Listed(found),
                 Err(error) => Input::Failed(Failure::of(&self.cluster, error)),
@@ -107,6 +163,12 @@ impl<S: Shape> Driver<S> {
     }
 
     async fn open(&mut self) -> Input<S> {
+        if S::PROVES_GONE && self.slot.is_none() {
+            self.slot = self.cluster.inner.watches.slot();
+            if self.slot.is_none() {
+                return Input::NoSlot;
+            }
+        }
         let resource = &self.machine.query.resource;
         let (labels, fields) = self.machine.objects.selectors();
         let parameters = [
@@ -129,7 +191,9 @@ impl<S: Shape> Driver<S> {
     }
 
     async fn poll(&mut self) -> Input<S> {
-        sleep_until(self.machine.poll_at(Instant::now())).await;
+        let now = Instant::now();
+        let requests = if self.machine.polls_by_reads(now) { self.machine.objects.keys().len() } else { 1 };
+        sleep_until(self.machine.poll_at(now).max(now + self.poller.pause(requests))).await;
         let by_reads = self.machine.polls_by_reads(Instant::now());
         let found =
             if by_reads { self.read_known().await } else { self.cluster.fetch(&self.machine.query, false).await };
@@ -138,10 +202,15 @@ impl<S: Shape> Driver<S> {
 
     /// Reads the known objects one by one.
     async fn read_known(&mut self) -> Result<Found<S>, Error> {
-        let reads = self.machine.objects.keys().map(|(namespace, name)| {
-            self.cluster.fetch_one::<S>(&self.machine.query.resource, namespace.as_deref(), name, false)
-        });
-        let items = futures::future::try_join_all(reads).await?.into_iter().flatten().collect();
+        let (resource, mut items) = (&self.machine.query.resource, Vec::new());
+        let keys: Vec<_> = self.machine.objects.keys().collect();
+        for keys in keys.chunks(READS) {
+            let reads = keys.iter().map(|key| {
+                let (namespace, name): &Key = key;
+                self.cluster.fetch_one::<S>(resource, namespace.as_deref(), name, false)
+            });
+            items.extend(try_join_all(reads).await?.into_iter().flatten());
+        }
         Ok(Found { resource_version: None, items })
     }
 }

@@ -57,6 +57,8 @@ pub(super) enum State {
         /// Whether listing is forbidden, too.
         list_forbidden: bool,
     },
+    /// One watch for each namespace of the query replaces this one, which is forbidden.
+    Split,
     /// The kind is gone.
     Ended,
 }
@@ -65,6 +67,8 @@ pub(super) enum State {
 pub(super) enum Input<S> {
     Opened,
     Event(Event<S>),
+    /// Too many watches are open already.
+    NoSlot,
     /// The server ended the watch, the connection broke, or nothing arrived for too long.
     Closed,
     Listed(Found<S>),
@@ -115,6 +119,10 @@ pub(super) struct Machine<S> {
     away: bool,
     /// Set until a watch is opened again.
     forbidden: Option<Forbidden>,
+    /// Whether the watch is replaced by one for each namespace of the query where it is forbidden.
+    splits: bool,
+    /// Why it was replaced.
+    pub(super) split_reason: String,
     /// Consecutive failures.
     failures: u32,
     /// Consecutive 404s for the kind.
@@ -131,6 +139,8 @@ impl<S: Shape> Machine<S> {
             query: query.clone(),
             away: false,
             forbidden: None,
+            splits: !query.namespaces.is_empty(),
+            split_reason: String::new(),
             failures: 0,
             not_found: 0,
         }
@@ -156,7 +166,9 @@ impl<S: Shape> Machine<S> {
     pub(super) fn poll_at(&self, now: Instant) -> Instant {
         match (self.state, self.forbidden) {
             // Single reads find no new objects, so they are useless to a caller that wants all objects.
-            (State::Polling { list_forbidden: true, .. }, Some(forbidden)) if !self.is_named() && !S::PROVES_GONE => {
+            (State::Polling { list_forbidden: true, .. }, Some(forbidden))
+                if !self.is_named() && !S::PROVES_GONE && self.query.namespaces.is_empty() =>
+            {
                 forbidden.retry_at
             }
             (State::Polling { pause, .. }, _) => now + pause,
@@ -164,9 +176,18 @@ impl<S: Shape> Machine<S> {
         }
     }
 
-    /// Returns whether to poll by reading the known objects one by one instead of listing.
+    /// Returns whether to poll by reading the known objects one by one instead of listing, which takes a request for each
+    /// of the query's namespaces or for each name.
     pub(super) fn polls_by_reads(&self, now: Instant) -> bool {
-        matches!(self.state, State::Polling { list_forbidden: true, .. }) && !self.is_named() && !self.is_retry_due(now)
+        let State::Polling { list_forbidden, .. } = self.state else { return false };
+        let lists_much = !self.query.namespaces.is_empty() || (list_forbidden && !self.is_named());
+        lists_much && !self.is_retry_due(now)
+    }
+
+    /// Polls from the start, because the watch is forbidden.
+    pub(super) fn poll(&mut self, reason: &str, now: Instant) {
+        self.splits = false;
+        self.fall_back(reason.to_owned(), false, now);
     }
 
     fn is_retry_due(&self, now: Instant) -> bool {
@@ -174,7 +195,7 @@ impl<S: Shape> Machine<S> {
     }
 
     fn is_named(&self) -> bool {
-        matches!(self.query.select, Select::Names(_))
+        matches!(self.query.select, Select::Names(_) | Select::Objects(_))
     }
 
     /// Handles an input: changes the state, and adds changes and doubts to [`objects`](Self::objects).
@@ -189,6 +210,11 @@ impl<S: Shape> Machine<S> {
             }
             Input::Event(event) => self.event(event, now),
             Input::Closed => self.closed(State::Connecting, now),
+            Input::NoSlot => {
+                self.postpone_retry(now);
+                self.state = State::Polling { pause: POLL_MAX, list_forbidden: false };
+                None
+            }
             Input::Listed(found) => {
                 self.answered();
                 self.objects.listed(found.items);
@@ -276,6 +302,7 @@ impl<S: Shape> Machine<S> {
             // Forbidden, or a kind that does not support watches.
             Some(403 | 405) => {
                 let list_forbidden = self.state == State::Listing;
+                self.splits &= code == Some(403);
                 self.fall_back(failure.error.to_string(), list_forbidden, now);
                 None
             }
@@ -349,8 +376,13 @@ impl<S: Shape> Machine<S> {
         None
     }
 
-    /// Replaces the forbidden watch by polling.
+    /// Replaces the forbidden watch by one for each namespace, or by polling.
     fn fall_back(&mut self, message: String, list_forbidden: bool, now: Instant) {
+        if self.splits {
+            self.answered();
+            (self.split_reason, self.state) = (message, State::Split);
+            return;
+        }
         let pause = if self.forbidden.is_none() {
             self.objects.changes.push_back(Change::PollOnly(message));
             POLL_MIN

@@ -9,6 +9,7 @@ mod driver;
 mod events;
 mod machine;
 mod objects;
+mod parts;
 
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::Query;
@@ -16,7 +17,7 @@ use futures::{Stream, StreamExt as _, stream};
 use serde::de::DeserializeOwned;
 
 pub use self::change::{Change, Known, ObjectChange};
-use self::driver::Driver;
+use self::{driver::Driver, parts::Watch};
 use crate::{
     cluster::Cluster,
     decode::{Full, Meta, Shape},
@@ -82,5 +83,5 @@ fn decoded<T>(kind: &GroupKind, Full { meta, value }: Full<T>) -> Option<T> {
 }
 
 fn changes<S: Shape>(driver: Driver<S>) -> impl Stream<Item = Change<S>> + Send + Unpin {
-    Box::pin(stream::unfold(driver, async |mut driver| driver.next().await.map(|change| (change, driver))))
+    Box::pin(stream::unfold(Watch::One(Box::new(driver)), Watch::next))
 }

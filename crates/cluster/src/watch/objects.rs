@@ -46,8 +46,8 @@ struct Version {
 #[derive(Debug, PartialEq, Eq)]
 enum Filter {
     All,
-    /// Sorted.
-    Names(Vec<String>),
+    /// Those of the query, by name or by namespace.
+    Query(Box<Query>),
     /// The server evaluates the selector, and sends DELETED also for an object that only lost its labels.
     Selector(String),
     /// This side evaluates the selector, so that DELETED means gone. The price is the events of all other objects, so it
@@ -61,12 +61,8 @@ enum Filter {
 impl Filter {
     fn new(query: &Query, proves_gone: bool) -> Self {
         match &query.select {
-            Select::All => Self::All,
-            Select::Names(names) => {
-                let mut names = names.clone();
-                names.sort_unstable();
-                Self::Names(names)
-            }
+            Select::All if query.namespaces.is_empty() => Self::All,
+            Select::All | Select::Names(_) | Select::Objects(_) => Self::Query(Box::new(query.clone())),
             Select::Labels(selector) => {
                 let everywhere = query.resource.namespaced && query.namespace.is_none();
                 let plain = |text: &str| !text.contains(['=', ',', '!', ' ', '(']);
@@ -121,20 +117,31 @@ impl<S: Shape> Objects<S> {
     pub(super) fn selectors(&self) -> (&str, String) {
         match &self.filter {
             Filter::Selector(selector) => (selector, String::new()),
-            Filter::Names(names) if names.len() == 1 => ("", format!("metadata.name={}", names[0])),
-            Filter::All | Filter::Names(_) | Filter::Label { .. } => ("", String::new()),
+            Filter::Query(query) => {
+                ("", query.select.only_name().map_or_else(String::new, |n| format!("metadata.name={n}")))
+            }
+            Filter::All | Filter::Label { .. } => ("", String::new()),
         }
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
         self.known.keys()
+    }
+
+    /// Takes the known objects: namespace, name and UID.
+    pub(super) fn take_known(&mut self) -> Vec<(Option<String>, String, Uid)> {
+        let known = std::mem::take(&mut self.known).into_iter();
+        known.map(|((namespace, name), version)| (namespace.map(String::from), name.into(), version.uid)).collect()
     }
 
     fn is_wanted(&self, object: &S) -> bool {
         let meta = object.meta();
         match &self.filter {
             Filter::All | Filter::Selector(_) => true,
-            Filter::Names(names) => names.binary_search(&meta.name).is_ok(),
+            Filter::Query(query) => {
+                let namespace = meta.namespace.as_deref();
+                query.select.names(namespace, &meta.name).unwrap_or_else(|| query.covers(namespace))
+            }
             Filter::Label { label, value } => {
                 let is_known = |key: Key| self.known.contains_key(&key) || self.former.contains(&key);
                 meta.labels.get(label) == Some(value) || is_known(key(&object.id()))
@@ -243,7 +250,7 @@ impl<S: Shape> Objects<S> {
         }
         for (key, Version { uid, resource_version }) in missing {
             match self.filter {
-                Filter::All | Filter::Names(_) => self.changes.push_back(gone(key, uid)),
+                Filter::All | Filter::Query(_) => self.changes.push_back(gone(key, uid)),
                 // It may only have lost the labels.
                 Filter::Selector(_) | Filter::Label { .. } => {
                     let doubt = Doubt { key: key.clone(), uid: uid.clone(), no_finalizers: false, replaced_by: None };

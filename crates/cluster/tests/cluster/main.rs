@@ -10,6 +10,7 @@ mod not_found;
 mod reads;
 mod requests;
 mod rights;
+mod spread;
 mod strategies;
 mod watches;
 mod writes;

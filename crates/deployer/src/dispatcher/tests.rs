@@ -87,3 +87,28 @@ async fn a_replica_on_standby_has_no_queue() {
     dispatcher.shut_down().await;
     assert!(metrics.encode().unwrap().contains("billhook_queue_depth 0"));
 }
+
+#[tokio::test]
+async fn a_target_that_is_recreated_with_another_cluster_stops_the_tasks_of_the_old_one() {
+    let target = |server: &str| {
+        let metadata = json!({ "namespace": "a", "name": "t" });
+        let spec = json!({ "type": crate::api::KUBERNETES_CLUSTER, "config": { "kubeconfig": server } });
+        let target = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        Change::Target(Box::new(target))
+    };
+    for (server, stops) in [("https://old", false), ("https://new", true)] {
+        let mut dispatcher = deleting();
+        let mut object = serde_json::to_value(item("1")).unwrap();
+        object["spec"]["target"] = json!({ "name": "t" });
+        let object: DeployItem = serde_json::from_value(object).unwrap();
+        dispatcher.items.get_mut(&key()).unwrap().object = Some(Arc::new(object));
+        let stopped =
+            |dispatcher: &Dispatcher| dispatcher.items[&key()].running.as_ref().unwrap().halt.token.is_cancelled();
+        dispatcher.handle(target("https://old"));
+        dispatcher.handle(Change::TargetDeleted(("a".to_owned(), "t".to_owned())));
+        assert!(!stopped(&dispatcher));
+        dispatcher.handle(target(server));
+        assert_eq!(stopped(&dispatcher), stops, "{server}");
+        assert!(dispatcher.former_targets.is_empty());
+    }
+}

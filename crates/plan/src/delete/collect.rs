@@ -30,8 +30,7 @@ impl Draft {
     }
 
     pub(super) fn shows_all_of(&self, namespace: Option<&str>) -> bool {
-        let Query { select, namespace: within, .. } = &self.query;
-        *select == Select::All && within.as_deref().is_none_or(|within| Some(within) == namespace)
+        self.query.select == Select::All && self.query.covers(namespace)
     }
 
     pub(super) fn is_served(&self, index: &Index<'_>) -> bool {

@@ -118,6 +118,20 @@ fn queries_skip_what_cannot_matter() {
     deletion.objects = lines.iter().map(|line| wanted(line)).collect();
     let plan = deletion.plan(&cluster(&lines)).unwrap();
     let queries = blast_queries(&plan, &deletion.catalogs);
-    assert!(queries.iter().all(|query| query.namespace.is_some() && query.namespaces.is_empty()));
-    assert_eq!(queries.iter().filter(|query| query.resource.kind == key("Secret/x").kind).count(), 5);
+    assert!(queries.iter().all(|query| query.namespace.is_none() && query.namespaces.len() == 5));
+    assert_eq!(queries.iter().filter(|query| query.resource.kind == key("Secret/x").kind).count(), 1);
+}
+
+#[test]
+fn the_contents_of_many_namespaces_are_listed_together() {
+    let many: Vec<String> = (0..5).map(|n| format!("Namespace/n{n} uid={n}")).collect();
+    let objects: Vec<&str> = many.iter().map(String::as_str).collect();
+    let mut live = objects.clone();
+    live.extend(["ConfigMap/n3/a", "Secret/n3/garbage owner=ConfigMap/gone", "Secret/other/b"]);
+    let note = "dangerous foreign-objects: deleting Namespace/n3 also deletes 1 object that the release did not create: 1 ConfigMap";
+    check(&objects, &[], &live, &[note]);
+    let mut live = cluster(&live);
+    live.forbidden = vec!["=secrets".into()];
+    let found = notes(&deletion(&objects, &[]).blast(&live));
+    assert!(found.iter().any(|note| note.contains("failed to list secrets")), "{found:#?}");
 }

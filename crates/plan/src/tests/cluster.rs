@@ -143,20 +143,21 @@ impl Cluster {
 
     fn list(&self, query: &Query) -> Listed {
         let plural = &query.resource.plural;
-        let single = matches!(query.select, Select::Names(_));
+        let single = query.select.names(None, "").is_some();
         if self.forbidden.contains(&format!("={plural}")) || (!single && self.forbidden.contains(plural)) {
             return Listed::Failed("forbidden".into());
         }
         let shown = |(cluster, kind, object): &&(Option<String>, GroupKind, Observed)| {
             *cluster == query.cluster
                 && *kind == query.resource.kind
+                && (query.covers(object.namespace.as_deref()) || matches!(query.select, Select::Labels(_)))
                 && (query.namespace.is_none() || query.namespace == object.namespace)
                 && match &query.select {
                     Select::All => true,
                     Select::Labels(text) => text.split(',').all(|part| {
                         part.split_once('=').is_some_and(|(k, v)| object.labels.get(k).is_some_and(|value| value == v))
                     }),
-                    Select::Names(names) => names.contains(&object.name),
+                    select => select.names(object.namespace.as_deref(), &object.name) == Some(true),
                 }
         };
         let mut items: Vec<Observed> = self.objects.iter().filter(shown).map(|(_, _, object)| object.clone()).collect();

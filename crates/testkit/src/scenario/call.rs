@@ -1,12 +1,13 @@
 //! A run of the program: its input, its output and its exit code.
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use billhook::{Cluster, World};
 
 use super::Expect;
@@ -28,8 +29,15 @@ impl Sent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
     }
 
-    pub(super) fn requests(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|cluster| cluster.requests().total()).sum()
+    /// Returns the number of requests by verb.
+    pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
+        let mut sum = BTreeMap::new();
+        for cluster in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for (verb, count) in cluster.requests().by_verb() {
+                *sum.entry(verb).or_default() += count;
+            }
+        }
+        sum
     }
 
     pub(super) fn writes(&self) -> u64 {
@@ -44,7 +52,8 @@ pub(super) struct Called {
     pub(super) exit: u8,
     pub(super) stdout: String,
     pub(super) stderr: String,
-    pub(super) requests: u64,
+    /// The number of requests by verb.
+    pub(super) requests: BTreeMap<&'static str, u64>,
     /// The number of requests that write.
     pub(super) writes: u64,
     pub(super) took: Duration,
@@ -72,15 +81,20 @@ impl Called {
         for unwanted in &expect.silent {
             ensure!(!self.stdout.contains(unwanted) && !self.stderr.contains(unwanted), "{unwanted:?} was printed");
         }
+        let requests: u64 = self.requests.values().sum();
         if let Some(most) = expect.requests_at_most {
-            ensure!(self.requests <= most, "{} requests, at most {most} were allowed", self.requests);
+            ensure!(requests <= most, "{requests} requests, at most {most} were allowed: {:?}", self.requests);
+        }
+        for (verb, most) in &expect.requests_of {
+            let sent = self.requests.get(verb.as_str()).ok_or_else(|| anyhow!("{verb} is not a verb"))?;
+            ensure!(sent <= most, "{sent} requests to {verb}, at most {most} were allowed: {:?}", self.requests);
         }
         check_time(expect, self.took)
     }
 
     pub(super) fn shown(&self) -> String {
         let Self { exit, stdout, stderr, requests, took, .. } = self;
-        format!("exit {exit}, {requests} requests, {took:.1?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
+        format!("exit {exit}, {requests:?}, {took:.1?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
     }
 }
 
