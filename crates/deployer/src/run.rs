@@ -161,7 +161,13 @@ mod tests {
         let sink = sink(sender, recorder.run(Arc::new(item)), metrics.clone());
         drop(recorder);
         let nodes = vec![("g".to_owned(), 1)];
-        sink(Event::Started { format: EVENT_FORMAT, operation: Operation::Delete, release: None, nodes });
+        sink(Event::Started {
+            format: EVENT_FORMAT,
+            operation: Operation::Delete,
+            release: None,
+            nodes,
+            notes: Vec::new(),
+        });
         sink(Event::NodeStarted { node: 0, title: "g".to_owned(), objects: 1 });
         let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");
         sink(Event::Gone { node: 0, object, uid: Uid::new("u") });

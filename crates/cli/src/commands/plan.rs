@@ -35,7 +35,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
     let plan = match args.command {
         PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args)).await?.prepared.plan),
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
+            let planned = interrupts.unless(delete::plan(session, args, false)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

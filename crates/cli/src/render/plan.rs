@@ -1,15 +1,15 @@
 //! Prints a plan: the groups in order, each object under its group, what is not deleted, the notes.
 
 use billhook_plan::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation,
-    PatchTask, Plan, Query, Select, Severity, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteTask, DeleteWork, Exclusion, Node, Note,
+    Operation, PatchTask, Plan, Query, Select, Severity, Uncovered, Work,
 };
 use billhook_policy::{Propagation, UpdateStrategy};
 use serde_json::Value;
 
 use crate::{
     output::Paint,
-    render::{columns, count, place},
+    render::{columns, count, first, place},
     text,
 };
 
@@ -21,11 +21,15 @@ pub fn render_plan(plan: &Plan, paint: Paint) -> String {
         lines.push(format!("{}{}", paint.bold(&format!("{}. {}", at + 1, node.title)), paint.dim(&facts(node))));
         lines.extend(content(plan, node).into_iter().map(|line| format!("   {line}")));
     }
-    if !plan.uncovered.is_empty() {
+    let (contained, remaining): (Vec<&Uncovered>, _) = plan.uncovered.iter().partition(|u| u.deleted_with.is_some());
+    for (title, uncovered) in [("deleted with their Namespace or CRD", contained), ("not deleted", remaining)] {
+        if uncovered.is_empty() {
+            continue;
+        }
         lines.push(String::new());
-        lines.push(paint.bold("not deleted"));
+        lines.push(paint.bold(title));
         let rows: Vec<_> =
-            plan.uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
+            uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
         lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
     }
     if !plan.notes.is_empty() {
@@ -35,6 +39,15 @@ pub fn render_plan(plan: &Plan, paint: Paint) -> String {
     }
     // A note may quote the cluster, and must not begin a line.
     lines.iter().map(|line| paint.line(line) + "\n").collect()
+}
+
+/// The number of notes that are printed outside of a plan.
+const NOTES: usize = 50;
+
+/// Returns the most severe of the notes that are dangerous or warnings, one a line, and counts the others.
+pub(crate) fn warnings(notes: &[Note], paint: Paint) -> Vec<String> {
+    let notes: Vec<&Note> = notes.iter().filter(|note| note.severity < Severity::Info).collect();
+    first(&notes, NOTES, |n| vec![note(n, paint)])
 }
 
 /// Returns the text of a note, on one line.
@@ -248,6 +261,13 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
         text += &format!(" labelled {labels}");
     }
     text
+}
+
+/// Returns what a plan deletes, by kind: `2 ConfigMap, 1 Namespace`.
+pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
+    let deleted =
+        plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    deleted.flat_map(|work| &work.objects).map(|task| &task.object.kind).collect::<Counts>().to_string()
 }
 
 /// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`.

@@ -61,7 +61,7 @@ fn key(name: &str) -> ObjectKey {
 
 fn started(operation: Operation) -> Event {
     let nodes = vec![("crds".to_owned(), 0), ("namespaced-resources".to_owned(), 2)];
-    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes }
+    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, notes: Vec::new() }
 }
 
 fn node_started(node: usize, objects: usize) -> Event {

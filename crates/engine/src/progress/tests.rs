@@ -14,7 +14,7 @@ fn names(names: &[&str]) -> Vec<String> {
 
 fn started(operation: Operation, nodes: usize) -> Event {
     let nodes = (0..nodes).map(|node| (format!("n{node}"), 3)).collect();
-    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes }
+    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes, notes: Vec::new() }
 }
 
 fn node_started(node: usize) -> Event {

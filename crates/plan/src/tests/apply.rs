@@ -9,6 +9,7 @@ use billhook_policy::{DeploymentGroup, Policy, Propagation, UpdateStrategy, Wait
 use super::cluster::*;
 use crate::*;
 
+mod guards;
 mod versions;
 
 const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
