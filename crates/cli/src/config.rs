@@ -21,7 +21,12 @@ pub(crate) async fn load(session: &Session) -> Result<Config, CommandError> {
         user: global.user.clone(),
     };
     let mut config = match kubeconfig(session)? {
-        Some(kubeconfig) => from_kubeconfig(kubeconfig, &options).await?,
+        Some(kubeconfig) => {
+            if let Some(context) = options.context.as_ref().or(kubeconfig.current_context.as_ref()) {
+                session.context.get_or_init(|| context.clone());
+            }
+            from_kubeconfig(kubeconfig, &options).await?
+        }
         None if session.env.contains_key("KUBERNETES_SERVICE_HOST") => {
             Config::incluster_env().map_err(|error| failed("load the in-cluster configuration", error))?
         }

@@ -100,6 +100,26 @@ impl CommandError {
     }
 }
 
+/// Returns both values, or the errors of both: what does not depend on each other is reported together.
+pub(crate) fn both<A, B>(a: Result<A, CommandError>, b: Result<B, CommandError>) -> Result<(A, B), CommandError> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(mut error), Err(other)) => {
+            // Invalid input is reported as such, whatever else failed.
+            error.exit = if other.exit == Exit::Input { other.exit } else { error.exit };
+            error.problems.extend(other.problems);
+            for hint in other.hints {
+                if !error.hints.contains(&hint) {
+                    error.hints.push(hint);
+                }
+            }
+            error.unreachable |= other.unreachable;
+            Err(error)
+        }
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
 impl Problem {
     /// Returns a problem with a single cause.
     pub(crate) fn caused(message: impl Into<String>, cause: impl Display) -> Self {

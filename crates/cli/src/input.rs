@@ -19,7 +19,7 @@ use files::SourceText;
 pub(crate) use files::read_texts;
 
 use crate::{
-    error::{CommandError, Exit, Problem},
+    error::{CommandError, Exit, Problem, both},
     session::Session,
 };
 
@@ -44,8 +44,8 @@ pub(crate) struct Input {
     pub(crate) manifests: Vec<Manifest>,
     /// The settings of individual manifests in a ProviderConfiguration or DeployItem, by their index.
     pub(crate) directives: BTreeMap<usize, Directives>,
-    /// The policy of a ProviderConfiguration or DeployItem, with its place in the source.
-    pub(crate) policy: Option<(Policy, String)>,
+    /// The policy of the file, or that of a ProviderConfiguration or DeployItem.
+    pub(crate) policy: Option<Policy>,
     /// The time limit of a DeployItem.
     pub(crate) timeout: Option<ItemTimeout>,
 }
@@ -53,15 +53,31 @@ pub(crate) struct Input {
 /// The number of problems that are printed.
 const PRINTED: usize = 100;
 
-/// Reads all sources.
-pub(crate) async fn read(session: &Session, sources: &Sources) -> Result<Input, CommandError> {
+/// Reads all sources and the policy file, and reports the mistakes of both.
+pub(crate) async fn read(
+    session: &Session,
+    sources: &Sources,
+    policy: Option<&PathBuf>,
+) -> Result<Input, CommandError> {
+    let policy = policy.map(|path| read_policy(session, path)).transpose();
+    let ((mut input, document), policy) = both(read_sources(session, sources).await, policy)?;
+    if let (Some(place), Some(_)) = (document, &policy) {
+        let problem = format!("--policy cannot be combined with the policy in {place}");
+        return Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"));
+    }
+    input.policy = policy.or(input.policy);
+    Ok(input)
+}
+
+/// Reads all sources, and returns the place of the policy among them, too.
+async fn read_sources(session: &Session, sources: &Sources) -> Result<(Input, Option<String>), CommandError> {
     if sources.recursive && sources.filename.is_empty() {
         return Err(CommandError::input("-R requires -f"));
     }
     if let Some(dir) = &sources.kustomize {
         let kubectl = session.tool("BILLHOOK_KUBECTL", "kubectl");
         let manifests = billhook_charts::kustomize(&session.path(dir), &kubectl).await?;
-        return Ok(Input { manifests, ..Input::default() });
+        return Ok((Input { manifests, ..Input::default() }, None));
     }
     let found = read_texts(session, &sources.filename, sources.recursive);
     let mut reader = Reader::new(session);
@@ -81,22 +97,6 @@ pub(crate) fn read_policy(session: &Session, path: &std::path::Path) -> Result<P
             Ok(policy)
         }
         Err(diagnostics) => Err(CommandError::all(Exit::Input, rendered(&diagnostics, &text))),
-    }
-}
-
-/// Returns the policy of the file, or that of a document among the manifests, and rejects having both.
-pub(crate) fn one_policy(
-    session: &Session,
-    file: Option<&PathBuf>,
-    input: Option<(Policy, String)>,
-) -> Result<Option<Policy>, CommandError> {
-    match (file, input) {
-        (Some(_), Some((_, place))) => {
-            let problem = format!("--policy cannot be combined with the policy in {place}");
-            Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"))
-        }
-        (Some(file), None) => read_policy(session, file).map(Some),
-        (None, input) => Ok(input.map(|(policy, _)| policy)),
     }
 }
 
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
             self.input.directives.extend(read.map(|at| (at, directives.clone())));
         }
         if configuration.has_policy {
-            self.input.policy = Some((configuration.policy, place));
+            self.input.policy = Some(configuration.policy);
         }
         self.input.timeout = document.timeout;
     }
@@ -226,12 +226,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Input, CommandError> {
-        if self.problems.is_empty() && self.input.manifests.is_empty() && self.document.is_none() {
-            self.problem("the input contains no objects");
-        }
+    fn finish(mut self) -> Result<(Input, Option<String>), CommandError> {
         if self.problems.is_empty() {
-            return Ok(self.input);
+            let place = self.document.filter(|_| self.input.policy.is_some());
+            return Ok((self.input, place));
         }
         // One more line would only say that there is one more.
         if self.problems.len() > PRINTED + 1 {

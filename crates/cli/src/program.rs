@@ -100,6 +100,7 @@ pub(crate) async fn run(world: World) -> Exit {
         stdin: Mutex::new(Some(world.stdin)),
         connect: world.connect,
         server: OnceLock::new(),
+        context: OnceLock::new(),
     };
     let mut interrupts = Interrupts(world.interrupts);
     let result = dispatch(&session, &mut interrupts, cli.command).await;

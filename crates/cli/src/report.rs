@@ -14,7 +14,7 @@ use billhook_engine::{ApplyResult, Event, Hold, Progress, Sink};
 use billhook_objects::ObjectKey;
 use tokio::time::Instant;
 
-use crate::output::Printer;
+use crate::{output::Printer, render::plan::warnings};
 
 use line::Stream;
 use live::LiveView;
@@ -33,6 +33,8 @@ pub struct ReportOptions {
     pub live: bool,
     /// Show unchanged objects as well.
     pub verbose: bool,
+    /// Print the warnings of the plan first.
+    pub notes: bool,
 }
 
 /// Consumes the events of a run.
@@ -95,6 +97,12 @@ impl Reporter {
     }
 
     fn event(&self, event: &Event) {
+        if let Event::Started { notes, .. } = event
+            && self.options.notes
+            && !self.options.json
+        {
+            warnings(notes, self.printer.err_paint()).iter().for_each(|line| self.printer.err(line));
+        }
         self.update(event);
         if self.options.json {
             self.printer.json_line(event);

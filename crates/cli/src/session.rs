@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) connect: Connect,
     /// The address of the cluster that holds the release, once it is known.
     pub(crate) server: OnceLock<String>,
+    /// The name of its context, if a kubeconfig defines it.
+    pub(crate) context: OnceLock<String>,
 }
 
 /// Returns the wall-clock time.

@@ -1,11 +1,23 @@
 //! What the command line adds to the texts of notes and problems: the flag or the edit that helps.
 
-use billhook_plan::{Note, NoteKind, Problem, UncoveredNote};
+use billhook_plan::{Note, NoteKind, Problem, Severity, UncoveredNote};
+
+/// The flag that answers all dangerous notes but one.
+pub(crate) const YES: &str = "--yes";
+
+/// Returns the flag that answers a dangerous note: without it, the plan is not carried out.
+pub(crate) fn answer(note: &Note) -> Option<&'static str> {
+    match (note.severity, &note.kind) {
+        (Severity::Dangerous, NoteKind::TooManyDeletions { .. }) => Some("--max-deletions"),
+        (Severity::Dangerous, _) => Some(YES),
+        _ => None,
+    }
+}
 
 /// Returns the text of a note, with the flag that concerns it.
 pub(crate) fn note(note: &Note) -> String {
     let flag = match &note.kind {
-        NoteKind::TooManyDeletions { .. } => "--max-deletions",
+        _ if let Some(flag) = answer(note) => flag,
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
         NoteKind::PolicyLost => "replace it with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",

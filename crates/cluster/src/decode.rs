@@ -1,4 +1,4 @@
-//! Decoding of objects and lists: the metadata without annotations and managed fields, or whole objects.
+//! Decoding of objects and lists: the metadata without managed fields, or whole objects.
 
 use std::collections::BTreeMap;
 
@@ -106,6 +106,14 @@ struct Metadata {
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<IgnoredAny>,
     owner_references: Option<Vec<OwnerReference>>,
+    annotations: Option<Annotations>,
+}
+
+/// The only annotation that is used; serde skips the others.
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "billhook.dev/protect")]
+    protect: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -135,6 +143,7 @@ impl From<Object> for Meta {
             finalizers: meta.finalizers.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
+            protected: meta.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
         })
     }
 }

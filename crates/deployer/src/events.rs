@@ -10,9 +10,11 @@
 //! | Normal | `DeletionGroupFinished` | all objects of the group are gone |
 //! | Warning | `FinalizersRemoved` | finalizers were removed by force: which, from which object |
 //! | Warning | `TimedOut` | the time limit was reached: what remains, and why |
+//! | Warning | the code of a note on the plan, such as `ForeignObjects` | the plan has such a note, a dangerous one or a warning |
 //! | Warning | `Failed` | a request or an object failed: what remains, and why |
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
@@ -83,7 +85,7 @@ pub enum Severity {
 struct Occurrence {
     item: Arc<Item>,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
@@ -105,9 +107,9 @@ impl Recorder {
     }
 
     /// Sends an Event to the writer, or drops it when the channel is full.
-    pub fn record(&self, item: &Arc<Item>, severity: Severity, reason: &'static str, message: &str) {
-        let occurrence =
-            Occurrence { item: Arc::clone(item), severity, reason, message: clip(&one_line(message), MESSAGE) };
+    pub fn record(&self, item: &Arc<Item>, severity: Severity, reason: impl Into<Cow<'static, str>>, message: &str) {
+        let (reason, message) = (reason.into(), clip(&one_line(message), MESSAGE));
+        let occurrence = Occurrence { item: Arc::clone(item), severity, reason, message };
         if self.sender.try_send(occurrence).is_err() {
             self.dropped.inc();
         }

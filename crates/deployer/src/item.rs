@@ -1,10 +1,10 @@
 //! An item that is being worked on: its object as the API server has it, and the changes made to it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use billhook_cluster::{Patch, PatchKind};
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_plan::{Operation, Resource};
+use billhook_plan::{Note, Operation, Resource};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -94,8 +94,16 @@ impl Item {
         self.shared.events.run(Arc::new(events::Item::from(&*self.object)))
     }
 
+    /// Reports the notes of the item's plan: as Kubernetes Events, and in a condition that the next update writes.
+    pub(crate) fn warn(&mut self, notes: &[Note]) {
+        let now = self.now();
+        for warning in self.status.warn(notes, now) {
+            self.record(Severity::Warning, warning.reason(), &warning.message());
+        }
+    }
+
     /// Records a Kubernetes Event.
-    pub(crate) fn record(&self, severity: Severity, reason: &'static str, message: &str) {
+    pub(crate) fn record(&self, severity: Severity, reason: impl Into<Cow<'static, str>>, message: &str) {
         self.shared.events.record(&Arc::new(events::Item::from(&*self.object)), severity, reason, message);
     }
 

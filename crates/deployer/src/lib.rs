@@ -35,6 +35,7 @@ mod status;
 mod target;
 mod text;
 mod trigger;
+mod warnings;
 
 pub use controller::{Controller, ControllerError};
 pub use dispatcher::TYPES;

@@ -167,6 +167,7 @@ mod tests {
             release: None,
             nodes,
             goals: Vec::new(),
+            notes: Vec::new(),
         });
         sink(Event::NodeStarted { node: 0, title: "g".to_owned(), objects: 1 });
         let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), "b");

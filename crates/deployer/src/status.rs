@@ -20,6 +20,9 @@ impl DeployItemStatus {
     /// Begins the work, and clears the results of the last one.
     pub(crate) fn begin(&mut self, phase: Phase, generation: i64, deployer: &DeployerInformation, now: Timestamp) {
         self.phase = Some(phase);
+        if self.observed_generation != generation {
+            self.forget_warnings();
+        }
         self.observed_generation = generation;
         self.last_reconcile_time = Some(Time(now));
         self.deployer = Some(deployer.clone());

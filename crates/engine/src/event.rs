@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{ObjectKey, Uid};
-use billhook_plan::{Operation, Uncovered};
+use billhook_plan::{Note, Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
 /// The format version of the events; the first event of a run carries it.
@@ -32,6 +32,9 @@ pub enum Event {
         /// says.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         goals: Vec<Goal>,
+        /// The notes of the plan, which is about to be carried out.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<Note>,
     },
     /// A node started.
     NodeStarted { node: usize, title: String, objects: usize },
@@ -164,8 +167,11 @@ pub struct Summary {
     pub unchanged: usize,
     /// The objects that remain, each with what blocks it.
     pub left: Vec<Left>,
-    /// The objects of the release that no group covers; they remain.
+    /// The objects of the release that no group covers. They remain, unless they are deleted with their Namespace or CRD.
     pub uncovered: Vec<Uncovered>,
+    /// The notes of the plan on what the run left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Note>,
     /// The finalizers removed by force.
     pub finalizers_removed: Vec<FinalizersRemoved>,
     /// The objects that another client recreated; they remain.

@@ -84,7 +84,20 @@ pub(crate) struct Outcome {
     pub patched: Vec<AppliedObject>,
 }
 
-/// Executes a plan.
+/// Emits the first event of a run. It comes before the first write, that of the record, so that the notes precede
+/// everything they are about.
+pub(crate) fn announce(plan: &Plan, options: &RunOptions) {
+    (options.sink)(Event::Started {
+        format: EVENT_FORMAT,
+        operation: plan.operation,
+        release: plan.release.clone(),
+        nodes: plan.nodes.iter().map(|node| (node.title.clone(), size(&node.work))).collect(),
+        goals: goals(plan),
+        notes: plan.notes.clone(),
+    });
+}
+
+/// Executes a plan, after it was announced.
 pub(crate) async fn run(
     plan: &Plan,
     snapshot: &Snapshot,
@@ -99,13 +112,6 @@ pub(crate) async fn run(
         plan.queries.iter().enumerate().filter_map(|(id, q)| by_query.get(q).map(|listing| (id, *listing))).collect();
     let deadline = options.timeout.and_then(|limit| begun.checked_add(limit));
     let context = Context { plan, clusters, manifests, label, options, deadline, listings };
-    context.emit(Event::Started {
-        format: EVENT_FORMAT,
-        operation: plan.operation,
-        release: plan.release.clone(),
-        nodes: plan.nodes.iter().map(|node| (node.title.clone(), size(&node.work))).collect(),
-        goals: goals(plan),
-    });
     let results = run_nodes(&context).await;
     summarize(&context, results, begun).await
 }
@@ -164,6 +170,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             unchanged: 0,
             left: Vec::new(),
             uncovered: context.plan.uncovered.clone(),
+            left_out: context.plan.notes.iter().filter(|note| note.is_omission()).cloned().collect(),
             finalizers_removed: Vec::new(),
             recreated: Vec::new(),
             requests: BTreeMap::new(),

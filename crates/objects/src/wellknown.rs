@@ -4,6 +4,8 @@ use crate::GroupKind;
 
 /// The label on every object of a release; its value is [`crate::ReleaseName::label_value`].
 pub const RELEASE_LABEL: &str = "billhook.dev/release";
+/// The annotation of an object that an update does not prune without confirmation, if its value is `true`.
+pub const PROTECT_ANNOTATION: &str = "billhook.dev/protect";
 /// The field manager of all writes of billhook.
 pub const FIELD_MANAGER: &str = "billhook";
 /// The finalizer that keeps a CRD until its instances are gone. Only the API server may remove it.

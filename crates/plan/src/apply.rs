@@ -3,6 +3,7 @@
 
 mod deployment;
 mod existing;
+mod guards;
 mod namespaces;
 mod nodes;
 mod order;
@@ -20,7 +21,7 @@ use crate::{
 use billhook_objects::{ObjectKey, wellknown};
 use versions::check_versions;
 
-pub use deployment::Deployment;
+pub use deployment::{Deployment, check_policy};
 pub use nodes::is_ready_when_created;
 pub use prepare::prepare;
 
@@ -64,6 +65,8 @@ impl Deployment<'_> {
             Err(error) => problems.extend(error),
         }
         problems.check()?;
+        let guarded = self.note_pruning(&plan, &existing, snapshot);
+        plan.add_notes(guarded.into_iter().chain(self.unserved.iter().cloned()).map(Note::from));
         let namespace = |name: &String| ObjectKey::new(wellknown::namespace(), None, name.as_str());
         let created: Vec<Note> =
             plan.namespaces.iter().map(|name| NoteKind::NamespaceCreated { object: namespace(name) }.into()).collect();

@@ -61,7 +61,8 @@ fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note
         Listed::Failed(reason) if matters(query) => Some(ListFailure { list: query.scope(), reason: reason.clone() }),
         _ => None,
     };
-    let failures: Vec<_> = listings.iter().filter_map(failed).collect();
+    let mut failures: Vec<_> = listings.iter().filter_map(failed).collect();
+    failures.sort();
     (!failures.is_empty()).then_some(NoteKind::Unreadable(UnreadableNote::Contents { failures }))
 }
 
@@ -70,9 +71,14 @@ fn crd_name(resource: &Resource) -> String {
     format!("{}.{}", resource.plural, resource.kind.group)
 }
 
-/// Adds a dangerous note if a plan deletes more than `limit` objects.
+/// Adds a dangerous note if a plan deletes more than `limit` objects, those in deleted Namespaces and CRDs included.
 pub fn limit_deletions(plan: &mut Plan, limit: usize) {
-    let deletions = plan.deletions();
+    let contained = plan.uncovered.iter().filter(|uncovered| uncovered.deleted_with.is_some()).count();
+    let foreign = plan.notes.iter().map(|note| match &note.kind {
+        NoteKind::ForeignObjects { counts, .. } => counts.total(),
+        _ => 0,
+    });
+    let deletions = plan.deletions() + contained + foreign.sum::<usize>();
     if deletions > limit {
         plan.add_notes([NoteKind::TooManyDeletions { deletions, limit }.into()]);
     }

@@ -24,7 +24,7 @@ mod snapshot;
 pub mod text;
 mod wanted;
 
-pub use apply::{Deployment, is_ready_when_created, prepare};
+pub use apply::{Deployment, check_policy, is_ready_when_created, prepare};
 pub use blast::{add_blast_notes, blast_queries, limit_deletions};
 pub use catalogs::Catalogs;
 pub use counts::Counts;

@@ -20,7 +20,7 @@ pub struct Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Carrying the plan out needs confirmation: it deletes objects that the release did not create, or too many.
+    /// Carrying the plan out needs confirmation: it deletes objects that the release did not create, data, or too much.
     Dangerous,
     /// The outcome may differ from what one expects.
     Warning,
@@ -42,6 +42,19 @@ pub enum NoteKind {
     },
     /// The plan deletes more objects than allowed.
     TooManyDeletions { deletions: usize, limit: usize },
+    /// The new version of the release contains no objects.
+    RendersNothing {
+        /// How many objects of the release are pruned.
+        pruned: usize,
+        /// How many objects the release has.
+        objects: usize,
+    },
+    /// An update prunes more than half of the release.
+    PrunesMost { pruned: usize, objects: usize },
+    /// An update prunes all objects of a kind that holds data.
+    PrunesData { objects: Vec<ObjectKey> },
+    /// An update prunes objects that are annotated as protected.
+    PrunesProtected { objects: Vec<ObjectKey> },
     /// An update does not delete this Namespace.
     ProtectedNamespace {
         object: ObjectKey,
@@ -126,6 +139,8 @@ pub enum UncoveredNote {
 pub enum NotServedNote {
     /// A selector of the policy names an unknown kind.
     Selector { group: String, kind: UnservedKind },
+    /// A selector for a later deletion of the release names an unknown kind.
+    Later { group: String, kind: UnservedKind },
     /// The kind of a collection was deleted after discovery.
     Collection { group: String, list: ListScope },
     /// Objects of the kind count as gone.
@@ -198,21 +213,43 @@ impl From<NoteKind> for Note {
     }
 }
 
+impl Note {
+    /// Whether the run leaves out something that the policy, the release or the chart contains. Its summary repeats the
+    /// note.
+    pub fn is_omission(&self) -> bool {
+        match &self.kind {
+            NoteKind::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
+            | NoteKind::Recreated { .. }
+            | NoteKind::Unreadable(_)
+            | NoteKind::Hook { treatment: HookTreatment::LeftOut, .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl NoteKind {
     fn severity(&self) -> Severity {
         match self {
             Self::ForeignObjects { .. }
             | Self::TooManyDeletions { .. }
+            | Self::RendersNothing { .. }
+            | Self::PrunesMost { .. }
+            | Self::PrunesData { .. }
+            | Self::PrunesProtected { .. }
+            | Self::Unreadable(UnreadableNote::Contents { .. })
             | Self::SystemNamespace { .. }
             | Self::OtherRelease { .. } => Severity::Dangerous,
             Self::ProtectedNamespace { .. }
             | Self::Uncovered(UncoveredNote::DeletedWithContainer { .. } | UncoveredNote::Needed { .. })
             | Self::Recreated { was_created: true, .. }
             | Self::Finalizers { deleting: true, .. }
-            | Self::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
+            | Self::NotServed(
+                NotServedNote::Selector { .. } | NotServedNote::Later { .. } | NotServedNote::Collection { .. },
+            )
             | Self::ForceStage { .. }
-            | Self::Unreadable(_)
+            | Self::Unreadable(UnreadableNote::Instances { .. } | UnreadableNote::UnavailableApi { .. })
             | Self::DeadApiService { deleted: false, .. }
+            | Self::Hook { treatment: HookTreatment::LeftOut, .. }
             | Self::PolicyLost => Severity::Warning,
             Self::Uncovered(UncoveredNote::Remaining { .. } | UncoveredNote::NotPruned { .. })
             | Self::Recreated { was_created: false, .. }
@@ -223,7 +260,7 @@ impl NoteKind {
             | Self::InventoryLast { .. }
             | Self::NamespaceCreated { .. }
             | Self::Order(_)
-            | Self::Hook { .. }
+            | Self::Hook { treatment: HookTreatment::Deployed | HookTreatment::TestLeftOut, .. }
             | Self::Fallback { .. } => Severity::Info,
         }
     }

@@ -111,6 +111,19 @@ impl From<Problem> for PlanError {
     }
 }
 
+impl PlanError {
+    /// Adds the problems of another check.
+    #[must_use]
+    pub fn with(mut self, other: Result<(), Self>) -> Self {
+        if let Err(other) = other {
+            self.kind = self.kind.min(other.kind);
+            self.problems.extend(other.problems);
+            self.problems.sort_by_key(Problem::kind);
+        }
+        self
+    }
+}
+
 impl std::error::Error for PlanError {}
 
 /// Collects problems to report them together.

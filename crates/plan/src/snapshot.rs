@@ -199,6 +199,9 @@ pub struct Observed {
     /// Its owners.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
+    /// Whether it carries the annotation [`wellknown::PROTECT_ANNOTATION`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protected: bool,
 }
 
 /// An owner of an object.

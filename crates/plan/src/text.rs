@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use billhook_objects::GroupKind;
+use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 
 use crate::{
     Counts, HookTreatment, ListFailure, ListScope, NotServedNote, Note, NoteKind, OrderNote, PlanError, Problem,
@@ -26,6 +26,19 @@ impl Display for NoteKind {
             }
             Self::TooManyDeletions { deletions, limit } => {
                 write!(f, "the plan deletes {}, more than the limit of {limit}", objects(*deletions))
+            }
+            Self::RendersNothing { pruned, objects } => {
+                write!(f, "the input renders to nothing: {pruned} of the {} of the release will be pruned", self::objects(*objects))
+            }
+            Self::PrunesMost { pruned, objects } => {
+                write!(f, "more than half of the release will be pruned: {pruned} of its {}", self::objects(*objects))
+            }
+            Self::PrunesData { objects } => {
+                write!(f, "all data of the release will be pruned: {}", first_of(objects))
+            }
+            Self::PrunesProtected { objects } => {
+                let them = count(objects.len(), "protected object");
+                write!(f, "{them} will be pruned ({PROTECT_ANNOTATION}): {}", first_of(objects))
             }
             Self::ProtectedNamespace { object, holds_inventory: true } => {
                 write!(f, "{object} holds the inventory of the release and is not deleted by an update")
@@ -124,6 +137,9 @@ impl Display for NotServedNote {
             Self::Selector { group, kind } => {
                 write!(f, "{group}: the cluster does not serve {}{}", kind.name, suggestion(kind))
             }
+            Self::Later { group, kind } => {
+                write!(f, "{group}: the cluster does not serve {} yet{}", kind.name, suggestion(kind))
+            }
             Self::Collection { group, list } => write!(f, "{group}: the cluster no longer serves {list}"),
             Self::Objects { counts } => write!(f, "not served by the cluster, so counted as gone: {counts}"),
         }
@@ -134,9 +150,9 @@ impl Display for UnreadableNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::Contents { failures } => {
-                let failures: Vec<_> =
-                    failures.iter().map(|ListFailure { list, reason }| format!("{list} ({reason})")).collect();
-                write!(f, "not all objects that will be deleted are known: failed to list {}", first_of(&failures))
+                let lists: Vec<_> = failures.iter().map(|failure| &failure.list).collect();
+                write!(f, "not all objects that will be deleted are known: failed to list {}", first_of(&lists))?;
+                failures.first().map_or(Ok(()), |first| write!(f, ": {}", first.reason))
             }
             Self::Instances { failure } => {
                 write!(f, "the force stage cannot remove the finalizers of instances: {failure}")

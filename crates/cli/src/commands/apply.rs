@@ -9,9 +9,9 @@ use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
     args::{Cascade, DryRun, UpdateStrategyArg},
-    chart::{self, ChartArgs, RenderedChart},
+    chart::{self, ChartArgs},
     connect::Target,
-    error::{CommandError, Exit},
+    error::{CommandError, Exit, both},
     input::{self, Sources},
     session::{Interrupts, Session},
 };
@@ -73,6 +73,9 @@ pub(crate) struct DeploymentArgs {
         hide_possible_values = true
     )]
     prune: bool,
+    /// Change nothing if the plan prunes more than N objects, not even with --yes
+    #[arg(long, value_name = "N")]
+    max_deletions: Option<usize>,
     /// Create missing namespaces
     #[arg(long)]
     create_namespace: bool,
@@ -99,19 +102,21 @@ pub(crate) struct Planned<Prepared> {
 
 /// Reads the input and plans, without changing anything.
 pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned<PreparedApply>, CommandError> {
-    args.chart.check()?;
-    let connection = session.connection().await?;
-    let release = connection.release(&args.name)?;
-    let (input, notes, catalog) = match &args.chart.chart {
-        Some(reference) => {
-            let RenderedChart { manifests, notes, catalog } =
-                chart::render(session, &args.chart, reference, &release, &connection).await?;
-            (input::Input { manifests, ..input::Input::default() }, notes, Some(catalog))
-        }
-        None => (input::read(session, &args.sources).await?, Vec::new(), None),
-    };
-    let policy = input::one_policy(session, args.policy.as_ref(), input.policy)?;
-    let clusters = connection.with(session.targets(&args.target).await?);
+    let input = input::read(session, &args.sources, args.policy.as_ref()).await;
+    let connection = session.connection().await.and_then(|connection| {
+        let release = connection.release(&args.name)?;
+        Ok((connection, release))
+    });
+    let targets = session.targets(&args.target).await;
+    let (((), mut input), ((connection, release), targets)) =
+        both(both(args.chart.check(), input), both(connection, targets))?;
+    let (mut notes, mut catalog) = (Vec::new(), None);
+    if let Some(reference) = &args.chart.chart {
+        let rendered = chart::render(session, &args.chart, reference, &release, &connection).await?;
+        input.manifests = rendered.manifests;
+        (notes, catalog) = (rendered.notes, Some(rendered.catalog));
+    }
+    let clusters = connection.with(targets);
     let waits = args.wait.unwrap_or(!session.global.sandbox);
     let apply = ApplyInput {
         namespace: Some(release.namespace().to_owned()),
@@ -120,9 +125,11 @@ pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Plan
         directives: input.directives,
         strategy: UpdateStrategy::from(args.update_strategy),
         inherited: Vec::new(),
-        policy,
+        policy: input.policy,
         adopt: args.adopt,
         prune: args.prune,
+        max_deletions: args.max_deletions,
+        require_objects: true,
         wait: if waits { Wait::All } else { Wait::Nothing },
         is_new: false,
         missing_namespaces: if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
@@ -155,7 +162,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         DryRun::None => {}
     }
     operate::guard(session, &prepared.plan, args.yes)?;
-    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts };
+    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts, confirmed: false };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

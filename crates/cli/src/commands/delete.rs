@@ -12,9 +12,9 @@ use clap::{ArgGroup, Args};
 use crate::{
     args::{Cascade, DryRun},
     connect::Target,
-    error::{CommandError, Exit},
-    input::{self, Sources},
-    render::plan::{collections, question},
+    error::{CommandError, Exit, both},
+    input::{self, Input, Sources},
+    render::plan::collections,
     session::{Interrupts, Session},
 };
 
@@ -65,7 +65,7 @@ pub(crate) struct DeletionArgs {
     /// Choose how dependents are deleted, unless the policy specifies it
     #[arg(long, value_name = "MODE", default_value = "background")]
     cascade: Cascade,
-    /// Mark the plan as dangerous if it deletes more than N objects
+    /// Change nothing if the plan deletes more than N objects, not even with --yes
     #[arg(long, value_name = "N")]
     max_deletions: Option<usize>,
     /// Use this cluster for a targetName of the policy; can be repeated
@@ -78,26 +78,24 @@ pub(crate) struct DeletionArgs {
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
-    look_for_foreign: bool,
     ignore_not_found: bool,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
-    let connection = session.connection().await?;
+    let input = input::read(session, &args.sources, args.policy.as_ref()).await;
+    let connection = session.connection().await.and_then(|connection| {
+        let release = args.name.as_ref().map(|name| connection.release(name)).transpose()?;
+        Ok((connection, release))
+    });
+    let targets = session.targets(&args.target).await;
+    let ((input, (connection, release)), targets) = both(both(input, connection), targets)?;
     let namespace = connection.namespace.clone();
-    let (subject, policy, item_timeout) = match &args.name {
-        Some(name) => (Subject::Release(connection.release(name)?), None, None),
-        None => {
-            let input = input::read(session, &args.sources).await?;
-            (Subject::Manifests(input.manifests, input.directives), input.policy, input.timeout)
-        }
-    };
-    let policy = input::one_policy(session, args.policy.as_ref(), policy)?;
-    let clusters = connection.with(session.targets(&args.target).await?);
+    let clusters = connection.with(targets);
+    let Input { manifests, directives, policy, timeout: item_timeout } = input;
+    let subject = release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release);
     let delete = DeleteInput {
         subject,
         policy,
         propagation: Propagation::from(args.cascade),
         max_deletions: args.max_deletions,
-        look_for_foreign,
         namespace,
         inherited: Vec::new(),
         require_record: true,
@@ -119,9 +117,7 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: DeleteArgs,
 ) -> Result<Exit, CommandError> {
-    // With --yes, the plan is shown only in a dry run: otherwise its notes on foreign objects are not needed.
-    let look_for_foreign = !args.yes || args.dry_run != DryRun::None;
-    let planned = interrupts.unless(plan(session, args.deletion, look_for_foreign, args.ignore_not_found)).await?;
+    let planned = interrupts.unless(plan(session, args.deletion, args.ignore_not_found)).await?;
     let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     match args.dry_run {
         DryRun::Client => {
@@ -137,13 +133,11 @@ pub(crate) async fn run(
     }
     operate::guard(session, &prepared.plan, args.yes)?;
     let deletes = prepared.plan.deletions() + collections(&prepared.plan) > 0;
-    if deletes && session.stdin_terminal && !args.yes {
-        let confirmed = session.confirm(interrupts, &question(&prepared.plan)).await?;
-        if !confirmed {
-            return Err(CommandError::new(Exit::Refused, "not confirmed; nothing was changed"));
-        }
+    let confirmed = deletes && session.stdin_terminal && !args.yes;
+    if confirmed {
+        operate::confirm(session, interrupts, &prepared.plan).await?;
     }
-    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false };
+    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false, confirmed };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

@@ -8,15 +8,19 @@ use std::{
 
 use billhook_engine::{Clusters, DryRunAnswer, OperationError, RunOptions, Summary};
 use billhook_objects::{GroupKind, Manifest, ObjectKey};
-use billhook_plan::{Note, Operation, Plan, Severity};
+use billhook_plan::{Note, Operation, Plan};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{CommandError, Exit},
-    render::{self, plan::render_plan},
+    render::{
+        self,
+        plan::{deletions_by_kind, question, render_plan, warnings},
+    },
     report::{ReportOptions, Reporter},
     session::{Interrupts, Session},
+    text,
 };
 
 /// How often the live view is redrawn between events.
@@ -26,6 +30,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct RunFlags {
     pub(crate) timeout: Option<Duration>,
     pub(crate) force_conflicts: bool,
+    /// Whether the user has seen the notes of the plan, and confirmed it.
+    pub(crate) confirmed: bool,
 }
 
 /// Runs a plan by calling `work` with the options of the run.
@@ -38,7 +44,7 @@ pub(crate) async fn carry_out<F>(
 where
     F: Future<Output = Result<Summary, OperationError>>,
 {
-    let reporter = Reporter::new(session.printer.clone(), report_options(session));
+    let reporter = Reporter::new(session.printer.clone(), report_options(session, flags.confirmed));
     let stop = CancellationToken::new();
     let mut work = std::pin::pin!(work(RunOptions {
         timeout: flags.timeout,
@@ -78,31 +84,57 @@ fn explain_conflict(error: OperationError) -> CommandError {
     }
 }
 
-fn report_options(session: &Session) -> ReportOptions {
+fn report_options(session: &Session, confirmed: bool) -> ReportOptions {
     let (json, verbose) = (session.json(), session.global.verbose > 0);
     // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
-    ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal }
+    ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal, notes: !confirmed }
 }
 
-/// Rejects a plan with dangerous notes unless `--yes` is given.
+/// Rejects a plan with dangerous notes, unless the flags that answer them are given.
 pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), CommandError> {
-    let dangerous = plan.notes.iter().filter(|note| note.severity == Severity::Dangerous);
-    let dangerous: Vec<&Note> = dangerous.collect();
-    if yes || dangerous.is_empty() {
+    let is_open = |flag: &&str| !(yes && *flag == text::YES);
+    let open: Vec<(&Note, &str)> =
+        plan.notes.iter().filter_map(|note| Some((note, text::answer(note).filter(is_open)?))).collect();
+    if open.is_empty() {
         return Ok(());
     }
-    for note in &dangerous {
-        session.printer.err(&render::plan::note(note, session.printer.err_paint()));
-    }
-    let verb = match plan.operation {
-        Operation::Apply => "apply",
-        Operation::Delete => "delete",
-    };
-    let notes = render::count(dangerous.len(), "dangerous note");
+    let notes: Vec<Note> = open.iter().map(|(note, _)| (*note).clone()).collect();
+    print_warnings(session, &notes);
+    let notes = render::count(open.len(), "dangerous note");
     let problem = format!("the plan has {notes}; nothing was changed");
-    let hint = format!("review the plan with billhook plan {verb} …, then pass --yes to carry it out anyway");
-    Err(CommandError::new(Exit::Refused, problem).hint(hint))
+    let mut error = CommandError::new(Exit::Refused, problem);
+    if open.iter().any(|(_, flag)| *flag == text::YES) {
+        let verb = match plan.operation {
+            Operation::Apply => "apply",
+            Operation::Delete => "delete",
+        };
+        let hint = format!("review the plan with billhook plan {verb} …, then pass --yes to carry it out anyway");
+        error = error.hint(hint);
+    }
+    if open.iter().any(|(_, flag)| *flag != text::YES) {
+        error = error.hint("allow more deletions with --max-deletions N");
+    }
+    Err(error)
+}
+
+/// Asks whether to carry out a deletion, after showing where, what and every warning.
+pub(crate) async fn confirm(session: &Session, interrupts: &mut Interrupts, plan: &Plan) -> Result<(), CommandError> {
+    let place = match (session.context.get(), session.server.get()) {
+        (Some(context), Some(server)) => format!("context {context}, server {server}: "),
+        (None, Some(server)) => format!("server {server}: "),
+        _ => String::new(),
+    };
+    session.printer.err(&format!("{place}{}", deletions_by_kind(plan)));
+    print_warnings(session, &plan.notes);
+    match session.confirm(interrupts, &question(plan)).await? {
+        true => Ok(()),
+        false => Err(CommandError::new(Exit::Refused, "not confirmed; nothing was changed")),
+    }
+}
+
+fn print_warnings(session: &Session, notes: &[Note]) {
+    warnings(notes, session.printer.err_paint()).iter().for_each(|line| session.printer.err(line));
 }
 
 /// Prints a plan.

@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         }
         PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args.deployment)).await?.prepared.plan),
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
+            let planned = interrupts.unless(delete::plan(session, args, false)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

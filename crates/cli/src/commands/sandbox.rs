@@ -59,7 +59,7 @@ pub(crate) async fn run(
     let manifests = match args.sources.filename.is_empty() && args.sources.kustomize.is_none() {
         true if args.sources.recursive => return Err(CommandError::input("-R requires -f")),
         true => Vec::new(),
-        false => interrupts.unless(input::read(session, &args.sources)).await?.manifests,
+        false => interrupts.unless(input::read(session, &args.sources, None)).await?.manifests,
     };
     let created = manifests.len();
     let sandbox = billhook_sandbox::Sandbox::start(Options::default().rbac(args.rbac));

@@ -85,7 +85,8 @@ pub(crate) fn read_file(session: &Session, path: &Path) -> Result<String, Proble
     let mut stdin = session.take_stdin().ok_or("standard input can be read only once")?;
     let mut content = String::new();
     stdin.read_to_string(&mut content).map_err(failed)?;
-    Ok(content)
+    // The program at the other end of a pipe failed: this is no version without objects.
+    if content.trim().is_empty() { Err("standard input is empty".into()) } else { Ok(content) }
 }
 
 /// The manifest files of a folder, in the order of their paths.

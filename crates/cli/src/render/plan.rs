@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use billhook_engine::ObjectDiff;
 use billhook_objects::ObjectKey;
 use billhook_plan::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Note, Operation,
-    PatchTask, Plan, Query, Select, Severity, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteTask, DeleteWork, Exclusion, Node, Note,
+    Operation, PatchTask, Plan, Query, Select, Severity, Uncovered, Work,
 };
 use billhook_policy::{Propagation, UpdateStrategy};
 use serde_json::Value;
 
 use crate::{
     output::Paint,
-    render::{columns, count, diff, place},
+    render::{columns, count, diff, first, place},
     text,
 };
 
@@ -40,11 +40,15 @@ pub(crate) fn render_plan_with(plan: &Plan, diffs: &[ObjectDiff], full: bool, pa
             lines.extend(body.into_iter().map(|line| format!("      {line}")));
         }
     }
-    if !plan.uncovered.is_empty() {
+    let (contained, remaining): (Vec<&Uncovered>, _) = plan.uncovered.iter().partition(|u| u.deleted_with.is_some());
+    for (title, uncovered) in [("deleted with their Namespace or CRD", contained), ("not deleted", remaining)] {
+        if uncovered.is_empty() {
+            continue;
+        }
         lines.push(String::new());
-        lines.push(paint.bold("not deleted"));
+        lines.push(paint.bold(title));
         let rows: Vec<_> =
-            plan.uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
+            uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
         lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
     }
     if !plan.notes.is_empty() {
@@ -54,6 +58,15 @@ pub(crate) fn render_plan_with(plan: &Plan, diffs: &[ObjectDiff], full: bool, pa
     }
     // A note may quote the cluster, and must not begin a line.
     lines.iter().map(|line| paint.line(line) + "\n").collect()
+}
+
+/// The number of notes that are printed outside of a plan.
+const NOTES: usize = 50;
+
+/// Returns the most severe of the notes that are dangerous or warnings, one a line, and counts the others.
+pub(crate) fn warnings(notes: &[Note], paint: Paint) -> Vec<String> {
+    let notes: Vec<&Note> = notes.iter().filter(|note| note.severity < Severity::Info).collect();
+    first(&notes, NOTES, |n| vec![note(n, paint)])
 }
 
 /// Returns the text of a note, on one line.
@@ -278,6 +291,13 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
         text += &format!(" labelled {labels}");
     }
     text
+}
+
+/// Returns what a plan deletes, by kind: `2 ConfigMap, 1 Namespace`.
+pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
+    let deleted =
+        plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    deleted.flat_map(|work| &work.objects).map(|task| &task.object.kind).collect::<Counts>().to_string()
 }
 
 /// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`.

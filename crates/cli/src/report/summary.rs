@@ -74,10 +74,28 @@ fn remarks(summary: &Summary, lines: &mut Vec<String>) {
         lines.push(format!("{}, recreated by another client:", remaining(summary.recreated.len(), "")));
         lines.extend(indent(first(&summary.recreated, LISTED, |key| vec![object(key)])));
     }
-    if !summary.uncovered.is_empty() {
-        lines.push(format!("{}:", remaining(summary.uncovered.len(), "")));
-        let row = |left: &Uncovered| vec![object(&left.object), left.reason()];
-        lines.extend(indent(first(&summary.uncovered, LISTED, row)));
+    let (contained, remain): (Vec<&Uncovered>, _) = summary.uncovered.iter().partition(|u| u.deleted_with.is_some());
+    let is_left =
+        |uncovered: &&Uncovered| summary.left.iter().any(|l| Some(&l.object) == uncovered.deleted_with.as_ref());
+    let (waiting, deleted): (Vec<&Uncovered>, _) = contained.into_iter().partition(is_left);
+    let title = |uncovered: &[&Uncovered], what: &str| {
+        let whose = if uncovered.len() == 1 { "its" } else { "their" };
+        format!("{} {what} with {whose} Namespace or CRD:", count(uncovered.len(), "object"))
+    };
+    for (title, uncovered) in [
+        (title(&deleted, "deleted"), &deleted),
+        (title(&waiting, "to be deleted"), &waiting),
+        (format!("{}:", remaining(remain.len(), "")), &remain),
+    ] {
+        if !uncovered.is_empty() {
+            lines.push(title);
+            let row = |left: &&Uncovered| vec![object(&left.object), left.reason()];
+            lines.extend(indent(first(uncovered, LISTED, row)));
+        }
+    }
+    if !summary.left_out.is_empty() {
+        lines.push("left out:".to_owned());
+        lines.extend(indent(first(&summary.left_out, LISTED, |note| vec![note.to_string()])));
     }
 }
 

@@ -49,8 +49,8 @@ fn input_without_objects_is_an_error() {
     place
         .call("apply web -f dir")
         .is_input_error("error: dir contains no .yaml, .yml or .json files\nhint: use -R to read subdirectories\n");
-    place.call("apply web -f empty.yaml").is_input_error("error: the input contains no objects\n");
-    place.call("apply web -f -").is_input_error("error: the input contains no objects\n");
+    place.call("delete -f empty.yaml").is_input_error("error: the input contains no objects\n");
+    place.call("apply web -f -").is_input_error("error: standard input is empty\n");
 }
 
 #[test]
@@ -100,6 +100,19 @@ fn only_one_policy_is_allowed() {
     assert!(two.exit == 2 && two.err.contains(words), "{}", two.err);
     let wrong = place.call("delete web --policy wrong.yaml");
     assert!(wrong.exit == 2 && wrong.err.contains("--> wrong.yaml:1:"), "{}", wrong.err);
+}
+
+#[test]
+fn mistakes_of_all_sources_are_reported_together() {
+    let place = Place::new(&[
+        ("nameless.yaml", NAMELESS),
+        ("wrong.yaml", "deletionGroups: [{predefinedResourceGroup: {type: crd}}]\n"),
+    ]);
+    let called = place.call("apply web -f nameless.yaml --policy wrong.yaml --values a --target a=b --target c=d");
+    let expected =
+        ["--values requires", "a ConfigMap without metadata.name", "--> wrong.yaml:1:", "read the kubeconfig"];
+    let places = expected.map(|text| called.err.find(text));
+    assert!(called.exit == 2 && places.iter().all(Option::is_some) && places.is_sorted(), "{}", called.err);
 }
 
 #[test]

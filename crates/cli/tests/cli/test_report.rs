@@ -132,6 +132,61 @@ hint: run the same command again to resume
 }
 
 #[test]
+fn notes_come_first_and_omissions_last() {
+    let namespace = json!({"group": "", "kind": "Namespace", "name": "shop"});
+    let counts = json!([[{"group": "", "kind": "Secret"}, 2]]);
+    let foreign = json!({"severity": "dangerous", "code": "foreign-objects", "object": namespace, "counts": counts,
+                         "ofRelease": true});
+    let unserved = json!({"severity": "warning", "code": "not-served", "detail": "selector", "group": "deletionGroups[0]",
+                          "kind": {"name": {"group": "a.example", "name": "Widgt"}, "similar": "Widget"}});
+    let info = json!({"severity": "info", "code": "inventory-last", "object": namespace});
+    let mut first = started("delete");
+    first["notes"] = json!([foreign, unserved, info]);
+    let within = json!({"object": object("a"), "code": "no-group", "deletedWith": namespace});
+    let events = [
+        first,
+        json!({"event": "node-started", "node": 0, "title": "widgets", "objects": 3}),
+        finished(
+            "done",
+            json!({"gone": 3, "uncovered": [within, {"object": object("b"), "code": "keep"}], "leftOut": [unserved]}),
+        ),
+    ];
+    let (out, err) = play(ReportOptions { notes: true, ..lines() }, &events);
+    assert_eq!(
+        out,
+        "\
+release shop/web deleted: 3 objects gone in 3.2s (7 requests)
+1 object deleted with its Namespace or CRD:
+  Widget.a.example shop/a  no group covers it, but it is deleted with Namespace/shop
+1 object remains:
+  Widget.a.example shop/b  its policy is keep
+left out:
+  deletionGroups[0]: the cluster does not serve Widgt.a.example; did you mean Widget?
+"
+    );
+    assert_eq!(
+        err,
+        "\
+dangerous  deleting Namespace/shop also deletes 2 objects that the release did not create: 2 Secret (--yes)
+warning    deletionGroups[0]: the cluster does not serve Widgt.a.example; did you mean Widget?
+group 1/2 widgets: 3 objects
+"
+    );
+    let (_, err) = play(lines(), &events);
+    assert_eq!(err, "group 1/2 widgets: 3 objects\n");
+}
+
+#[test]
+fn what_is_deleted_with_a_namespace_that_remains_is_not_reported_as_deleted() {
+    let namespace = json!({"group": "", "kind": "Namespace", "name": "shop"});
+    let within = json!({"object": object("a"), "code": "no-group", "deletedWith": namespace});
+    let left = json!([{"object": namespace, "group": "widgets", "blockers": [{"type": "unconfirmed"}]}]);
+    let end = finished("timed-out", json!({"uncovered": [within], "left": left}));
+    let (out, _) = play(lines(), &[started("delete"), end]);
+    assert!(out.starts_with("1 object to be deleted with its Namespace or CRD:\n"), "{out}");
+}
+
+#[test]
 fn long_lists_are_shortened() {
     let left: Vec<_> = (0..23)
         .map(|i| json!({"object": object(&format!("w{i:02}")), "group": "widgets", "blockers": [{"type": "unconfirmed"}]}))

@@ -32,7 +32,8 @@ fn events(operation: &str, status: &str, text: &str) -> Vec<Value> {
         {"type": "refused", "message": text},
     ]);
     vec![
-        json!({"event": "started", "format": 1, "operation": operation, "release": "shop/web", "nodes": [[text, 3]]}),
+        json!({"event": "started", "format": 1, "operation": operation, "release": "shop/web", "nodes": [[text, 3]],
+               "notes": [{"severity": "dangerous", "code": "other-release", "object": object, "release": text}]}),
         json!({"event": "node-started", "node": 0, "title": text, "objects": 3}),
         json!({"event": "applied", "node": 0, "object": object, "result": "created"}),
         json!({"event": "ready", "node": 0, "object": object}),
@@ -60,7 +61,7 @@ fn printed(colored: bool, json: bool, events: &[Value]) -> String {
     let (out, err) = (Shared::default(), Shared::default());
     let paint = Paint(colored);
     let printer = Printer::new((Box::new(out.clone()), paint), (Box::new(err.clone()), paint));
-    let options = ReportOptions { json, lines: true, verbose: true, ..ReportOptions::default() };
+    let options = ReportOptions { json, lines: true, verbose: true, notes: true, ..ReportOptions::default() };
     let sink = Reporter::new(printer, options).sink();
     events.iter().for_each(|event| sink(serde_json::from_value::<Event>(event.clone()).unwrap()));
     out.text() + &err.text()

@@ -61,7 +61,7 @@ fn key(name: &str) -> ObjectKey {
 
 fn started(operation: Operation) -> Event {
     let nodes = vec![("crds".to_owned(), 0), ("namespaced-resources".to_owned(), 2)];
-    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, goals: Vec::new() }
+    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, goals: Vec::new(), notes: Vec::new() }
 }
 
 fn node_started(node: usize, objects: usize) -> Event {

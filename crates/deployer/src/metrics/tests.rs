@@ -62,7 +62,14 @@ fn objects_wait_only_while_their_run_goes_on() {
     let (one, two) = (run(), run());
     let nodes = vec![("g".to_owned(), 3)];
     let begun = [
-        Event::Started { format: EVENT_FORMAT, operation: Operation::Delete, release: None, nodes, goals: Vec::new() },
+        Event::Started {
+            format: EVENT_FORMAT,
+            operation: Operation::Delete,
+            release: None,
+            nodes,
+            goals: Vec::new(),
+            notes: Vec::new(),
+        },
         Event::NodeStarted { node: 0, title: "g".to_owned(), objects: 3 },
         Event::Deleting { node: 0, object: key("b"), finalizers: vec!["f".to_owned()] },
         Event::Refused { node: 0, object: key("c"), message: "no".to_owned(), retried: true },

@@ -32,7 +32,8 @@ pub(crate) fn message(summary: &Summary, deletes: bool, most: usize) -> String {
 }
 
 fn done(summary: &Summary, deletes: bool) -> String {
-    let kept = summary.uncovered.len() + summary.recreated.len();
+    let uncovered = summary.uncovered.iter().filter(|uncovered| uncovered.deleted_with.is_none());
+    let kept = uncovered.count() + summary.recreated.len();
     let counts = if deletes {
         [(summary.gone, "gone"), (kept, "kept"), (0, "")]
     } else {

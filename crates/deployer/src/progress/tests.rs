@@ -16,7 +16,7 @@ fn key(name: &str) -> ObjectKey {
 
 fn started(operation: Operation, nodes: &[(&str, usize)]) -> Event {
     let nodes = nodes.iter().map(|(title, objects)| ((*title).to_owned(), *objects)).collect();
-    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, goals: Vec::new() }
+    Event::Started { format: EVENT_FORMAT, operation, release: None, nodes, goals: Vec::new(), notes: Vec::new() }
 }
 
 fn node_started(node: usize, objects: usize) -> Event {
@@ -63,6 +63,7 @@ fn summary(status: Status) -> Summary {
         unchanged: 0,
         left: Vec::new(),
         uncovered: Vec::new(),
+        left_out: Vec::new(),
         finalizers_removed: Vec::new(),
         recreated: Vec::new(),
         requests: BTreeMap::new(),

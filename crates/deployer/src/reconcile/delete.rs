@@ -58,6 +58,7 @@ pub(super) async fn delete(
     planned();
     let clusters = &clusters;
     let remaining = remaining(&prepared.plan.uncovered);
+    item.warn(&prepared.plan.notes);
     item.run_plan(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
         .await?;
     if let Some(remaining) = remaining {
@@ -76,6 +77,7 @@ async fn abandon(item: &mut Item) -> Result<(), ItemFailure> {
 /// Lists the objects that the deletion leaves, with the reasons; `None` if it leaves none.
 fn remaining(uncovered: &[Uncovered]) -> Option<String> {
     const NAMED: usize = 10;
+    let uncovered: Vec<_> = uncovered.iter().filter(|uncovered| uncovered.deleted_with.is_none()).collect();
     let shown = uncovered.iter().take(NAMED).map(|remains| format!("{} ({})", remains.object, remains.reason()));
     let mut text = shown.collect::<Vec<_>>().join(", ");
     if uncovered.len() > NAMED {
@@ -97,7 +99,6 @@ async fn prepare(
         policy: Some(configuration.policy.clone()),
         propagation: Propagation::Background,
         max_deletions: None,
-        look_for_foreign: false,
         namespace: item.namespace.clone(),
         inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
         require_record: false,

@@ -134,6 +134,7 @@ async fn deploy_objects(
     // It is written even if the run fails, because the run records the objects before it applies them.
     let status = managed::provider_status(api_version, &item.record_name(), &prepared.manifests, &prepared.directives);
     item.status.provider_status = Some(status);
+    item.warn(&prepared.plan.notes);
     item.run_plan(halt, |options| async move { billhook_engine::apply(clusters, prepared, &options).boxed().await })
         .await?;
     Ok(())
@@ -165,6 +166,8 @@ async fn prepare(
         inherited,
         adopt: true,
         prune: true,
+        max_deletions: None,
+        require_objects: false,
         wait: if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads },
         missing_namespaces: MissingNamespaces::Leave,
         propagation: Propagation::Background,

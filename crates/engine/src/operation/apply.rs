@@ -7,7 +7,9 @@ use std::{
 
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
-use billhook_plan::{ApplyRequest, Deployment, Directives, MissingNamespaces, Note, Plan, Resource, Snapshot, Wait};
+use billhook_plan::{
+    ApplyRequest, Deployment, Directives, MissingNamespaces, Note, Plan, PlanError, Problem, Resource, Snapshot, Wait,
+};
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
 use super::{
@@ -40,6 +42,10 @@ pub struct ApplyInput {
     pub adopt: bool,
     /// Whether to delete objects that the new version no longer contains.
     pub prune: bool,
+    /// More deletions than this are dangerous.
+    pub max_deletions: Option<usize>,
+    /// Whether a new release without objects is an error.
+    pub require_objects: bool,
     /// What the end of the deployment waits for.
     pub wait: Wait,
     /// What happens to namespaces that do not exist and that the release does not contain.
@@ -79,10 +85,14 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
-    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
-    let directives = by_object(input.directives, &manifests);
     let record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
+    if input.require_objects && input.manifests.is_empty() && record.known().is_none() {
+        return Err(PlanError::from(Problem::NoObjects).into());
+    }
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
+    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)
+        .map_err(|error| error.with(billhook_plan::check_policy(&policy, &catalog)))?;
+    let directives = by_object(input.directives, &manifests);
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     let deployment = Deployment::new(ApplyRequest {
         release: &input.release,
@@ -104,6 +114,9 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     snapshot.listings.extend(clusters.snapshot(&deployment.missing(&snapshot)).await.listings);
     let mut plan = deployment.plan(&snapshot)?;
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
+    if let Some(max) = input.max_deletions {
+        billhook_plan::limit_deletions(&mut plan, max);
+    }
     plan.add_notes(input.notes);
     let label = input.release.label_value();
     let mut manifests: BTreeMap<_, _> =
@@ -126,6 +139,7 @@ pub async fn apply(
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
     let PreparedApply { plan, manifests, snapshot, label, mut record, prune, .. } = prepared;
+    crate::run::announce(&plan, options);
     for namespace in &plan.namespaces {
         create_namespace(clusters, namespace).await?;
     }

@@ -33,8 +33,6 @@ pub struct DeleteInput {
     pub propagation: Propagation,
     /// More deletions than this are dangerous.
     pub max_deletions: Option<usize>,
-    /// Whether to look for objects that the release did not create and that would be deleted too.
-    pub look_for_foreign: bool,
     /// The namespace of manifests without one.
     pub namespace: String,
     /// The objects of an earlier deployer, used if there is no inventory.
@@ -98,9 +96,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     let mut snapshot = clusters.snapshot(deletion.queries()).await;
     snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
     let mut plan = deletion.plan(&snapshot)?;
-    if input.look_for_foreign {
-        note_foreign(clusters, &mut plan, &catalogs, release).await;
-    }
+    note_foreign(clusters, &mut plan, &catalogs, release).await;
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
     }
@@ -120,6 +116,7 @@ pub async fn delete(
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
     let PreparedDelete { plan, snapshot, label, mut record } = prepared;
+    crate::run::announce(&plan, options);
     if let Some(record) = &mut record {
         record.begin_delete(clusters).await?;
     }

@@ -14,7 +14,8 @@ fn names(names: &[&str]) -> Vec<String> {
 
 fn started(operation: Operation, nodes: usize) -> Event {
     let nodes = (0..nodes).map(|node| (format!("n{node}"), 3)).collect();
-    Event::Started { format: EVENT_FORMAT, operation, release: Some("a/web".to_owned()), nodes, goals: Vec::new() }
+    let release = Some("a/web".to_owned());
+    Event::Started { format: EVENT_FORMAT, operation, release, nodes, goals: Vec::new(), notes: Vec::new() }
 }
 
 fn node_started(node: usize) -> Event {
@@ -212,7 +213,8 @@ fn nodes_start_and_end() {
 fn nodes_of_an_apply_that_delete_or_patch_say_so_before_their_first_event() {
     let Event::Started { format, operation, release, nodes, .. } = started(Operation::Apply, 3) else { unreachable!() };
     let goals = vec![Goal::Applied, Goal::Patched, Goal::Gone];
-    let progress = folded(&[Event::Started { format, operation, release, nodes, goals: goals.clone() }]);
+    let begun = Event::Started { format, operation, release, nodes, goals: goals.clone(), notes: Vec::new() };
+    let progress = folded(&[begun]);
     assert_eq!(progress.nodes.iter().map(|node| node.goal).collect::<Vec<_>>(), goals);
     let old = r#"{"event":"started","format":1,"operation":"apply","nodes":[["a",1]]}"#;
     assert_eq!(folded(&[serde_json::from_str(old).unwrap()]).nodes[0].goal, Goal::Applied);

@@ -9,7 +9,7 @@ use billhook_objects::{Catalog, KindName, Manifest, ObjectKey};
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, DeleteRequest, Deletion, Directives, Operation, PlanError, Problem, Query,
+    ApplyRequest, DeleteRequest, Deletion, Directives, NotServedNote, NoteKind, Operation, PlanError, Problem, Query,
     groups::{Matcher, place, unserved},
     problem::Problems,
     queries::{ByKind, QuerySet, release_selector},
@@ -29,6 +29,8 @@ pub struct Deployment<'a> {
     pub(super) pruning: Deletion<'a>,
     /// What the new version does not contain and that is not deleted.
     pub(super) kept: Vec<Kept>,
+    /// Notes on kinds of the policy that are not served.
+    pub(super) unserved: Vec<NoteKind>,
     queries: Vec<Query>,
     /// How many of the queries are for the manifests; the others are for the pruning.
     own: usize,
@@ -49,7 +51,7 @@ impl<'a> Deployment<'a> {
             let name = KindName { group: kind.group.clone(), name: kind.kind.clone() };
             problems.add(Problem::NotServed { source: manifest.source.clone(), kind: unserved(name, &[], catalog) });
         }
-        check_deletion(&request, catalog, &mut problems);
+        let unserved = unserved_later(request.policy, catalog, &mut problems);
         problems.check()?;
         let served = request.manifests.iter().filter(|m| !request.not_served.contains(&m.key.kind));
         let objects = ByKind::of(served.map(|m| (&m.key, m.api_version.version())), catalog);
@@ -70,7 +72,7 @@ impl<'a> Deployment<'a> {
         let mut queries = QuerySet::default();
         queries.extend(own_queries);
         queries.extend(pruning.queries().iter().cloned());
-        Ok(Self { request, objects, pruning, kept, queries: queries.into_vec(), own })
+        Ok(Self { request, objects, pruning, kept, unserved, queries: queries.into_vec(), own })
     }
 
     /// Returns the first round of queries.
@@ -113,13 +115,29 @@ fn first_round(request: &ApplyRequest<'_>, objects: &ByKind) -> Vec<Query> {
     queries
 }
 
-/// Checks the groups that only a later operation uses, so that nothing is changed before the whole policy is valid.
-fn check_deletion(request: &ApplyRequest<'_>, catalog: &Catalog, problems: &mut Problems) {
-    let Policy { deletion, during_update, .. } = request.policy;
-    for group in deletion.iter().chain(during_update).filter(|group| group.target.is_none()) {
+/// Checks the groups of a policy that delete, so that nothing is changed before the whole policy is valid.
+///
+/// # Errors
+///
+/// When kinds are ambiguous: all of them at once.
+pub fn check_policy(policy: &Policy, catalog: &Catalog) -> Result<(), PlanError> {
+    let mut problems = Problems::default();
+    unserved_later(policy, catalog, &mut problems);
+    problems.check()
+}
+
+/// Resolves the groups of a policy that delete, and notes the kinds of a later deletion that are not served.
+fn unserved_later(policy: &Policy, catalog: &Catalog, problems: &mut Problems) -> Vec<NoteKind> {
+    let mut notes = Vec::new();
+    let groups =
+        policy.deletion.iter().map(|group| (group, true)).chain(policy.during_update.iter().map(|g| (g, false)));
+    for (group, later) in groups.filter(|(group, _)| group.target.is_none()) {
         let place = place(&group.path, &group.title);
-        let _ = Matcher::resolve(&group.members, &group.excluded, catalog, place, problems);
+        let matcher = Matcher::resolve(&group.members, &group.excluded, catalog, place, problems);
+        let note = |kind| NoteKind::NotServed(NotServedNote::Later { group: place.to_owned(), kind });
+        notes.extend(matcher.not_served.into_iter().filter(|_| later).map(note));
     }
+    notes
 }
 
 /// Returns the labels of a manifest.

@@ -9,6 +9,7 @@ use billhook_policy::{DeploymentGroup, Policy, Propagation, UpdateStrategy, Wait
 use super::cluster::*;
 use crate::*;
 
+mod guards;
 mod versions;
 
 const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
@@ -423,4 +424,8 @@ fn the_whole_policy_is_checked_before_anything_is_applied() {
     deployment.policy.deletion = groups(&["a.example/v1 w"]);
     let problem = "deletionGroups[0]: w.a.example is ambiguous: it may be Wheel.a.example or Widget.a.example";
     deployment.fails(&[], PlanErrorKind::Input, &[problem]);
+    // Together with the mistakes of the manifests.
+    let error = prepare(manifests(&["v1 Gizmo/x"]), &release(), Some("app"), &catalog()).unwrap_err();
+    let both = error.with(check_policy(&deployment.policy, &catalog()));
+    assert_eq!(texts(&both), ["f.yaml:2: neither the cluster nor a CRD of the release defines Gizmo", problem]);
 }

@@ -96,7 +96,7 @@ fn failed_lists_are_noted() {
     assert_eq!(
         found,
         [
-            "warning unreadable: not all objects that will be deleted are known: failed to list secrets in namespace m (forbidden)"
+            "dangerous unreadable: not all objects that will be deleted are known: failed to list secrets in namespace m: forbidden"
         ]
     );
 }

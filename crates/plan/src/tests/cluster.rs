@@ -12,7 +12,7 @@ use billhook_policy::{
 use crate::*;
 
 /// Kind, group, plural, short name, versions; cluster-scoped kinds begin with `*`.
-const KINDS: [(&str, &str, &str, &str, &str); 18] = [
+const KINDS: [(&str, &str, &str, &str, &str); 19] = [
     ("ConfigMap", "", "configmaps", "cm", "v1"),
     ("Secret", "", "secrets", "", "v1"),
     ("Service", "", "services", "svc", "v1"),
@@ -20,6 +20,7 @@ const KINDS: [(&str, &str, &str, &str, &str); 18] = [
     ("Endpoints", "", "endpoints", "ep", "v1"),
     ("Event", "", "events", "ev", "v1"),
     ("Pod", "", "pods", "po", "v1"),
+    ("PersistentVolumeClaim", "", "persistentvolumeclaims", "pvc", "v1"),
     ("*Namespace", "", "namespaces", "ns", "v1"),
     ("Deployment", "apps", "deployments", "deploy", "v1"),
     ("ReplicaSet", "apps", "replicasets", "rs", "v1"),
@@ -115,11 +116,13 @@ impl Cluster {
             finalizers: Vec::new(),
             deleting: false,
             owners: Vec::new(),
+            protected: false,
         };
         for word in words {
             match word.split_once('=') {
                 None if word == "ours" => drop(object.labels.insert(RELEASE_LABEL.into(), release().label_value())),
                 None if word == "deleting" => object.deleting = true,
+                None if word == "protected" => object.protected = true,
                 Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),
