@@ -7,6 +7,7 @@ pub(crate) fn note(note: &Note) -> String {
     let flag = match &note.kind {
         NoteKind::TooManyDeletions { .. } => "--max-deletions",
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
+        NoteKind::ForceBeyondLimit { .. } => "--timeout",
         NoteKind::PolicyLost => "replace it with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),

@@ -6,7 +6,7 @@ use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Observed, Owner};
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _, IgnoredAny},
+    de::{DeserializeOwned, Error as _},
 };
 use serde_json::value::RawValue;
 
@@ -104,8 +104,21 @@ struct Metadata {
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
-    deletion_timestamp: Option<IgnoredAny>,
+    deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
+}
+
+/// A timestamp, in seconds since 1970; none if it cannot be read.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+pub(crate) struct Time {
+    pub(crate) seconds: Option<i64>,
+}
+
+impl From<String> for Time {
+    fn from(text: String) -> Self {
+        Self { seconds: text.parse().ok().map(jiff::Timestamp::as_second) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -134,6 +147,7 @@ impl From<Object> for Meta {
             labels: meta.labels.unwrap_or_default(),
             finalizers: meta.finalizers.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
+            deleted_at: meta.deletion_timestamp.and_then(|time| time.seconds),
             owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
         })
     }
@@ -154,7 +168,7 @@ pub(crate) struct WrittenMeta {
     pub(crate) uid: Option<Uid>,
     pub(crate) resource_version: Option<String>,
     pub(crate) finalizers: Option<Vec<String>>,
-    pub(crate) deletion_timestamp: Option<IgnoredAny>,
+    pub(crate) deletion_timestamp: Option<Time>,
 }
 
 /// A page of a list.

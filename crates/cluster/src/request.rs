@@ -256,7 +256,7 @@ impl Cluster {
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
         let request = call.request()?;
         if self.fence.as_ref().is_some_and(|fence| !fence.lets_pass()) {
-            return Err(Error::new(&call.what, ErrorKind::Other)
+            return Err(Error::new(&call.what, ErrorKind::Stopped)
                 .because("this process is no longer the leader")
                 .into());
         }
@@ -266,6 +266,9 @@ impl Cluster {
             Ok(response) => {
                 ended.code = response.status().as_u16();
                 self.inner.reached.store(true, Ordering::Relaxed);
+                if let Some(date) = date(response.headers()).filter(|_| response.status().is_success()) {
+                    self.note_time(date.as_second());
+                }
                 Ok(response)
             }
             Err(source) => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use billhook_objects::ObjectKey;
 use billhook_plan::Operation;
 
-use crate::{ApplyResult, Event, Status, Summary};
+use crate::{ApplyResult, Blocker, Event, Status, Summary};
 
 /// The state of a run. Every front end renders this value; none folds the events itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,6 +77,8 @@ pub enum Goal {
 pub enum Hold {
     /// The object is being deleted and has these finalizers.
     Finalizers(Vec<String>),
+    /// This keeps the object from being gone.
+    Blocked(Vec<Blocker>),
     /// The object is not ready, for this reason.
     NotReady(String),
     /// The object failed and will not become ready by itself, for this reason.
@@ -113,12 +115,13 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some(summary.clone()),
-            Event::PollOnly { .. } => {}
+            Event::PollOnly { .. } | Event::GracePeriodEnded { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }
             | Event::Waiting { node, .. }
             | Event::Deleting { node, .. }
+            | Event::Blocked { node, .. }
             | Event::Gone { node, .. }
             | Event::Appeared { node, .. }
             | Event::Recreated { node, .. }
@@ -209,6 +212,10 @@ impl NodeProgress {
                     self.held.insert(object.clone(), Hold::Finalizers(finalizers.clone()));
                 }
             }
+            Event::Blocked { object, blockers, .. } => {
+                self.held.remove(object);
+                self.held.extend(Hold::of(blockers).map(|hold| (object.clone(), hold)));
+            }
             Event::Gone { object, .. } => {
                 self.goal = Goal::Gone;
                 self.gone += 1;
@@ -248,10 +255,21 @@ impl NodeProgress {
 }
 
 impl Hold {
+    /// Returns what blockers hold; none if there are none.
+    fn of(blockers: &[Blocker]) -> Option<Self> {
+        let finalizer = |blocker: &Blocker| match blocker {
+            Blocker::Finalizer { finalizer, .. } => Some(finalizer.clone()),
+            _ => None,
+        };
+        let all: Option<Vec<_>> = blockers.iter().map(finalizer).collect();
+        let hold = all.map_or_else(|| Self::Blocked(blockers.to_vec()), Self::Finalizers);
+        (!blockers.is_empty()).then_some(hold)
+    }
+
     fn into_finalizers(self) -> Vec<String> {
         match self {
             Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
-            Self::NotReady(_) | Self::Failed(_) => Vec::new(),
+            Self::Blocked(_) | Self::NotReady(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }

@@ -266,6 +266,7 @@ mod tests {
             labels: BTreeMap::new(),
             finalizers: vec!["a.example/x".into()],
             deleting: true,
+            deleted_at: None,
             owners: Vec::new(),
         };
         Found {

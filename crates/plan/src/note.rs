@@ -76,6 +76,8 @@ pub enum NoteKind {
         finalizers: Vec<String>,
         after: GoDuration,
     },
+    /// The operation ends before the force stage of a group starts for an object that it deletes.
+    ForceBeyondLimit { title: String, after: GoDuration, limit: GoDuration },
     /// Something could not be read.
     Unreadable(UnreadableNote),
     /// Single reads replace a list and watch.
@@ -211,6 +213,7 @@ impl NoteKind {
             | Self::Finalizers { deleting: true, .. }
             | Self::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
             | Self::ForceStage { .. }
+            | Self::ForceBeyondLimit { .. }
             | Self::Unreadable(_)
             | Self::DeadApiService { deleted: false, .. }
             | Self::PolicyLost => Severity::Warning,

@@ -60,6 +60,11 @@ impl Display for NoteKind {
                 let when = if after.0.is_zero() { "immediately".to_owned() } else { format!("after {after}") };
                 write!(f, "{title}: {which} will be removed by force from objects that are being deleted, {when}")
             }
+            Self::ForceBeyondLimit { title, after, limit } => write!(
+                f,
+                "{title}: the time limit of {limit} ends before forceAfter ({after}) has passed, so objects that are deleted \
+                 now will not be forced"
+            ),
             Self::Unreadable(note) => note.fmt(f),
             Self::SingleReads { lists } => write!(f, "single reads replace list and watch: {}", first_of(lists)),
             Self::DeadApiService { cluster, apis, deleted } => {

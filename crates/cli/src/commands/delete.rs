@@ -119,7 +119,8 @@ pub(crate) async fn run(
     // With --yes, the plan is shown only in a dry run: otherwise its notes on foreign objects are not needed.
     let look_for_foreign = !args.yes || args.dry_run != DryRun::None;
     let planned = interrupts.unless(plan(session, args.deletion, look_for_foreign, args.ignore_not_found)).await?;
-    let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
+    let Some(Planned { mut prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
+    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {
         DryRun::Client => {
             operate::print_plan(session, &prepared.plan);
@@ -139,7 +140,7 @@ pub(crate) async fn run(
             return Err(CommandError::new(Exit::Refused, "not confirmed; nothing was changed"));
         }
     }
-    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false };
+    let flags = RunFlags { timeout, force_conflicts: false };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

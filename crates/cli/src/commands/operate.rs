@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, future::Future, time::Duration};
 use billhook_engine::{Clusters, OperationError, RunOptions, Summary};
 use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{Note, Operation, Plan, Severity};
+use billhook_policy::{GoDuration, ItemTimeout};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{CommandError, Exit},
+    input,
     render::{self, plan::render_plan},
     report::{ReportOptions, Reporter},
     session::{Interrupts, Session},
@@ -79,6 +81,15 @@ fn report_options(session: &Session) -> ReportOptions {
     // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
     ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal }
+}
+
+/// Returns the time limit of a command, and adds notes to its plan on what the limit prevents.
+pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>, plan: &mut Plan) -> Option<Duration> {
+    let limit = input::time_limit(flag, item);
+    if let Some(limit) = limit {
+        billhook_plan::warn_of_limit(plan, limit);
+    }
+    limit
 }
 
 /// Rejects a plan with dangerous notes unless `--yes` is given.

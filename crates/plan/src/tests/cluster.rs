@@ -114,6 +114,7 @@ impl Cluster {
             labels: Default::default(),
             finalizers: Vec::new(),
             deleting: false,
+            deleted_at: None,
             owners: Vec::new(),
         };
         for word in words {
