@@ -75,6 +75,9 @@ pub enum NoteKind {
         /// Which finalizers; all if empty.
         finalizers: Vec<String>,
         after: GoDuration,
+        /// Whether Pods are deleted with a grace period of zero.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        end_grace_period: bool,
     },
     /// The operation ends before the force stage of a group starts for an object that it deletes.
     ForceBeyondLimit { title: String, after: GoDuration, limit: GoDuration },
