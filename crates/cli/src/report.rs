@@ -1,5 +1,6 @@
 //! Shows the progress of a run as lines, as JSON, or as a live view, and then its summary.
 
+mod hold;
 mod line;
 mod live;
 mod summary;
@@ -19,8 +20,10 @@ use crate::{output::Printer, render::plan::warnings};
 use line::Stream;
 use live::LiveView;
 
-/// How long an object may be not ready before a line mentions it: most objects are ready sooner.
+/// How long an object may be waited for before a line mentions it: most objects are ready, or gone, sooner.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often lines say what a run waits for while nothing changes.
+const REMINDER: Duration = Duration::from_secs(30);
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,8 +51,10 @@ pub struct Reporter {
 struct State {
     progress: Progress,
     view: Option<LiveView>,
-    /// Objects that are not ready and that no line has mentioned yet, each with its node and since when.
+    /// Objects that are waited for and whose reason no line has mentioned yet, each with its node and since when.
     unmentioned: BTreeMap<ObjectKey, (usize, Instant)>,
+    /// When the last line was printed, or there was nothing to print.
+    said: Option<Instant>,
 }
 
 impl Reporter {
@@ -64,20 +69,28 @@ impl Reporter {
         Arc::new(move |event| reporter.event(&event))
     }
 
-    /// Redraws the live view, and mentions objects that are still not ready. To be called regularly: time passes without
+    /// Redraws the live view, and mentions objects that are still waited for. To be called regularly: time passes without
     /// events.
     pub fn tick(&self) {
         let mut state = self.state();
-        let State { progress, view, unmentioned } = &mut *state;
+        let State { progress, view, unmentioned, said } = &mut *state;
         if let Some(view) = view {
             view.draw(progress);
         }
         let due = unmentioned.extract_if(.., |_, (_, since)| since.elapsed() >= PATIENCE);
         let mut lines = Vec::new();
         for (object, (node, _)) in due {
-            if let Some(Hold::NotReady(reason)) = progress.nodes.get(node).and_then(|node| node.held.get(&object)) {
-                lines.push(line::waiting(&object, reason, self.printer.err_paint()));
+            let held = progress.nodes.get(node).and_then(|node| node.held.get(&object));
+            if let Some(held @ (Hold::NotReady(_) | Hold::Blocked(_) | Hold::Finalizers(_))) = held {
+                lines.push(line::waiting(&object, &hold::why(held), self.printer.err_paint()));
             }
+        }
+        let is_quiet = !self.options.live && !self.options.json;
+        if is_quiet && said.get_or_insert_with(Instant::now).elapsed() >= REMINDER {
+            lines.extend(line::reminders(progress, self.printer.err_paint()));
+        }
+        if !lines.is_empty() {
+            *said = Some(Instant::now());
         }
         drop(state);
         lines.iter().for_each(|line| self.printer.err(line));
@@ -119,7 +132,8 @@ impl Reporter {
 
     fn update(&self, event: &Event) {
         let mut state = self.state();
-        let State { progress, view, unmentioned } = &mut *state;
+        let State { progress, view, unmentioned, said } = &mut *state;
+        *said = Some(Instant::now());
         progress.fold(event);
         match event {
             Event::Started { .. } if self.options.live => {
@@ -128,7 +142,9 @@ impl Reporter {
                 *view = Some(started);
             }
             // The live view shows these objects itself, and JSON has the event.
-            Event::Waiting { node, object, .. } if !self.options.live && !self.options.json => {
+            Event::Waiting { node, object, .. } | Event::Blocked { node, object, .. }
+                if !self.options.live && !self.options.json =>
+            {
                 unmentioned.entry(object.clone()).or_insert_with(|| (*node, Instant::now()));
             }
             Event::NodeFinished { node, .. } => unmentioned.retain(|_, (of, _)| of != node),

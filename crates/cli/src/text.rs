@@ -19,6 +19,7 @@ pub(crate) fn note(note: &Note) -> String {
     let flag = match &note.kind {
         _ if let Some(flag) = answer(note) => flag,
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
+        NoteKind::ForceBeyondLimit { .. } => "--timeout",
         NoteKind::PolicyLost => "replace it with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),

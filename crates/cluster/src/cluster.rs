@@ -94,6 +94,8 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     /// Whether the server has answered anything yet.
     pub(crate) reached: AtomicBool,
+    /// The server's time in seconds since 1970, and when an answer last told it.
+    server_time: Mutex<Option<(i64, Instant)>>,
     /// When a request last found the server unreachable.
     outage: Mutex<Option<Instant>>,
     jitter: AtomicU64,
@@ -135,6 +137,7 @@ impl Cluster {
             options,
             counters: Counters::default(),
             reached: AtomicBool::new(false),
+            server_time: Mutex::new(None),
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
             deletes: Arc::new(RecentDeletes::new()),
@@ -144,9 +147,14 @@ impl Cluster {
         Self { inner: Arc::new(inner), fence: None }
     }
 
-    /// Returns the same cluster behind a fence: a request that the fence stops fails and is not retried.
+    /// Returns the same cluster behind one more fence: a request that a fence stops fails with [`ErrorKind::Stopped`] and is
+    /// not retried.
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
+        let fence = match self.fence.clone() {
+            Some(outer) => Fence::new(move || outer.lets_pass() && fence.lets_pass()),
+            None => fence,
+        };
         Self { inner: Arc::clone(&self.inner), fence: Some(fence) }
     }
 
@@ -180,6 +188,21 @@ impl Cluster {
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         let full = Duration::from_millis(50 << attempt.min(6)).min(Duration::from_secs(2));
         full.mul_f64(1.0 - self.jitter() / 2.0)
+    }
+
+    /// Notes what the server's clock showed when it sent an answer.
+    pub(crate) fn note_time(&self, seconds: i64) {
+        *self.inner.server_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((seconds, Instant::now()));
+    }
+
+    /// Returns how many seconds ago a time was that the server has written into an object; negative if it is in the future.
+    /// None before the server has told its time. The answer is at most a second above the truth, the resolution of both
+    /// times, and lower if the server's answers were delayed.
+    pub fn seconds_since(&self, server_time: i64) -> Option<f64> {
+        let noted = *self.inner.server_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seconds, at) = noted?;
+        let whole = i32::try_from(seconds.saturating_sub(server_time)).unwrap_or(i32::MAX);
+        Some(f64::from(whole) + at.elapsed().as_secs_f64())
     }
 
     pub(crate) fn note_outage(&self) {

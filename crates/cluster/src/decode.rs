@@ -6,7 +6,7 @@ use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Observed, Owner};
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _, IgnoredAny},
+    de::{DeserializeOwned, Error as _},
 };
 use serde_json::value::RawValue;
 
@@ -104,7 +104,7 @@ struct Metadata {
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
-    deletion_timestamp: Option<IgnoredAny>,
+    deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
     annotations: Option<Annotations>,
 }
@@ -114,6 +114,19 @@ struct Metadata {
 struct Annotations {
     #[serde(rename = "billhook.dev/protect")]
     protect: Option<String>,
+}
+
+/// A timestamp, in seconds since 1970; none if it cannot be read.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+pub(crate) struct Time {
+    pub(crate) seconds: Option<i64>,
+}
+
+impl From<String> for Time {
+    fn from(text: String) -> Self {
+        Self { seconds: text.parse().ok().map(jiff::Timestamp::as_second) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -142,6 +155,7 @@ impl From<Object> for Meta {
             labels: meta.labels.unwrap_or_default(),
             finalizers: meta.finalizers.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
+            deleted_at: meta.deletion_timestamp.and_then(|time| time.seconds),
             owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
             protected: meta.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
         })
@@ -163,7 +177,7 @@ pub(crate) struct WrittenMeta {
     pub(crate) uid: Option<Uid>,
     pub(crate) resource_version: Option<String>,
     pub(crate) finalizers: Option<Vec<String>>,
-    pub(crate) deletion_timestamp: Option<IgnoredAny>,
+    pub(crate) deletion_timestamp: Option<Time>,
 }
 
 /// A page of a list.

@@ -27,6 +27,8 @@ pub struct DeleteOptions {
     pub uid: Option<Uid>,
     /// How dependents are treated.
     pub propagation: Propagation,
+    /// Ends the grace period of a Pod: the server removes the Pod without waiting for its node.
+    pub end_grace_period: bool,
     /// Runs admission without changing anything.
     pub dry_run: bool,
 }
@@ -40,6 +42,8 @@ pub enum DeleteAnswer {
         finalizers: Vec<String>,
         /// Whether it has a `deletionTimestamp`. Without one it is gone or about to be, and the watch reports it.
         deletion: bool,
+        /// The `deletionTimestamp`, in seconds since 1970 by the server's clock.
+        deleted_at: Option<i64>,
     },
     /// The server answered with success only: the object was removed at once.
     Done,
@@ -70,6 +74,9 @@ impl Cluster {
         if let Some(uid) = &options.uid {
             body["preconditions"] = json!({ "uid": uid });
         }
+        if options.end_grace_period {
+            body["gracePeriodSeconds"] = json!(0);
+        }
         if options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
@@ -85,7 +92,9 @@ impl Cluster {
         let answer = match self.send_about(resource, call).await {
             Ok(Some(reply)) => accepted(&reply),
             Ok(None) => Ok(DeleteAnswer::NotFound),
-            Err(error) if is_emptied(&error) => Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true }),
+            Err(error) if is_emptied(&error) => {
+                Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true, deleted_at: None })
+            }
             Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
             Err(error) => Err(error),
         };
@@ -112,6 +121,7 @@ fn accepted(reply: &Reply) -> Result<DeleteAnswer, Error> {
     Ok(DeleteAnswer::Accepted {
         finalizers: metadata.finalizers.unwrap_or_default(),
         deletion: metadata.deletion_timestamp.is_some(),
+        deleted_at: metadata.deletion_timestamp.and_then(|time| time.seconds),
     })
 }
 

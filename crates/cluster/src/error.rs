@@ -44,6 +44,8 @@ pub enum ErrorKind {
     Timeout,
     /// The server cannot be reached.
     Unreachable,
+    /// A [`Fence`](crate::Fence) was closed before the request was sent.
+    Stopped,
     /// Any other failure; the status has details.
     Other,
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use billhook_engine::{Event, Goal, Hold, NodeProgress, NodeState, Progress, Status};
+use billhook_engine::{Blocker, Event, Goal, Hold, NodeProgress, NodeState, Progress, Status};
 use billhook_objects::ObjectKey;
 use billhook_plan::text::list;
 use jiff::Timestamp;
@@ -111,7 +111,7 @@ impl ItemProgress {
         let running = self.run.nodes.iter().filter(|node| node.state == NodeState::Running);
         running.flat_map(|node| node.held.values()).fold(HoldCounts::default(), |mut counts, hold| {
             *match hold {
-                Hold::Finalizers(_) => &mut counts.finalizer,
+                Hold::Finalizers(_) | Hold::Blocked(_) => &mut counts.finalizer,
                 Hold::NotReady(_) | Hold::Failed(_) => &mut counts.readiness,
                 Hold::Refused { .. } => &mut counts.refused,
             } += 1;
@@ -172,10 +172,15 @@ fn node_message(node: &NodeProgress) -> String {
 fn held(object: &ObjectKey, hold: &Hold) -> String {
     match hold {
         Hold::Finalizers(finalizers) => format!("{object} held by {}", list("finalizer", finalizers)),
+        Hold::Blocked(blockers) => format!("{object}: {}", quote(&texts(blockers))),
         Hold::NotReady(reason) => format!("{object} ({})", quote(reason)),
         Hold::Refused { message, retried: true, .. } => format!("{object} failed, retrying: {}", quote(message)),
         Hold::Refused { message, .. } | Hold::Failed(message) => format!("{object} failed: {}", quote(message)),
     }
+}
+
+fn texts(blockers: &[Blocker]) -> String {
+    blockers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Report {

@@ -1,50 +1,146 @@
 //! Finds what blocks the objects that are left: finalizers and who set them, the conditions of a Namespace or CRD.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
-use billhook_objects::{ObjectKey, wellknown};
+use billhook_cluster::{Cluster, Error};
+use billhook_objects::{GroupKind, ObjectKey, wellknown};
 use billhook_plan::{ApplyWork, DeleteWork, Node, PatchWork, Resource, Work};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Blocker, Left, node::Context};
+use crate::{Blocker, Left, dependents, node::Context};
 
-/// How many objects are read for their blockers. If more are left, the first ones usually show the cause.
-const MAX_READ: usize = 100;
+/// How many objects are read for their blockers at most.
+const MAX_READ: usize = 500;
+/// How many objects of one kind with the same finalizers are read: enough to find who sets these.
+const SAMPLE: usize = 3;
 /// How many objects are read at a time.
 const AT_ONCE: usize = 16;
 /// The time limit for reading all objects: the user has waited for a time limit already, or has pressed Ctrl-C.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Turns what a node left into [`Left`], reading the objects whose blockers the node itself does not know.
+/// What was last seen of what keeps objects.
+type Seen = BTreeMap<ObjectKey, Vec<Blocker>>;
+
+/// Turns what a node left into [`Left`]. The objects whose blockers the node does not know are read, unless the watch shows
+/// that finalizers hold them: of these, a few are read for the managers of the finalizers.
 pub(crate) async fn explain(
     context: &Context<'_>,
     node: &Node,
     left: Vec<(ObjectKey, Option<Blocker>)>,
+    seen: &Seen,
     until: Instant,
 ) -> Vec<Left> {
     let cluster = context.clusters.get(node.cluster.as_deref());
-    let unknown = left.iter().filter(|(_, blocker)| blocker.is_none()).take(MAX_READ);
-    let reads = unknown.map(|(key, _)| async move {
-        let read = cluster?.get(resource(context, &node.work, key)?, key);
+    let chosen = to_read(&left, seen);
+    let reads = chosen.into_iter().map(|key| async move {
+        let read = look(cluster?, resource(context, &node.work, key)?, key);
         Some((key, timeout_at(until, read).await.ok()?.ok()?))
     });
     // Collected, because the compiler cannot prove a future `Send` that holds these closures across an await.
     let reads: Vec<_> = reads.collect();
     let read: HashMap<_, _> =
         futures::stream::iter(reads).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+    let blockers = |looked: Looked| match looked.blockers {
+        none if none.is_empty() => vec![Blocker::Unconfirmed],
+        blockers => blockers,
+    };
+    let read: HashMap<_, _> = read.into_iter().map(|(key, found)| (key, found.map(blockers))).collect();
+    let managers = managers(&read);
     let left_of = |(key, blocker): &(ObjectKey, Option<Blocker>)| {
         let blockers = match (blocker, read.get(key)) {
             (Some(blocker), _) => vec![blocker.clone()],
             // It was deleted meanwhile.
             (None, Some(None)) => return None,
-            (None, Some(Some(object))) => blockers(object),
-            (None, None) => vec![Blocker::Unconfirmed],
+            (None, Some(Some(blockers))) => blockers.clone(),
+            (None, None) => match seen.get(key) {
+                Some(seen) => seen.iter().map(|blocker| with_manager(key, blocker, &managers)).collect(),
+                None => vec![Blocker::Unconfirmed],
+            },
         };
         Some(Left { object: key.clone(), group: node.title.clone(), blockers })
     };
     left.iter().filter_map(left_of).collect()
+}
+
+/// Returns the objects to read: those whose blockers are not known, and a sample of those that finalizers hold.
+fn to_read<'a>(left: &'a [(ObjectKey, Option<Blocker>)], seen: &'a Seen) -> Vec<&'a ObjectKey> {
+    let mut samples: HashMap<_, usize> = HashMap::new();
+    let mut chosen = Vec::new();
+    for (key, _) in left.iter().filter(|(_, blocker)| blocker.is_none()) {
+        let is_finalizer = |blocker: &Blocker| matches!(blocker, Blocker::Finalizer { .. });
+        if let Some(blockers) = seen.get(key).filter(|blockers| blockers.iter().all(is_finalizer)) {
+            let read = samples.entry((&key.kind, blockers)).or_default();
+            *read += 1;
+            if *read > SAMPLE {
+                continue;
+            }
+        }
+        chosen.push(key);
+    }
+    chosen.truncate(MAX_READ);
+    chosen
+}
+
+/// The manager of a finalizer on the objects of a kind; none if it differs between the objects that were read.
+type Managers<'a> = HashMap<(&'a GroupKind, &'a str), Option<&'a str>>;
+
+fn managers<'a>(read: &'a HashMap<&'a ObjectKey, Option<Vec<Blocker>>>) -> Managers<'a> {
+    let mut managers = Managers::new();
+    for (key, blockers) in read {
+        for blocker in blockers.iter().flatten() {
+            if let Blocker::Finalizer { finalizer, manager } = blocker {
+                let known = managers.entry((&key.kind, finalizer)).or_insert(manager.as_deref());
+                *known = known.filter(|known| manager.as_deref() == Some(known));
+            }
+        }
+    }
+    managers
+}
+
+fn with_manager(key: &ObjectKey, blocker: &Blocker, managers: &Managers<'_>) -> Blocker {
+    match blocker {
+        Blocker::Finalizer { finalizer, manager: None } => {
+            let manager = managers.get(&(&key.kind, finalizer.as_str())).copied().flatten();
+            Blocker::Finalizer { finalizer: finalizer.clone(), manager: manager.map(str::to_owned) }
+        }
+        other => other.clone(),
+    }
+}
+
+/// What an object says about its deletion and its creation.
+pub(crate) struct Looked {
+    /// What keeps it from being gone; nothing if it gives no reason.
+    pub blockers: Vec<Blocker>,
+    /// The field manager that created it.
+    pub creator: Option<String>,
+}
+
+impl Looked {
+    pub fn at(object: &Value) -> Self {
+        let mut blockers = blockers(object);
+        blockers.retain(|blocker| *blocker != Blocker::Unconfirmed);
+        Self { blockers, creator: creator(object) }
+    }
+}
+
+/// Reads what an object says about its deletion and its creation, and which dependents it waits for; none if it is gone.
+pub(crate) async fn look(cluster: &Cluster, resource: &Resource, key: &ObjectKey) -> Result<Option<Looked>, Error> {
+    let Some(object) = cluster.get(resource, key).await? else { return Ok(None) };
+    let mut looked = Looked::at(&object);
+    looked.blockers.extend(dependents::remaining(cluster, key, &object).await);
+    Ok(Some(looked))
+}
+
+/// Returns the field manager that created an object: that of its oldest `managedFields` entry.
+fn creator(object: &Value) -> Option<String> {
+    let entries = object.pointer("/metadata/managedFields")?.as_array()?;
+    let oldest = entries.iter().min_by_key(|entry| entry["time"].as_str())?;
+    oldest["manager"].as_str().map(str::to_owned)
 }
 
 fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Option<&'a Resource> {
@@ -86,6 +182,10 @@ pub(crate) fn blockers(object: &Value) -> Vec<Blocker> {
         message: text(condition, "message"),
     });
     let found: Vec<_> = metadata.chain(spec).chain(conditions).collect();
+    let node = object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|_| object["kind"] == "Pod");
+    if let (true, Some(node)) = (found.is_empty(), node) {
+        return vec![Blocker::Node { node: node.to_owned() }];
+    }
     if found.is_empty() { vec![Blocker::Unconfirmed] } else { found }
 }
 

@@ -6,12 +6,13 @@ mod force;
 mod machine;
 mod messages;
 mod objects;
+mod reasons;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use billhook_cluster::{Cluster, DeleteOptions, Known};
+use billhook_cluster::{Cluster, DeleteOptions, Fence, Known};
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
 use futures::{
@@ -25,7 +26,10 @@ use self::{
     machine::Machine,
     messages::{Answer, Effect, Failure, Input, Request, Timer},
 };
-use crate::node::{Context, NodeResult, until};
+use crate::{
+    blockers::look,
+    node::{Context, NodeResult, until},
+};
 
 /// The longest time that a [`DelayQueue`] is given; it panics when given some years.
 const MAX_TIMER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -38,15 +42,20 @@ pub(crate) async fn run_delete<'a>(
     work: &'a DeleteWork,
 ) -> NodeResult {
     let mut machine = Machine::new(context.plan, node, work, context.label.as_deref());
+    let (stop, deadline) = (&context.options.stop, context.deadline(node));
     let mut driver = Driver {
         context,
         cluster,
+        // A request may wait for its turn, or for a retry, when the user presses Ctrl-C.
+        until_stopped: cluster.fenced(Fence::new({
+            let stop = stop.clone();
+            move || !stop.is_cancelled()
+        })),
         work,
         requests: FuturesUnordered::new(),
         watches: SelectAll::new(),
         timers: DelayQueue::new(),
     };
-    let (stop, deadline) = (&context.options.stop, context.deadline(node));
     let mut input = Input::Start;
     loop {
         for effect in machine.on(input) {
@@ -56,6 +65,8 @@ pub(crate) async fn run_delete<'a>(
             return machine.into_result();
         }
         input = tokio::select! {
+            // First, so that the machine knows why requests are not sent any more.
+            biased;
             () = stop.cancelled(), if !machine.is_stopping() => Input::Stop,
             () = until(deadline), if !machine.is_stopping() => Input::Deadline,
             Some(answer) = driver.requests.next() => Input::Answer(answer),
@@ -69,6 +80,8 @@ pub(crate) async fn run_delete<'a>(
 struct Driver<'a> {
     context: &'a Context<'a>,
     cluster: &'a Cluster,
+    /// The same cluster, to which nothing is sent after Ctrl-C.
+    until_stopped: Cluster,
     work: &'a DeleteWork,
     requests: FuturesUnordered<BoxFuture<'a, Answer>>,
     watches: SelectAll<BoxStream<'static, Input>>,
@@ -79,7 +92,8 @@ impl<'a> Driver<'a> {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Send(request) => {
-                self.requests.push(send(self.context.plan, self.work, self.cluster, request).boxed());
+                let cluster = self.until_stopped.clone();
+                self.requests.push(send(self.context.plan, self.work, cluster, request).boxed());
             }
             Effect::Watch { query, from_snapshot } => {
                 let known = if from_snapshot { self.context.known(query) } else { Known::default() };
@@ -89,18 +103,25 @@ impl<'a> Driver<'a> {
             Effect::Timer(timer, after) => {
                 self.timers.insert(timer, after.min(MAX_TIMER));
             }
+            Effect::ForceAfter { key, uid, after, deleted_at } => {
+                let age = deleted_at.and_then(|at| self.cluster.seconds_since(at));
+                self.timers.insert(Timer::Force(key, uid), force::remaining(after, age).min(MAX_TIMER));
+            }
             Effect::Emit(event) => self.context.emit(event),
         }
     }
 }
 
-async fn send(plan: &Plan, work: &DeleteWork, cluster: &Cluster, request: Request) -> Answer {
+async fn send(plan: &Plan, work: &DeleteWork, cluster: Cluster, request: Request) -> Answer {
     let resource = |query: QueryId| &plan.queries[query].resource;
     match request {
         Request::Delete(key, uid, query) => {
-            let options = DeleteOptions { uid: Some(uid.clone()), propagation: work.propagation, dry_run: false };
-            let answer = cluster.delete(resource(query), &key, &options).await;
+            let answer = cluster.delete(resource(query), &key, &options(work, &uid, false)).await;
             Answer::Delete(key, uid, answer.map_err(Failure::from))
+        }
+        Request::EndGrace(key, uid, query) => {
+            let answer = cluster.delete(resource(query), &key, &options(work, &uid, true)).await;
+            Answer::EndGrace(key, uid, answer.map_err(Failure::from))
         }
         Request::RemoveFinalizers { key, uid, query, present, remove } => {
             let object = marked(&key, uid.clone(), present);
@@ -119,6 +140,10 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: &Cluster, request: Reques
             let answer = cluster.get(resource(query), &key).await;
             Answer::ReadNamespace(key, uid, answer.map_err(Failure::from))
         }
+        Request::Look(key, uid, query) => {
+            let answer = look(&cluster, resource(query), &key).await;
+            Answer::Look(key, uid, answer.map_err(Failure::from))
+        }
         Request::List(index) => {
             let collection = &work.collections[index];
             let query = &plan.queries[collection.query];
@@ -126,6 +151,10 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: &Cluster, request: Reques
             Answer::List(index, answer.map_err(Failure::from))
         }
     }
+}
+
+fn options(work: &DeleteWork, uid: &Uid, end_grace_period: bool) -> DeleteOptions {
+    DeleteOptions { uid: Some(uid.clone()), propagation: work.propagation, end_grace_period, dry_run: false }
 }
 
 /// Returns an object as the removal of finalizers needs it: its identity, and its finalizers in order.
@@ -138,6 +167,7 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         labels: BTreeMap::new(),
         finalizers,
         deleting: true,
+        deleted_at: None,
         owners: Vec::new(),
         protected: false,
     }

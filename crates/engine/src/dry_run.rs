@@ -69,8 +69,12 @@ pub async fn dry_run(
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
         match &node.work {
             Work::Delete(work) => requests.extend(work.objects.iter().map(|task| {
-                let options =
-                    DeleteOptions { uid: Some(task.uid.clone()), propagation: work.propagation, dry_run: true };
+                let options = DeleteOptions {
+                    uid: Some(task.uid.clone()),
+                    propagation: work.propagation,
+                    dry_run: true,
+                    ..DeleteOptions::default()
+                };
                 let resource = &plan.queries[task.query].resource;
                 async move {
                     let answer = cluster.delete(resource, &task.object, &options).await;

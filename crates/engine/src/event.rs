@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
-use billhook_objects::{ObjectKey, Uid};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{Note, Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,11 @@ pub enum Event {
         /// Its UID: another object may exist under its name.
         uid: Uid,
     },
+    /// What keeps an object from being gone: sent when it changes after `Deleting`, and with an empty list if nothing does
+    /// any more.
+    Blocked { node: usize, object: ObjectKey, blockers: Vec<Blocker> },
+    /// The engine ended the grace period of a Pod, which the API server then removed without waiting for its node.
+    GracePeriodEnded { node: usize, object: ObjectKey },
     /// An object was created while its group is being deleted; the engine deletes it too.
     Appeared { node: usize, object: ObjectKey },
     /// Another client recreated a deleted object; it does not belong to the release and is not deleted.
@@ -206,7 +211,7 @@ pub struct Left {
 }
 
 /// Which part of the API server rejected a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusedBy {
     /// None of the parts below: validation, a conflict, or a server that is overloaded or unavailable.
@@ -233,7 +238,7 @@ impl RefusedBy {
 }
 
 /// What keeps an object from being gone, applied or ready.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names of the other fields describe them")]
 pub enum Blocker {
@@ -250,8 +255,22 @@ pub enum Blocker {
         condition: String,
         message: String,
     },
-    /// An object that it owns, and that the garbage collector deletes first.
-    Dependent { object: ObjectKey },
+    /// The kubelet of its node has not confirmed that the containers of a Pod have stopped.
+    Node { node: String },
+    /// Its dependents remain: it is deleted in the foreground.
+    Dependents {
+        kind: GroupKind,
+        count: usize,
+        /// The names of the first of them.
+        names: Vec<String>,
+    },
+    /// Another client recreates it whenever it is deleted.
+    Recreated {
+        times: u32,
+        /// The field manager that created it, where `managedFields` names one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        manager: Option<String>,
+    },
     /// The request failed.
     Refused {
         message: String,
@@ -302,7 +321,14 @@ impl std::fmt::Display for Blocker {
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
-            Self::Dependent { object } => write!(f, "its dependent {object} still exists"),
+            Self::Node { node } => write!(f, "node {node} has not confirmed that its containers have stopped"),
+            Self::Dependents { kind, count, names } => {
+                let more =
+                    if *count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
+                write!(f, "its dependents remain: {kind} {}{more}", names.join(", "))
+            }
+            Self::Recreated { times, manager: Some(manager) } => write!(f, "recreated {times} times by {manager}"),
+            Self::Recreated { times, manager: None } => write!(f, "recreated {times} times by another client"),
             Self::Refused { message, .. } => write!(f, "request failed: {message}"),
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),

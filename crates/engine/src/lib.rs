@@ -5,14 +5,16 @@
 //!
 //! - an object appears in a collection that is being deleted: it is deleted too;
 //! - an object is recreated under its name with another UID: it is deleted again if it carries the release's label, else
-//!   it remains;
+//!   it remains; if this repeats, the pauses before its deletion grow;
 //! - a request fails: transient failures are retried, rejections are final, and an unavailable webhook is retried until the
 //!   time limit;
-//! - a force stage is due: the declared finalizers that remain are removed, and those of a Namespace once it is empty.
+//! - a force stage is due: the declared finalizers that remain are removed, those of a Namespace once it is empty, and
+//!   the grace period of Pods is ended.
 
 mod apply;
 mod blockers;
 mod delete;
+mod dependents;
 mod diff;
 mod dry_run;
 mod event;

@@ -70,6 +70,8 @@ pub(crate) struct NodeResult {
     pub status: Status,
     /// The objects that are not done, each with the reason if the node itself knows it.
     pub left: Vec<(ObjectKey, Option<Blocker>)>,
+    /// What was last seen of what keeps some of them.
+    pub seen: BTreeMap<ObjectKey, Vec<Blocker>>,
     pub gone: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
     pub unchanged: usize,
@@ -82,6 +84,7 @@ impl NodeResult {
         Self {
             status,
             left: Vec::new(),
+            seen: BTreeMap::new(),
             gone: Vec::new(),
             applied: Vec::new(),
             unchanged: 0,

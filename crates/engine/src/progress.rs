@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use billhook_objects::ObjectKey;
 use billhook_plan::Operation;
 
-use crate::{ApplyResult, Event, Goal, Status, Summary};
+use crate::{ApplyResult, Blocker, Event, Goal, Status, Summary};
 
 /// The state of a run. Every front end renders this value; none folds the events itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,6 +64,8 @@ pub enum NodeState {
 pub enum Hold {
     /// The object is being deleted and has these finalizers.
     Finalizers(Vec<String>),
+    /// This keeps the object from being gone.
+    Blocked(Vec<Blocker>),
     /// The object is not ready, for this reason.
     NotReady(String),
     /// The object failed and will not become ready by itself, for this reason.
@@ -100,12 +102,13 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some(summary.clone()),
-            Event::PollOnly { .. } | Event::ListFailed { .. } => {}
+            Event::PollOnly { .. } | Event::ListFailed { .. } | Event::GracePeriodEnded { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }
             | Event::Waiting { node, .. }
             | Event::Deleting { node, .. }
+            | Event::Blocked { node, .. }
             | Event::Gone { node, .. }
             | Event::Appeared { node, .. }
             | Event::Recreated { node, .. }
@@ -196,6 +199,10 @@ impl NodeProgress {
                     self.held.insert(object.clone(), Hold::Finalizers(finalizers.clone()));
                 }
             }
+            Event::Blocked { object, blockers, .. } => {
+                self.held.remove(object);
+                self.held.extend(Hold::of(blockers).map(|hold| (object.clone(), hold)));
+            }
             Event::Gone { object, .. } => {
                 self.goal = Goal::Gone;
                 self.gone += 1;
@@ -235,10 +242,21 @@ impl NodeProgress {
 }
 
 impl Hold {
+    /// Returns what blockers hold; none if there are none.
+    fn of(blockers: &[Blocker]) -> Option<Self> {
+        let finalizer = |blocker: &Blocker| match blocker {
+            Blocker::Finalizer { finalizer, .. } => Some(finalizer.clone()),
+            _ => None,
+        };
+        let all: Option<Vec<_>> = blockers.iter().map(finalizer).collect();
+        let hold = all.map_or_else(|| Self::Blocked(blockers.to_vec()), Self::Finalizers);
+        (!blockers.is_empty()).then_some(hold)
+    }
+
     fn into_finalizers(self) -> Vec<String> {
         match self {
             Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
-            Self::NotReady(_) | Self::Failed(_) => Vec::new(),
+            Self::Blocked(_) | Self::NotReady(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }

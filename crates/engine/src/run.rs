@@ -200,7 +200,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         } else if context.options.stop.is_cancelled() {
             summary.status = summary.status.max(Status::Interrupted);
         }
-        summary.left.extend(blockers::explain(context, node, result.left, until).await);
+        summary.left.extend(blockers::explain(context, node, result.left, &result.seen, until).await);
         summary.unchanged += result.unchanged;
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);

@@ -177,7 +177,7 @@ impl Found {
         found.failed = unavailable;
         let listings = found.list(cluster, &missing).await;
         found.add(listings);
-        found.add_dependents(cluster, &catalog).await;
+        found.add_dependents(cluster).await;
         Ok(found)
     }
 

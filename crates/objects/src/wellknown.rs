@@ -28,6 +28,11 @@ pub fn namespace() -> GroupKind {
     GroupKind::new("", "Namespace")
 }
 
+/// Returns the kind of Pods.
+pub fn pod() -> GroupKind {
+    GroupKind::new("", "Pod")
+}
+
 /// Returns whether a finalizer must never be removed by force, even if a policy lists it.
 pub fn is_never_removed(finalizer: &str) -> bool {
     [CRD_CLEANUP_FINALIZER, ORPHAN_FINALIZER].contains(&finalizer)

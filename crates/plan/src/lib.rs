@@ -15,6 +15,7 @@ mod directives;
 mod find;
 mod groups;
 mod inventory;
+mod limit;
 mod model;
 mod note;
 mod problem;
@@ -31,6 +32,7 @@ pub use counts::Counts;
 pub use delete::Deletion;
 pub use directives::{Directives, before_delete};
 pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
+pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Operation,
     PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, Work,

@@ -88,7 +88,12 @@ pub enum NoteKind {
         /// Which finalizers; all if empty.
         finalizers: Vec<String>,
         after: GoDuration,
+        /// Whether Pods are deleted with a grace period of zero.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        end_grace_period: bool,
     },
+    /// The operation ends before the force stage of a group starts for an object that it deletes.
+    ForceBeyondLimit { title: String, after: GoDuration, limit: GoDuration },
     /// Something could not be read.
     Unreadable(UnreadableNote),
     /// Single reads replace a list and watch.
@@ -247,6 +252,7 @@ impl NoteKind {
                 NotServedNote::Selector { .. } | NotServedNote::Later { .. } | NotServedNote::Collection { .. },
             )
             | Self::ForceStage { .. }
+            | Self::ForceBeyondLimit { .. }
             | Self::Unreadable(UnreadableNote::Instances { .. } | UnreadableNote::UnavailableApi { .. })
             | Self::DeadApiService { deleted: false, .. }
             | Self::Hook { treatment: HookTreatment::LeftOut, .. }

@@ -196,6 +196,9 @@ pub struct Observed {
     /// Whether it carries a `deletionTimestamp`.
     #[serde(default)]
     pub deleting: bool,
+    /// The `deletionTimestamp`, in seconds since 1970 by the server's clock. That of a Pod may be in the future.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<i64>,
     /// Its owners.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,

@@ -65,14 +65,23 @@ impl Display for NoteKind {
                 write!(f, "{counts}{already} {verb} the finalizer {finalizer}")
             }
             Self::NotServed(note) => note.fmt(f),
-            Self::ForceStage { title, finalizers, after } => {
+            Self::ForceStage { title, finalizers, after, end_grace_period } => {
                 let which = match finalizers.as_slice() {
                     [] => "all finalizers".to_owned(),
                     some => format!("the {}", list("finalizer", some)),
                 };
                 let when = if after.0.is_zero() { "immediately".to_owned() } else { format!("after {after}") };
-                write!(f, "{title}: {which} will be removed by force from objects that are being deleted, {when}")
+                write!(f, "{title}: {which} will be removed by force from objects that are being deleted, {when}")?;
+                if *end_grace_period {
+                    f.write_str("; Pods will be deleted without waiting for their nodes")?;
+                }
+                Ok(())
             }
+            Self::ForceBeyondLimit { title, after, limit } => write!(
+                f,
+                "{title}: the time limit of {limit} ends before forceAfter ({after}) has passed, so objects that are deleted \
+                 now will not be forced"
+            ),
             Self::Unreadable(note) => note.fmt(f),
             Self::SingleReads { lists } => write!(f, "single reads replace list and watch: {}", first_of(lists)),
             Self::DeadApiService { cluster, apis, deleted } => {

@@ -114,15 +114,19 @@ impl ResourceClass {
     }
 }
 
-/// The force stage of a group, which removes finalizers from objects that already have a `deletionTimestamp`.
+/// The force stage of a group, for objects that already have a `deletionTimestamp`: it removes their finalizers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Force {
-    /// How long the deletion is graceful before the stage starts; zero, Landscaper's behaviour, starts it at once.
+    /// How long after the `deletionTimestamp` the stage starts; zero, Landscaper's behaviour, starts it at once.
     #[serde(default)]
     pub after: GoDuration,
     /// The finalizers that may be removed; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
+    /// Whether the stage also deletes Pods with a grace period of zero, so that nothing waits for their nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_grace_period: bool,
 }
 
 /// The `propagationPolicy` of a DELETE request.

@@ -7,7 +7,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::fmt::serde::unsigned_duration::friendly::compact::required as friendly;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    api::{
+        DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
+    },
     discovery::{ApiCapabilities, ApiResource, Scope},
 };
 use serde::Deserialize;
@@ -31,6 +33,14 @@ pub enum Script {
         /// Act only while this object exists, such as the operator's own Deployment.
         #[serde(default)]
         while_exists: Option<String>,
+    },
+    /// Confirms, like a kubelet, that the containers of deleted Pods have stopped.
+    StopPods {
+        /// The node of the Pods.
+        node: String,
+        /// The time before they have stopped.
+        #[serde(default, with = "friendly")]
+        after: Duration,
     },
     /// Adds a finalizer to each object, and adds it again when it is removed.
     AddFinalizer {
@@ -73,6 +83,7 @@ impl Script {
             Self::RemoveFinalizer { kind, .. } | Self::AddFinalizer { kind, .. } | Self::ReportStatus { kind, .. } => {
                 kind
             }
+            Self::StopPods { .. } => "Pod",
             Self::Recreate { object, .. } => object.split('/').next().unwrap_or_default(),
         }
     }
@@ -127,6 +138,17 @@ impl Actor {
                     self.tasks.spawn(remove_finalizer(kind.clone(), object, finalizer, after, needs));
                 }
             }
+            Script::StopPods { node, after } => {
+                if object.metadata.deletion_timestamp.is_some() && object.data["spec"]["nodeName"] == **node {
+                    let (api, after) = (kind.beside(&object), *after);
+                    self.tasks.spawn(async move {
+                        sleep(after).await;
+                        let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+                        let now = DeleteParams::default().grace_period(0).preconditions(preconditions);
+                        api.delete(&object.name_any(), &now).await.map(drop)
+                    });
+                }
+            }
             Script::AddFinalizer { finalizer, .. } => {
                 if !object.finalizers().contains(finalizer) {
                     let mut finalizers = object.finalizers().to_vec();
@@ -166,7 +188,8 @@ impl Actor {
             let ObjectMeta { name, namespace, labels, .. } = copy.metadata;
             let labels = labels.filter(|_| *keep_labels);
             copy.metadata = ObjectMeta { name, namespace, labels, ..ObjectMeta::default() };
-            kind.beside(&copy).create(&PostParams::default(), &copy).await?;
+            let by = PostParams { field_manager: manager().field_manager, ..PostParams::default() };
+            kind.beside(&copy).create(&by, &copy).await?;
         }
         Ok(())
     }

@@ -148,7 +148,8 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         session.printer.err("not waiting for readiness: a sandbox runs no pods (use --wait to wait anyway)");
     }
     let planned = interrupts.unless(plan(session, args.deployment)).await?;
-    let Planned { prepared, clusters, item_timeout } = planned;
+    let Planned { mut prepared, clusters, item_timeout } = planned;
+    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {
         DryRun::Client => {
             operate::print_plan(session, &prepared.plan);
@@ -162,7 +163,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         DryRun::None => {}
     }
     operate::guard(session, &prepared.plan, args.yes)?;
-    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts, confirmed: false };
+    let flags = RunFlags { timeout, force_conflicts, confirmed: false };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

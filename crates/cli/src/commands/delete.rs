@@ -118,7 +118,8 @@ pub(crate) async fn run(
     args: DeleteArgs,
 ) -> Result<Exit, CommandError> {
     let planned = interrupts.unless(plan(session, args.deletion, args.ignore_not_found)).await?;
-    let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
+    let Some(Planned { mut prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
+    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {
         DryRun::Client => {
             operate::print_plan(session, &prepared.plan);
@@ -137,7 +138,7 @@ pub(crate) async fn run(
     if confirmed {
         operate::confirm(session, interrupts, &prepared.plan).await?;
     }
-    let flags = RunFlags { timeout: input::time_limit(args.timeout, item_timeout), force_conflicts: false, confirmed };
+    let flags = RunFlags { timeout, force_conflicts: false, confirmed };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

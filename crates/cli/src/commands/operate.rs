@@ -9,11 +9,13 @@ use std::{
 use billhook_engine::{Clusters, DryRunAnswer, OperationError, RunOptions, Summary};
 use billhook_objects::{GroupKind, Manifest, ObjectKey};
 use billhook_plan::{Note, Operation, Plan};
+use billhook_policy::{GoDuration, ItemTimeout};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{CommandError, Exit},
+    input,
     render::{
         self,
         plan::{deletions_by_kind, question, render_plan, warnings},
@@ -89,6 +91,15 @@ fn report_options(session: &Session, confirmed: bool) -> ReportOptions {
     // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
     ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal, notes: !confirmed }
+}
+
+/// Returns the time limit of a command, and adds notes to its plan on what the limit prevents.
+pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>, plan: &mut Plan) -> Option<Duration> {
+    let limit = input::time_limit(flag, item);
+    if let Some(limit) = limit {
+        billhook_plan::warn_of_limit(plan, limit);
+    }
+    limit
 }
 
 /// Rejects a plan with dangerous notes, unless the flags that answer them are given.

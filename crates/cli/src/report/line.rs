@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use billhook_engine::{ApplyResult, Event, Status};
+use billhook_engine::{ApplyResult, Event, NodeProgress, NodeState, Progress, Status};
 use billhook_objects::ObjectKey;
 
 use crate::{
     output::Paint,
     render::{count, duration, list, object},
 };
+
+use super::hold::held;
 
 /// The kind of a line, which decides where it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub(super) struct Line {
 pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> Option<Line> {
     let (stream, text) = match event {
         // The summary follows the last event, and objects that are not ready are only mentioned after a while.
-        Event::Started { .. } | Event::Waiting { .. } | Event::Finished(_) => return None,
+        Event::Started { .. } | Event::Waiting { .. } | Event::Blocked { .. } | Event::Finished(_) => return None,
         Event::NodeStarted { node, title, objects } => {
             let group = group(*node, nodes, title);
             (Stream::Progress, err.dim(&format!("{group}: {}", count(*objects, "object"))))
@@ -47,6 +49,10 @@ pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> O
         Event::FinalizersRemoved { object: key, finalizers, .. } => {
             let finalizers = list("finalizer", finalizers);
             (Stream::Result, format!("{} {finalizers} from {}", out.warn("force-removed"), object(key)))
+        }
+        Event::GracePeriodEnded { object: key, .. } => {
+            let what = "without waiting for its node";
+            (Stream::Result, format!("{} {} {what}", out.warn("force-deleted"), object(key)))
         }
         Event::Deleting { object: key, finalizers, .. } => {
             let waits = match &finalizers[..] {
@@ -91,9 +97,23 @@ pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> O
     Some(Line { stream, text })
 }
 
-/// Returns the line for an object that has not been ready for a while.
+/// Returns the line for an object that the run has waited for for a while.
 pub(super) fn waiting(key: &ObjectKey, reason: &str, paint: Paint) -> String {
     format!("{} {}: {reason}", paint.warn("waiting for"), object(key))
+}
+
+/// Returns a line for each group that is being worked on: how far it is, and what it waits for.
+pub(super) fn reminders(progress: &Progress, paint: Paint) -> Vec<String> {
+    let nodes = progress.nodes.iter().enumerate().filter(|(_, node)| node.state == NodeState::Running);
+    let line = |(at, node): (usize, &NodeProgress)| {
+        let group = paint.dim(&group(at, progress.nodes.len(), &node.title));
+        let reached = format!("{} of {} {}", node.reached(), node.total, node.goal);
+        match held(node) {
+            held if held.is_empty() => format!("{group}: {reached}"),
+            held => format!("{group}: {reached}; waiting for {held}"),
+        }
+    };
+    nodes.map(line).collect()
 }
 
 fn group(node: usize, nodes: usize, title: &str) -> String {

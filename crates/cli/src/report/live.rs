@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use billhook_engine::{Event, Hold, NodeProgress, NodeState, Progress, Status};
+use billhook_engine::{Event, NodeProgress, NodeState, Progress, Status};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
-use crate::{
-    output::Paint,
-    render::{duration, list, object},
-};
+use crate::{output::Paint, render::duration};
 
-use super::line::ended;
+use super::{hold::held, line::ended};
 
 /// The highest rate at which the terminal is redrawn, per second.
 const RATE: u8 = 12;
@@ -113,22 +110,6 @@ impl Row {
         };
         format!("{mark} {:<width$}  {count:>14}  {:>6}  {note}", node.title, duration(elapsed))
     }
-}
-
-/// Returns the first object that is held up, the reason, and how many others are.
-fn held(node: &NodeProgress) -> String {
-    let Some((key, hold)) = node.held.first_key_value() else { return String::new() };
-    let why = match hold {
-        Hold::Finalizers(finalizers) => list("finalizer", finalizers),
-        Hold::NotReady(reason) => reason.clone(),
-        Hold::Refused { message, retried: true, .. } => format!("failed, retrying: {message}"),
-        Hold::Refused { message, .. } | Hold::Failed(message) => format!("failed: {message}"),
-    };
-    let more = match node.held.len() {
-        1 => String::new(),
-        held => format!(" (and {} more)", held - 1),
-    };
-    format!("{}: {why}{more}", object(key))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The end of a run: what was done, or what remains, what blocks it, and how to resume.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Status, Summary};
 use billhook_plan::Uncovered;
@@ -130,17 +130,38 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
 /// Each object with what blocks it, one blocker per line.
 fn blocked(left: &[&Left]) -> Vec<String> {
     let mut rows = Vec::new();
-    for left in left.iter().take(LISTED) {
-        let (kind, name) = (left.object.kind.to_string(), place(&left.object));
+    let causes = causes(left);
+    for (left, others) in causes.iter().take(LISTED) {
+        let more = if *others > 0 { format!(" and {others} more") } else { String::new() };
+        let (kind, name) = (left.object.kind.to_string(), place(&left.object) + &more);
         let mut blockers = left.blockers.iter().map(ToString::to_string);
         rows.push(vec![kind, name, blockers.next().unwrap_or_default()]);
         rows.extend(blockers.map(|blocker| vec![String::new(), String::new(), blocker]));
     }
     let mut lines = columns(&rows);
-    if left.len() > LISTED {
-        lines.push(format!("and {} more", left.len() - LISTED));
+    let unlisted: usize = causes.iter().skip(LISTED).map(|(_, others)| others + 1).sum();
+    if unlisted > 0 {
+        lines.push(format!("and {unlisted} more"));
     }
     lines
+}
+
+/// Returns the objects to list, each with the number of objects of the same kind that the same blockers keep. Only if there
+/// are too many to list them all are they grouped.
+fn causes<'a>(left: &[&'a Left]) -> Vec<(&'a Left, usize)> {
+    if left.len() <= LISTED {
+        return left.iter().map(|left| (*left, 0)).collect();
+    }
+    let mut causes: Vec<(&Left, usize)> = Vec::new();
+    let mut known = HashMap::new();
+    for left in left {
+        let at = *known.entry((&left.object.kind, &left.blockers)).or_insert(causes.len());
+        match causes.get_mut(at) {
+            Some((_, others)) => *others += 1,
+            None => causes.push((left, 0)),
+        }
+    }
+    causes
 }
 
 fn hint(progress: &Progress, summary: &Summary) -> &'static str {

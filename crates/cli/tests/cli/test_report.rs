@@ -187,10 +187,14 @@ fn what_is_deleted_with_a_namespace_that_remains_is_not_reported_as_deleted() {
 }
 
 #[test]
-fn long_lists_are_shortened() {
-    let left: Vec<_> = (0..23)
-        .map(|i| json!({"object": object(&format!("w{i:02}")), "group": "widgets", "blockers": [{"type": "unconfirmed"}]}))
-        .collect();
+fn long_lists_are_grouped_by_cause_and_shortened() {
+    let left = |number: usize, blockers: Value| json!({"object": object(&format!("w{number:02}")), "group": "widgets", "blockers": blockers});
+    let held = |of: &str| json!([{"type": "finalizer", "finalizer": format!("a.example/{of}")}]);
+    let same: Vec<_> = (0..23).map(|i| left(i, held(if i == 7 { "other" } else { "x" }))).collect();
+    let (_, err) = play(lines(), &[started("delete"), finished("timed-out", json!({"left": same}))]);
+    let rows = "  Widget.a.example  shop/w00 and 21 more  finalizer a.example/x\n  Widget.a.example  shop/w07              finalizer a.example/other\nhint";
+    assert!(err.contains(rows), "{err}");
+    let left: Vec<_> = (0..23).map(|i| left(i, held(&i.to_string()))).collect();
     let (_, err) = play(lines(), &[started("delete"), finished("interrupted", json!({"left": left}))]);
     assert!(err.starts_with("error: interrupted: 23 objects of release shop/web remain"), "{err}");
     assert!(err.contains("shop/w19") && !err.contains("shop/w20") && err.contains("  and 3 more\n"), "{err}");
@@ -236,6 +240,45 @@ async fn a_wait_that_lasts_is_reported_once() {
         reporter.tick();
     }
     assert_eq!(err.text(), "waiting for Widget.a.example shop/a: 0 of 1\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_an_object_is_printed_when_it_changes_and_every_30_seconds() {
+    let (out, err) = (Shared::default(), Shared::default());
+    let printer = Printer::new((Box::new(out), Paint(false)), (Box::new(err.clone()), Paint(false)));
+    let reporter = Reporter::new(printer, lines());
+    let sink = reporter.sink();
+    let send = |event: Value| sink(serde_json::from_value(event).unwrap());
+    let wait = async |seconds: u64| {
+        for _ in 0..seconds * 10 {
+            tokio::time::advance(std::time::Duration::from_millis(100)).await;
+            reporter.tick();
+        }
+    };
+    send(started("delete"));
+    send(json!({"event": "node-started", "node": 0, "title": "widgets", "objects": 3}));
+    send(json!({"event": "deleting", "node": 0, "object": object("a"), "finalizers": ["f", "g"]}));
+    wait(5).await;
+    send(
+        json!({"event": "blocked", "node": 0, "object": object("a"), "blockers": [{"type": "finalizer", "finalizer": "g"}]}),
+    );
+    wait(33).await;
+    send(json!({"event": "blocked", "node": 0, "object": object("a"), "blockers": [
+        {"type": "condition", "condition": "Terminating", "message": "m"}]}));
+    wait(5).await;
+    send(json!({"event": "blocked", "node": 0, "object": object("a"), "blockers": []}));
+    wait(31).await;
+    assert_eq!(
+        err.text(),
+        "\
+group 1/2 widgets: 3 objects
+deleting Widget.a.example shop/a (waiting for finalizers f, g)
+waiting for Widget.a.example shop/a: finalizer g
+group 1/2 widgets: 0 of 3 gone; waiting for Widget.a.example shop/a: finalizer g
+waiting for Widget.a.example shop/a: Terminating: m
+group 1/2 widgets: 0 of 3 gone
+"
+    );
 }
 
 #[test]

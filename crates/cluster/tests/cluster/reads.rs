@@ -86,24 +86,6 @@ async fn a_list_is_read_page_by_page_and_restarted_when_its_token_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_must_not_be_listed_everywhere_is_listed_by_namespace() {
-    let (cluster, _) = cluster(|req| {
-        if req.path == "/api/v1/configmaps" {
-            return status(403, "Forbidden", "User \"a\" cannot list resource \"configmaps\" at the cluster scope");
-        }
-        match req.path.split('/').nth(4) {
-            Some("a") => ok(page(5, vec![object("x", "1", 1)])),
-            _ => status(403, "Forbidden", "User \"a\" cannot list resource \"configmaps\" in the namespace \"b\""),
-        }
-    });
-    let all = Query { namespaces: vec!["a".into(), "b".into()], ..query(None, Select::All) };
-    let found = cluster.snapshot(&[all]).await;
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[0].query.namespace.as_deref(), names(&found[0].found)), (Some("a"), vec!["x"]));
-    assert!(matches!(&found[1].found, Listed::Failed(why) if why.contains("cannot list")));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_not_a_failure() {
     let (cluster, _) = cluster(|req| match req.path.as_str() {
         "/api" => discovery(&[]),

@@ -37,7 +37,10 @@ async fn the_answers_to_a_delete_are_classified() {
         held["metadata"]["finalizers"] = json!(["x/y"]);
         ok(held)
     });
-    assert_eq!(held.await, DeleteAnswer::Accepted { finalizers: vec!["x/y".into()], deletion: true });
+    assert_eq!(
+        held.await,
+        DeleteAnswer::Accepted { finalizers: vec!["x/y".into()], deletion: true, deleted_at: Some(1_795_219_200) }
+    );
     assert_eq!(delete(|_| missing("configmaps", "x")).await, DeleteAnswer::NotFound);
     let other = "Operation cannot be fulfilled on configmaps \"x\": StorageError: invalid object, Code: 4, Key: /x, \
         ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: 1, UID in object meta: 2";

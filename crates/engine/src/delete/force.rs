@@ -1,6 +1,8 @@
 //! The force stage: it removes finalizers from objects that already carry a `deletionTimestamp`.
 
-use billhook_cluster::RemoveAnswer;
+use std::time::Duration;
+
+use billhook_cluster::{DeleteAnswer, ErrorKind, RemoveAnswer};
 use billhook_objects::{ObjectKey, Uid, wellknown};
 use billhook_plan::{Observed, QueryId};
 use serde_json::Value;
@@ -10,7 +12,7 @@ use super::{
     messages::{Failure, Request, Timer},
     objects::{ForceRequest, Object, State},
 };
-use crate::node::MAX_PAUSE;
+use crate::{Event, blockers::Looked, node::MAX_PAUSE};
 
 impl Machine<'_> {
     /// Returns those of an object's finalizers that the force stage of the group removes.
@@ -28,22 +30,38 @@ impl Machine<'_> {
         finalizers.iter().filter(|name| is_removable(name)).cloned().collect()
     }
 
-    /// Sends the next request of an object's force stage, if it needs one now.
+    /// Queues the next request of an object's force stage.
     pub(super) fn force(&mut self, key: &ObjectKey) {
-        if self.is_stopping() {
-            return;
-        }
         let Some(object) = self.objects.get_mut(key).filter(|object| object.state == State::Deleting) else { return };
-        if object.force_request != ForceRequest::None {
-            object.force_request = ForceRequest::Outdated;
+        match object.force_request {
+            ForceRequest::None => {
+                object.force_request = ForceRequest::Queued;
+                self.force_queue.push_back(key.clone());
+            }
+            ForceRequest::InFlight => object.force_request = ForceRequest::Outdated,
+            ForceRequest::Queued | ForceRequest::Outdated => {}
+        }
+    }
+
+    /// Sends the next request of an object's force stage, if it needs one now.
+    pub(super) fn send_next_force(&mut self, key: &ObjectKey) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        if object.force_request == ForceRequest::Queued {
+            object.force_request = ForceRequest::None;
+        }
+        if object.state != State::Deleting || object.force_request != ForceRequest::None {
             return;
         }
         let (uid, query, present) = (object.uid.clone(), object.query, object.finalizers.clone());
+        let grace_ended = object.grace_ended;
         if let Some(instances) = object.instances {
             self.watch_instances(instances);
         }
         let remove = self.removable(&present);
-        if !remove.is_empty() {
+        let ends_grace_period = self.work.force.as_ref().is_some_and(|force| force.end_grace_period);
+        if ends_grace_period && !grace_ended && key.kind == wellknown::pod() {
+            self.send_force(Request::EndGrace(key.clone(), uid, query), key);
+        } else if !remove.is_empty() {
             self.send_force(Request::RemoveFinalizers { key: key.clone(), uid, query, present, remove }, key);
         } else if key.kind == wellknown::namespace() {
             self.send_force(Request::ReadNamespace(key.clone(), uid, query), key);
@@ -57,6 +75,21 @@ impl Machine<'_> {
         self.send(request);
     }
 
+    pub(super) fn end_grace_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<DeleteAnswer, Failure>) {
+        let Some((object, _)) = self.force_answered(&key, &uid) else { return };
+        match answer {
+            Ok(DeleteAnswer::Accepted { finalizers, .. }) => {
+                (object.grace_ended, object.finalizers) = (true, finalizers);
+                self.emit(Event::GracePeriodEnded { node: self.node(), object: key.clone() });
+                self.force(&key);
+            }
+            Ok(DeleteAnswer::Done) => object.grace_ended = true,
+            Ok(DeleteAnswer::NotFound) => self.gone(&key, &uid),
+            Ok(DeleteAnswer::OtherUid) => self.replaced(key, &uid),
+            Err(failure) => self.force_failed(key, uid, &failure),
+        }
+    }
+
     pub(super) fn remove_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<RemoveAnswer, Failure>) {
         if let Ok(RemoveAnswer::Removed(finalizers)) = &answer {
             self.finalizers_removed(key.clone(), finalizers.clone());
@@ -64,7 +97,9 @@ impl Machine<'_> {
         let Some((object, outdated)) = self.force_answered(&key, &uid) else { return };
         match answer {
             Ok(RemoveAnswer::Removed(finalizers)) => {
-                object.finalizers.retain(|finalizer| !finalizers.contains(finalizer));
+                let left =
+                    object.finalizers.iter().filter(|finalizer| !finalizers.contains(finalizer)).cloned().collect();
+                self.forget_finalizers(&key, left);
                 self.force(&key);
             }
             Ok(RemoveAnswer::Changed) => self.read(key),
@@ -74,11 +109,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Removes the entries of a Namespace's `spec.finalizers` once it is empty, or if the policy names `kubernetes`.
+    /// Removes the entries of a Namespace's `spec.finalizers` once it is empty, or if the policy names `kubernetes`. What
+    /// else keeps the Namespace is reported.
     pub(super) fn namespace_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<Option<Value>, Failure>) {
         let named = |finalizer: &String| finalizer == wellknown::NAMESPACE_FINALIZER;
         let is_named = self.work.force.as_ref().is_some_and(|force| force.finalizers.iter().any(named));
         let Some((_, outdated)) = self.force_answered(&key, &uid) else { return };
+        if let Ok(Some(namespace)) = &answer {
+            self.set_seen(&key, Looked::at(namespace).blockers);
+        }
         match answer {
             Ok(Some(namespace)) if is_named || is_emptied(&namespace) => {
                 let remove = self.removable(&spec_finalizers(&namespace));
@@ -102,6 +141,9 @@ impl Machine<'_> {
     }
 
     fn force_failed(&mut self, key: ObjectKey, uid: Uid, failure: &Failure) {
+        if self.is_stopping() && failure.kind == ErrorKind::Stopped {
+            return;
+        }
         self.report(&key, &failure.message, true);
         self.set_timer(Timer::Force(key, uid), MAX_PAUSE);
     }
@@ -128,16 +170,36 @@ fn spec_finalizers(namespace: &Value) -> Vec<String> {
     finalizers.into_iter().flatten().filter_map(|finalizer| finalizer.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns whether the namespace controller has found a Namespace empty, so that only a failed discovery (an
-/// unavailable aggregated API) keeps it. The controller writes these conditions together after each sweep; missing ones
-/// prove nothing.
+/// Returns how long to wait until a force stage starts this long after the `deletionTimestamp`, which was so many seconds
+/// ago by the server's clock. It never starts too early: the age may be a second above the truth. If the
+/// `deletionTimestamp` is in the future (the end of a Pod's grace period), the stage starts that much later.
+pub(super) fn remaining(after: Duration, age: Option<f64>) -> Duration {
+    const RESOLUTION: f64 = 1.0;
+    let Some(age) = age.filter(|_| !after.is_zero()) else { return after };
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    if age < -RESOLUTION {
+        after.saturating_add(seconds(-age))
+    } else {
+        after.saturating_sub(seconds(age - RESOLUTION))
+    }
+}
+
+/// Returns whether the namespace controller has seen every API and found a Namespace empty. While an aggregated API is
+/// unavailable its objects are not visible, and would remain. The controller writes these conditions together after each
+/// sweep; missing ones prove nothing.
 fn is_emptied(namespace: &Value) -> bool {
     let conditions = namespace.pointer("/status/conditions").and_then(Value::as_array);
     let is_false = |wanted: &&str| {
         let mut conditions = conditions.into_iter().flatten();
         conditions.any(|condition| condition["type"] == *wanted && condition["status"] == "False")
     };
-    ["NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining"]
-        .iter()
-        .all(is_false)
+    [
+        "NamespaceDeletionDiscoveryFailure",
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "NamespaceDeletionContentFailure",
+        "NamespaceContentRemaining",
+        "NamespaceFinalizersRemaining",
+    ]
+    .iter()
+    .all(is_false)
 }

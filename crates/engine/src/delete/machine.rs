@@ -4,7 +4,7 @@
 //! the parent module carries the effects out and returns their answers as inputs.
 
 use std::{
-    collections::{BTreeSet, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::Duration,
     vec,
 };
@@ -16,11 +16,15 @@ use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
 use super::{
     messages::{Answer, Effect, Failure, Input, Request, Timer},
     objects::{Object, Objects, State},
+    reasons::Looks,
 };
 use crate::{
-    Event, FinalizersRemoved, Status,
+    Blocker, Event, FinalizersRemoved, Status,
     node::{GRACE, MAX_PAUSE, NodeResult, WINDOW, pause},
 };
+
+/// The longest pause before an object that is recreated again and again is deleted again.
+const MAX_RECREATION_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether a collection is known to be empty.
 #[derive(Clone, Copy, PartialEq)]
@@ -40,10 +44,15 @@ pub(super) struct Machine<'a> {
     label: Option<&'a str>,
     pub(super) objects: Objects,
     queue: VecDeque<ObjectKey>,
+    /// Objects whose force stage may have a request to send.
+    pub(super) force_queue: VecDeque<ObjectKey>,
     /// How many requests are in flight.
     in_flight: usize,
     /// Names that are being read, because it is unknown which object has them now.
     reading: HashSet<ObjectKey>,
+    /// Those of them that were replaced, and may not be read: only the watch can still show by what.
+    unreadable: HashMap<ObjectKey, Failure>,
+    pub(super) looks: Looks,
     /// The collections of the node, each listed once all known objects are gone: the watch confirms what it saw, only a
     /// list confirms that there is nothing else.
     collections: Vec<Emptiness>,
@@ -68,8 +77,11 @@ impl<'a> Machine<'a> {
             label,
             objects: Objects::default(),
             queue: VecDeque::with_capacity(work.objects.len()),
+            force_queue: VecDeque::new(),
             in_flight: 0,
             reading: HashSet::new(),
+            unreadable: HashMap::new(),
+            looks: Looks::default(),
             collections: work.collections.iter().map(|_| Emptiness::Unknown).collect(),
             failed_lists: HashSet::new(),
             instance_queries: HashSet::new(),
@@ -86,7 +98,8 @@ impl<'a> Machine<'a> {
         match input {
             Input::Start => self.start(),
             Input::Answer(answer) => {
-                self.in_flight -= 1;
+                // The node does not wait for looks.
+                self.in_flight -= usize::from(!matches!(answer, Answer::Look(..)));
                 self.answered(answer);
             }
             Input::Change(query, change) => self.changed(query, change),
@@ -108,13 +121,31 @@ impl<'a> Machine<'a> {
         self.stopping
     }
 
+    pub fn node(&self) -> usize {
+        self.node
+    }
+
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Returns how the node ended, with the objects that are left.
     pub fn into_result(mut self) -> NodeResult {
-        self.result.left.extend(self.objects.left());
+        // Which objects have these names now is unknown, and whether they belong to the release.
+        let object = |key: &ObjectKey| self.objects.get(key);
+        let is_gone = |key: &&ObjectKey| object(key).is_some_and(|object| object.state == State::Gone);
+        let unknown: Vec<_> = self.reading.iter().filter(is_gone).cloned().collect();
+        let is_unknown = |key: &ObjectKey| {
+            unknown.contains(key) || object(key).is_some_and(|object| object.replaced && object.state != State::Gone)
+        };
+        self.result.gone.retain(|key| !is_unknown(key));
+        self.result.left.extend(unknown.into_iter().map(|key| (key, Some(Blocker::Unconfirmed))));
+        for (key, blocker, seen) in self.objects.left() {
+            if !seen.is_empty() {
+                self.result.seen.insert(key.clone(), seen);
+            }
+            self.result.left.push((key, blocker));
+        }
         self.result
     }
 
@@ -129,17 +160,22 @@ impl<'a> Machine<'a> {
             queries.insert(task.query);
             let object = Object::new(task.uid.clone(), task.query, task.finalizers.clone());
             self.insert(task.object.clone(), Object { instances: task.instances, ..object });
+            self.queue.push_back(task.object.clone());
         }
         self.effects.extend(queries.into_iter().map(|query| Effect::Watch { query, from_snapshot: true }));
     }
 
-    /// Sends as many DELETEs as may be in flight, and ends the node once there is nothing left to do.
+    /// Sends as many DELETEs and requests of force stages as may be in flight, and ends the node once there is nothing left
+    /// to do.
     fn advance(&mut self) {
-        while !self.stopping
-            && self.in_flight < WINDOW
-            && let Some(key) = self.queue.pop_front()
-        {
-            self.delete(key);
+        while !self.stopping && self.in_flight < WINDOW {
+            if let Some(key) = self.queue.pop_front() {
+                self.delete(key);
+            } else if let Some(key) = self.force_queue.pop_front() {
+                self.send_next_force(&key);
+            } else {
+                break;
+            }
         }
         if self.in_flight > 0 {
             return;
@@ -175,6 +211,13 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Sends a request that the node does not wait for.
+    pub(super) fn look(&mut self, key: ObjectKey, uid: Uid, query: QueryId) {
+        if !self.stopping {
+            self.effects.push(Effect::Send(Request::Look(key, uid, query)));
+        }
+    }
+
     pub(super) fn set_timer(&mut self, timer: Timer, after: Duration) {
         self.effects.push(Effect::Timer(timer, after));
     }
@@ -186,7 +229,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn emit(&mut self, event: Event) {
+    pub(super) fn emit(&mut self, event: Event) {
         self.effects.push(Effect::Emit(event));
     }
 
@@ -194,10 +237,9 @@ impl<'a> Machine<'a> {
         &self.plan.queries[query].resource.kind
     }
 
-    /// Adds an object to the group and queues its DELETE.
+    /// Adds an object to the group.
     fn insert(&mut self, key: ObjectKey, object: Object) {
         self.set_emptiness(object.query, Emptiness::Unknown);
-        self.queue.push_back(key.clone());
         self.objects.insert(key, object);
     }
 
@@ -220,36 +262,50 @@ impl<'a> Machine<'a> {
     fn answered(&mut self, answer: Answer) {
         match answer {
             Answer::Delete(key, uid, answer) => self.delete_answered(key, &uid, answer),
+            Answer::EndGrace(key, uid, answer) => self.end_grace_answered(key, uid, answer),
             Answer::Remove(key, uid, answer) => self.remove_answered(key, uid, answer),
             Answer::Read(key, uid, answer) => self.read_answered(key, &uid, answer),
             Answer::ReadNamespace(key, uid, answer) => self.namespace_answered(key, uid, answer),
             Answer::List(index, answer) => self.list_answered(index, answer),
+            Answer::Look(key, uid, answer) => self.looked(&key, &uid, answer),
         }
     }
 
     fn delete_answered(&mut self, key: ObjectKey, uid: &Uid, answer: Result<DeleteAnswer, Failure>) {
         let Some(object) = self.objects.present(&key, uid) else { return };
         match answer {
-            Ok(DeleteAnswer::Accepted { finalizers, deletion: true }) => {
+            Ok(DeleteAnswer::Accepted { finalizers, deletion: true, deleted_at }) => {
                 // The watch may have reported a newer state already.
                 if object.state != State::Deleting {
                     object.finalizers = finalizers;
-                    self.deleting(&key);
+                    self.deleting(&key, deleted_at);
                 }
             }
             // It was removed at once: the watch confirms it.
             Ok(DeleteAnswer::Accepted { .. } | DeleteAnswer::Done) => {}
             Ok(DeleteAnswer::NotFound) => self.gone(&key, uid),
-            Ok(DeleteAnswer::OtherUid) => {
-                self.gone(&key, uid);
-                self.read(key);
+            Ok(DeleteAnswer::OtherUid) => self.replaced(key, uid),
+            // It was never sent.
+            Err(Failure { kind: ErrorKind::Stopped, .. }) if self.stopping => {
+                if object.state == State::Requested {
+                    self.objects.set_state(&key, State::Queued);
+                }
             }
             Err(failure) => self.delete_failed(key, failure),
         }
     }
 
+    /// Another object has the name of one that is gone. It may belong to the group, too.
+    pub(super) fn replaced(&mut self, key: ObjectKey, uid: &Uid) {
+        self.gone(&key, uid);
+        if let Some(object) = self.objects.get_mut(&key) {
+            object.replaced = true;
+        }
+        self.read(key);
+    }
+
     fn delete_failed(&mut self, key: ObjectKey, failure: Failure) {
-        let retried = !matches!(failure.kind, ErrorKind::Forbidden | ErrorKind::Refused | ErrorKind::Invalid);
+        let retried = !failure.is_final();
         if retried && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
             // The watch shows that the DELETE took effect; only its answer was lost.
             return;
@@ -281,10 +337,7 @@ impl<'a> Machine<'a> {
     fn read_answered(&mut self, key: ObjectKey, uid: &Uid, answer: Result<Option<Observed>, Failure>) {
         let found = match answer {
             Ok(found) => found,
-            Err(failure) => {
-                self.report(&key, &failure.message, true);
-                return self.set_timer(Timer::Read(key), MAX_PAUSE);
-            }
+            Err(failure) => return self.read_failed(key, uid, failure),
         };
         self.reading.remove(&key);
         // If a watch has shown another object since, it is ahead of this answer.
@@ -296,6 +349,26 @@ impl<'a> Machine<'a> {
             }
             self.observed(query, key, found);
         }
+    }
+
+    fn read_failed(&mut self, key: ObjectKey, uid: &Uid, failure: Failure) {
+        let is_replaced = self.objects.get(&key).is_some_and(|object| object.uid == *uid && object.replaced);
+        if is_replaced && failure.is_final() {
+            self.unreadable.insert(key.clone(), failure);
+            return self.set_timer(Timer::Unreadable(key), GRACE);
+        }
+        if failure.kind != ErrorKind::Stopped || !self.stopping {
+            self.report(&key, &failure.message, true);
+        }
+        self.set_timer(Timer::Read(key), MAX_PAUSE);
+    }
+
+    /// Gives up on an object that may not be read: whether the one that has its name belongs to the group is unknown.
+    fn unreadable(&mut self, key: &ObjectKey) {
+        let Some(failure) = self.unreadable.remove(key) else { return };
+        self.reading.remove(key);
+        self.report(key, &failure.message, false);
+        self.objects.set_state(key, State::Refused { message: failure.message, by: failure.by, retried: false });
     }
 
     fn list_answered(&mut self, index: usize, answer: Result<Vec<Observed>, Failure>) {
@@ -363,16 +436,24 @@ impl<'a> Machine<'a> {
         match tracked {
             Some(object) if object.uid == found.uid => {
                 if object.state != State::Gone {
-                    object.finalizers = found.finalizers;
+                    self.set_finalizers(&key, found.finalizers);
                     if found.deleting {
-                        self.deleting(&key);
+                        self.deleting(&key, found.deleted_at);
                     }
                 }
             }
+
             // A watch reports the old object gone before it shows a new one. This one may be behind the watch of another
             // query or behind a read, and then show an even older object: only a read can tell.
-            Some(object) if object.state != State::Gone => self.read(key),
-            Some(_) | None => self.appeared(key, found),
+            Some(object) if object.state != State::Gone && !object.replaced => self.read(key),
+            Some(_) => {
+                self.objects.set_state(&key, State::Gone);
+                if self.unreadable.remove(&key).is_some() {
+                    self.reading.remove(&key);
+                }
+                self.appeared(key, found);
+            }
+            None => self.appeared(key, found),
         }
     }
 
@@ -389,9 +470,11 @@ impl<'a> Machine<'a> {
                 let mut object = Object::new(found.uid, query, found.finalizers);
                 if let Some(replaced) = replaced {
                     (object.instances, object.recreated) = (replaced.instances, replaced.recreated);
+                    (object.recreations, object.creator) = (replaced.recreations + 1, replaced.creator.take());
                 }
                 self.insert(key.clone(), object);
-                self.emit(Event::Appeared { node: self.node, object: key });
+                self.emit(Event::Appeared { node: self.node, object: key.clone() });
+                self.delete_in_time(key);
             }
             (None, Some(replaced)) => {
                 if !std::mem::replace(&mut replaced.recreated, true) {
@@ -404,8 +487,20 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Queues the DELETE of an object that has appeared. One that is recreated again and again is deleted less and less
+    /// often: a controller that competes with the deletion must not be driven.
+    fn delete_in_time(&mut self, key: ObjectKey) {
+        let Some(object) = self.objects.get(&key) else { return };
+        let (recreations, uid) = (object.recreations, object.uid.clone());
+        if recreations < 2 {
+            return self.queue.push_back(key);
+        }
+        self.recreated_again(&key);
+        self.set_timer(Timer::Again(key, uid), recreation_pause(recreations));
+    }
+
     /// An object carries a `deletionTimestamp`.
-    fn deleting(&mut self, key: &ObjectKey) {
+    fn deleting(&mut self, key: &ObjectKey, deleted_at: Option<i64>) {
         let Some(object) = self.objects.get(key) else { return };
         if object.state == State::Deleting {
             if object.forced {
@@ -417,13 +512,14 @@ impl<'a> Machine<'a> {
         self.objects.set_state(key, State::Deleting);
         self.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
         if let Some(force) = &self.work.force {
-            self.set_timer(Timer::Force(key.clone(), uid), force.after.0);
+            self.effects.push(Effect::ForceAfter { key: key.clone(), uid, after: force.after.0, deleted_at });
         }
+        self.start_looking(key);
     }
 
     /// The API server has confirmed that an object is gone.
-    fn gone(&mut self, key: &ObjectKey, uid: &Uid) {
-        let Some(object) = self.objects.present(key, uid) else { return };
+    pub(super) fn gone(&mut self, key: &ObjectKey, uid: &Uid) {
+        let Some(object) = self.objects.present(key, uid).filter(|object| !object.replaced) else { return };
         let is_member = !object.instance;
         self.objects.set_state(key, State::Gone);
         if is_member {
@@ -447,6 +543,13 @@ impl<'a> Machine<'a> {
                     self.queue.push_back(key);
                 }
             }
+            Timer::Again(key, uid) => {
+                if self.objects.present(&key, &uid).is_some() {
+                    self.queue.push_back(key);
+                }
+            }
+            Timer::Unreadable(key) => self.unreadable(&key),
+            Timer::Look => self.look_again(),
             Timer::Force(key, uid) => {
                 if let Some(object) = self.objects.present(&key, &uid) {
                     object.forced = true;
@@ -461,4 +564,9 @@ impl<'a> Machine<'a> {
             Timer::Grace => self.end(Status::Interrupted),
         }
     }
+}
+
+/// Returns how long to wait before an object that was recreated this often is deleted again.
+fn recreation_pause(recreations: u32) -> Duration {
+    Duration::from_secs(1 << (recreations - 2).min(5)).min(MAX_RECREATION_PAUSE)
 }

@@ -7,7 +7,7 @@ use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Observed, QueryId};
 use serde_json::Value;
 
-use crate::{Event, RefusedBy};
+use crate::{Event, RefusedBy, blockers::Looked};
 
 /// Something that happened outside the machine.
 pub(super) enum Input {
@@ -28,11 +28,13 @@ pub(super) enum Input {
 /// The answer to a [`Request`].
 pub(super) enum Answer {
     Delete(ObjectKey, Uid, Result<DeleteAnswer, Failure>),
+    EndGrace(ObjectKey, Uid, Result<DeleteAnswer, Failure>),
     /// To `RemoveFinalizers` and `FinalizeNamespace`.
     Remove(ObjectKey, Uid, Result<RemoveAnswer, Failure>),
     Read(ObjectKey, Uid, Result<Option<Observed>, Failure>),
     ReadNamespace(ObjectKey, Uid, Result<Option<Value>, Failure>),
     List(usize, Result<Vec<Observed>, Failure>),
+    Look(ObjectKey, Uid, Result<Option<Looked>, Failure>),
 }
 
 /// Why a request failed.
@@ -41,6 +43,13 @@ pub(super) struct Failure {
     pub kind: ErrorKind,
     pub by: RefusedBy,
     pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// Returns whether the same request would fail again.
+    pub fn is_final(&self) -> bool {
+        matches!(self.kind, ErrorKind::Forbidden | ErrorKind::Refused | ErrorKind::Invalid)
+    }
 }
 
 impl From<Error> for Failure {
@@ -64,12 +73,22 @@ pub(super) enum Effect {
     },
     /// Returns the timer as an input after this time.
     Timer(Timer, Duration),
+    /// Returns [`Timer::Force`] this long after the `deletionTimestamp` of an object, by the server's clock; if it is
+    /// unknown, after now.
+    ForceAfter {
+        key: ObjectKey,
+        uid: Uid,
+        after: Duration,
+        deleted_at: Option<i64>,
+    },
     Emit(Event),
 }
 
 /// A request. Each is answered by exactly one [`Answer`].
 pub(super) enum Request {
     Delete(ObjectKey, Uid, QueryId),
+    /// Deletes a Pod that is being deleted again, with a grace period of zero.
+    EndGrace(ObjectKey, Uid, QueryId),
     /// Removes some of an object's `metadata.finalizers`, which were last seen as `present`.
     RemoveFinalizers {
         key: ObjectKey,
@@ -85,6 +104,8 @@ pub(super) enum Request {
     ReadNamespace(ObjectKey, Uid, QueryId),
     /// Lists what a collection (an index into the node's collections) contains.
     List(usize),
+    /// Reads an object for what it says about its deletion or its creation. The node does not wait for the answer.
+    Look(ObjectKey, Uid, QueryId),
 }
 
 /// What a timer is for.
@@ -93,6 +114,12 @@ pub(super) enum Timer {
     Retry(ObjectKey, Uid),
     /// Begins the force stage of an object, or retries a request of it.
     Force(ObjectKey, Uid),
+    /// Sends the DELETE of an object that was recreated again.
+    Again(ObjectKey, Uid),
+    /// Gives up on a name that may not be read, unless the watch has shown which object has it.
+    Unreadable(ObjectKey),
+    /// Looks at objects that are waited for.
+    Look,
     /// Reads a name again.
     Read(ObjectKey),
     /// Lists a collection again.

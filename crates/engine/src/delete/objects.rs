@@ -26,6 +26,18 @@ pub(super) struct Object {
     pub instance: bool,
     /// Its replacement under the same name was reported and remains.
     pub recreated: bool,
+    /// A DELETE has shown that it is gone and that another object has its name.
+    pub replaced: bool,
+    /// How often it was recreated during the deletion, and by which field manager.
+    pub recreations: u32,
+    pub creator: Option<String>,
+    /// The DELETE that ends the grace period was accepted.
+    pub grace_ended: bool,
+    /// What is known of what keeps it from being gone, while it is being deleted.
+    pub seen: Vec<Blocker>,
+    /// The round in which it was last looked at, and whether it has changed since.
+    pub last_look: u32,
+    pub changed: bool,
 }
 
 impl Object {
@@ -42,7 +54,20 @@ impl Object {
             reported: String::new(),
             instance: false,
             recreated: false,
+            replaced: false,
+            recreations: 0,
+            creator: None,
+            grace_ended: false,
+            seen: Vec::new(),
+            last_look: 0,
+            changed: false,
         }
+    }
+
+    /// Returns what is known of what keeps it from being gone.
+    pub fn blockers(&self) -> Vec<Blocker> {
+        let recreated = Blocker::Recreated { times: self.recreations, manager: self.creator.clone() };
+        self.seen.iter().cloned().chain((self.recreations > 1).then_some(recreated)).collect()
     }
 
     /// Returns what this object adds to the counts.
@@ -59,6 +84,8 @@ impl Object {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ForceRequest {
     None,
+    /// The stage decides what to send when a request may be sent.
+    Queued,
     InFlight,
     /// The object changed after the request was sent: the stage decides again once the answer arrives.
     Outdated,
@@ -137,15 +164,20 @@ impl Objects {
         self.counts.refused = self.counts.refused + new.refused - old.refused;
     }
 
-    /// Returns the members that are not gone, each with what is known of the reason.
-    pub fn left(self) -> impl Iterator<Item = (ObjectKey, Option<Blocker>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Object)> {
+        self.by_key.iter()
+    }
+
+    /// Returns the members that are not gone, each with the reason if it is certain, and what was last seen of it.
+    pub fn left(self) -> impl Iterator<Item = (ObjectKey, Option<Blocker>, Vec<Blocker>)> {
         self.by_key.into_iter().filter(|(_, object)| object.counts().remaining > 0).map(|(key, object)| {
+            let seen = object.blockers();
             let blocker = match object.state {
                 State::Refused { message, by, .. } => Some(Blocker::Refused { message, by }),
-                State::Queued => Some(Blocker::NotRequested),
+                State::Queued => seen.last().cloned().or(Some(Blocker::NotRequested)),
                 State::Requested | State::Deleting | State::Gone => None,
             };
-            (key, blocker)
+            (key, blocker, seen)
         })
     }
 }

@@ -2,7 +2,7 @@ use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::Operation;
 
 use super::{Hold, NodeProgress, NodeState, Progress};
-use crate::{ApplyResult, EVENT_FORMAT, Event, Goal, Status};
+use crate::{ApplyResult, Blocker, EVENT_FORMAT, Event, Goal, Status};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name)
@@ -70,6 +70,14 @@ fn node(operation: Operation, events: &[Event]) -> NodeProgress {
     folded(&events).nodes.remove(0)
 }
 
+fn finalizer(name: &str) -> Blocker {
+    Blocker::Finalizer { finalizer: name.to_owned(), manager: None }
+}
+
+fn blocked(name: &str, blockers: &[Blocker]) -> Event {
+    Event::Blocked { node: 0, object: key(name), blockers: blockers.to_vec() }
+}
+
 fn finalizers(names: &[&str]) -> Hold {
     Hold::Finalizers(self::names(names))
 }
@@ -95,6 +103,21 @@ fn events_of_a_node_change_its_goal_count_and_holds() {
         ("a deletion counts gone objects", Delete, &[], (Goal::Gone, 0, 3), &[]),
         ("finalizers hold", Delete, &[deleting("b", &["f"])], (Goal::Gone, 0, 3), &[("b", finalizers(&["f"]))]),
         ("no finalizers, no hold", Delete, &[deleting("b", &[])], (Goal::Gone, 0, 3), &[]),
+        (
+            "a finalizer that was removed holds nothing",
+            Delete,
+            &[deleting("b", &["f", "g"]), blocked("b", &[finalizer("g")])],
+            (Goal::Gone, 0, 3),
+            &[("b", finalizers(&["g"]))],
+        ),
+        ("nothing blocks any more", Delete, &[deleting("b", &["f"]), blocked("b", &[])], (Goal::Gone, 0, 3), &[]),
+        (
+            "a condition blocks",
+            Delete,
+            &[deleting("b", &[]), blocked("b", &[finalizer("f"), Blocker::Unconfirmed])],
+            (Goal::Gone, 0, 3),
+            &[("b", Hold::Blocked(vec![finalizer("f"), Blocker::Unconfirmed]))],
+        ),
         ("gone ends a hold", Delete, &[deleting("b", &["f"]), gone("b")], (Goal::Gone, 1, 3), &[]),
         (
             "one hold ends",

@@ -40,7 +40,12 @@ impl Deletion<'_> {
             let Work::Delete(work) = &node.work else { continue };
             if let Some(force) = &work.force {
                 let (title, finalizers) = (node.title.clone(), force.finalizers.clone());
-                notes.push(NoteKind::ForceStage { title, finalizers, after: force.after });
+                notes.push(NoteKind::ForceStage {
+                    title,
+                    finalizers,
+                    after: force.after,
+                    end_grace_period: force.end_grace_period,
+                });
             }
             work.objects.iter().for_each(|task| count_finalizers(task, &mut finalizers));
         }

@@ -115,6 +115,7 @@ impl Cluster {
             labels: Default::default(),
             finalizers: Vec::new(),
             deleting: false,
+            deleted_at: None,
             owners: Vec::new(),
             protected: false,
         };
@@ -214,7 +215,11 @@ pub(crate) fn groups(lines: &[&str]) -> Vec<DeletionGroup> {
             match part.split_once('=') {
                 None if part == "force" => group.force = Some(Force::default()),
                 Some(("force", after)) => {
-                    group.force = Some(Force { after: after.parse().unwrap(), finalizers: vec!["a.example/f".into()] });
+                    group.force = Some(Force {
+                        after: after.parse().unwrap(),
+                        finalizers: vec!["a.example/f".into()],
+                        ..Force::default()
+                    });
                 }
                 Some(("timeout", time)) => group.timeout = Some(time.parse::<GoDuration>().unwrap()),
                 Some(("target", name)) => group.target = Some(name.into()),

@@ -420,6 +420,19 @@ fn too_many_deletions_are_dangerous() {
 }
 
 #[test]
+fn a_force_stage_after_the_time_limit_is_a_warning() {
+    let live = ["ConfigMap/a/x uid=1", "Secret/a/y uid=2"];
+    let groups = ["v1 configmaps | force=5m", "v1 secrets | force=20m"];
+    let mut plan = deletion(&live, &groups).plan(&cluster(&live)).unwrap();
+    let before = plan.notes.len();
+    crate::warn_of_limit(&mut plan, std::time::Duration::from_secs(1200));
+    assert_eq!(plan.notes.len(), before);
+    crate::warn_of_limit(&mut plan, std::time::Duration::from_secs(600));
+    let note = notes(&plan).into_iter().find(|note| note.contains("force-beyond-limit")).unwrap_or_default();
+    assert!(note.contains("the time limit of 10m ends before forceAfter (20m) has passed"), "{note}");
+}
+
+#[test]
 fn the_documented_example_is_what_is_printed() {
     let objects = ["ConfigMap/shop/settings uid=1f0c", "Namespace/shop uid=93ab", "Secret/shop/token uid=77de"];
     let live = [

@@ -40,7 +40,17 @@ fn notes() -> Vec<NoteKind> {
         NoteKind::NotServed(NotServedNote::Later { group: group.clone(), kind }),
         NoteKind::NotServed(NotServedNote::Collection { group: group.clone(), list: list.clone() }),
         NoteKind::NotServed(NotServedNote::Objects { counts: counts() }),
-        NoteKind::ForceStage { title: title.clone(), finalizers: Vec::new(), after: "5m".parse().unwrap() },
+        NoteKind::ForceStage {
+            title: title.clone(),
+            finalizers: Vec::new(),
+            after: "5m".parse().unwrap(),
+            end_grace_period: true,
+        },
+        NoteKind::ForceBeyondLimit {
+            title: title.clone(),
+            after: "20m".parse().unwrap(),
+            limit: "10m".parse().unwrap(),
+        },
         NoteKind::Unreadable(UnreadableNote::Contents { failures: vec![failure.clone()] }),
         NoteKind::Unreadable(UnreadableNote::Instances { failure }),
         NoteKind::Unreadable(UnreadableNote::UnavailableApi { counts: counts() }),

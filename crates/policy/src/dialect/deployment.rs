@@ -99,7 +99,7 @@ fn wait_for(fields: &mut Fields<'_>) -> Option<WaitFor> {
 }
 
 fn reject_deletion_settings(fields: &mut Fields<'_>) {
-    let names = ["forceDelete", "force-delete", "forceAfter", "finalizers", "propagationPolicy"];
+    let names = ["forceDelete", "force-delete", "forceAfter", "finalizers", "gracePeriodSeconds", "propagationPolicy"];
     fields.elsewhere(&names, "a deployment deletes nothing");
     fields.elsewhere(&["deleteAllResources"], "a deployment deletes nothing");
     fields.elsewhere(&["targetName"], "a deployment changes only the cluster of the release");

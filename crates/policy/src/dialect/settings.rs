@@ -7,8 +7,15 @@ use crate::{
 };
 
 /// The names of all settings of a deletion group.
-pub(super) const NAMES: [&str; 6] =
-    ["forceDelete", "forceAfter", "finalizers", "propagationPolicy", "timeout", "excludedResources"];
+pub(super) const NAMES: [&str; 7] = [
+    "forceDelete",
+    "forceAfter",
+    "finalizers",
+    "gracePeriodSeconds",
+    "propagationPolicy",
+    "timeout",
+    "excludedResources",
+];
 
 /// The spelling of `forceDelete` in a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +43,13 @@ impl DeletionSettings {
             ("Foreground", Propagation::Foreground),
             ("Orphan", Propagation::Orphan),
         ];
-        Self {
-            force: force(fields, spelling),
-            propagation: fields.get("propagationPolicy").and_then(|cursor| cursor.one_of(&POLICIES)),
-            timeout: timeout(fields),
-            excluded: excluded(fields),
+        let (force, force_after) = force(fields, spelling);
+        let propagation = fields.get("propagationPolicy").and_then(|cursor| cursor.one_of(&POLICIES));
+        let timeout = timeout(fields);
+        if let (Some(force), Some(cursor), Some(timeout)) = (&force, force_after, timeout) {
+            check_force_after(&cursor, force.after, timeout);
         }
+        Self { force, propagation, timeout, excluded: excluded(fields) }
     }
 
     /// Sets these settings on a group.
@@ -63,7 +71,8 @@ pub(super) fn excluded(fields: &mut Fields<'_>) -> Vec<ResourceSelector> {
     fields.get("excludedResources").map(|list| resources::read(&list, EntrySyntax::Either)).unwrap_or_default()
 }
 
-fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
+/// Reads the force stage, and returns it with the place of its `forceAfter`.
+fn force<'a>(fields: &mut Fields<'a>, spelling: ForceSpelling) -> (Option<Force>, Option<Cursor<'a>>) {
     let mut given = fields.get("forceDelete");
     if spelling == ForceSpelling::Either
         && let Some(hyphenated) = fields.get("force-delete")
@@ -77,18 +86,37 @@ fn force(fields: &mut Fields<'_>, spelling: ForceSpelling) -> Option<Force> {
     let enabled = given.map_or(Some(false), |cursor| enabled(&cursor));
     let after = fields.get("forceAfter");
     let finalizers = fields.get("finalizers");
+    let grace = fields.get("gracePeriodSeconds");
     if enabled == Some(false) {
-        for (cursor, name) in [(&after, "forceAfter"), (&finalizers, "finalizers")] {
+        for (cursor, name) in [(&after, "forceAfter"), (&finalizers, "finalizers"), (&grace, "gracePeriodSeconds")] {
             if let Some(cursor) = cursor {
                 cursor.error_with(format!("{name} requires forceDelete"), "set forceDelete: true");
             }
         }
     }
     let force = Force {
-        after: after.and_then(|cursor| cursor.duration()).unwrap_or_default(),
+        after: after.as_ref().and_then(Cursor::duration).unwrap_or_default(),
         finalizers: finalizers.map(|cursor| finalizer_names(&cursor)).unwrap_or_default(),
+        end_grace_period: grace.is_some_and(|cursor| ends_grace_period(&cursor)),
     };
-    (enabled == Some(true)).then_some(force)
+    ((enabled == Some(true)).then_some(force), after)
+}
+
+/// Rejects a force stage that starts only after the group has ended.
+fn check_force_after(cursor: &Cursor<'_>, after: GoDuration, timeout: GoDuration) {
+    if timeout < after {
+        let problem = format!("the group ends after its timeout of {timeout}, before forceAfter ({after}) has passed");
+        cursor.error_with(problem, "set timeout above forceAfter");
+    }
+}
+
+/// Reads `gracePeriodSeconds: 0`: the only value that ends the grace period of Pods.
+fn ends_grace_period(cursor: &Cursor<'_>) -> bool {
+    let seconds = cursor.integer();
+    if seconds.is_some_and(|seconds| seconds != 0) {
+        cursor.error_with("gracePeriodSeconds can only be 0", "use forceAfter for the time before the Pods are forced");
+    }
+    seconds == Some(0)
 }
 
 /// Reads `true` or `{enabled: true}`.

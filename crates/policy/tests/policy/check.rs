@@ -63,6 +63,7 @@ fn deletion(out: &mut String, group: &DeletionGroup) {
     *out += &members(&group.title, &group.members, &group.excluded);
     if let Some(force) = &group.force {
         let _ = write!(out, " force({} {})", force.after, force.finalizers.join(" "));
+        *out += if force.end_grace_period { " grace=0" } else { "" };
     }
     if let Some(propagation) = group.propagation {
         let _ = write!(out, " {propagation:?}");

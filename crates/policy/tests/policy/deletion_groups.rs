@@ -263,8 +263,9 @@ deletionGroups:
     forceDelete: {enabled: true}
     forceAfter: 5m
     finalizers: [a.example/x, b.example/y]
+    gracePeriodSeconds: 0
     propagationPolicy: Foreground
-    timeout: 3m
+    timeout: 8m
 - predefinedResourceGroup:
     type: namespaced-resources
     forceDelete: {enabled: false}
@@ -274,7 +275,7 @@ deletionGroups:
 - predefinedResourceGroup: {type: crds, forceDelete: true, forceAfter: 0, propagationPolicy: Background}
 "#,
         r#"
-        "cm" {v1 cm labels=app=web,empty=,tier in (a,b),!example.org/x} force(5m a.example/x b.example/y) Foreground timeout=3m
+        "cm" {v1 cm labels=app=web,empty=,tier in (a,b),!example.org/x} force(5m a.example/x b.example/y) grace=0 Foreground timeout=8m
         namespaced-resources without {v1 configmaps namespaces=kept; apps/v1 deploy} Orphan timeout=1m30s
         crds force(0s ) Background"#,
     );
@@ -390,7 +391,7 @@ deletionGroupsDuringUpdate: {}
         p:12:25: deletionGroups[4].customResourceGroup.deleteAllResources: expected true or false, found a string
         p:13:36: deletionGroups[5].customResourceGroup.resources: the list is empty (list at least one kind of object)
         p:14:24: deletionGroups[6].customResourceGroup: missing field "resources"
-        p:14:25: deletionGroups[6].customResourceGroup: unknown field "colour" (known fields: resources, forceDelete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources, deleteAllResources, targetName)
+        p:14:25: deletionGroups[6].customResourceGroup: unknown field "colour" (known fields: resources, forceDelete, forceAfter, finalizers, gracePeriodSeconds, propagationPolicy, timeout, excludedResources, deleteAllResources, targetName)
         p:17:19: deletionGroups[7].customResourceGroup.resources[0].apiVersion: expected VERSION or GROUP/VERSION, such as v1 or apps/v1
         p:18:13: deletionGroups[7].customResourceGroup.resources[0].kind: expected a string, found a number (put it in quotes)
         p:19:14: deletionGroups[7].customResourceGroup.resources[0].names: expected a list, found a string
@@ -419,6 +420,11 @@ deletionGroups:
     resources: [{apiVersion: v1, kind: cm, namespaces: [a], namespace: [b]}]
     targetName: other
 - customResourceGroup: {resources: [{apiVersion: v1, kind: cm}], targetName: other, deleteAllResources: false}
+- predefinedResourceGroup: {type: crds, timeout: 3m, forceDelete: true, forceAfter: 5m}
+- predefinedResourceGroup: {type: crds, timeout: 5m, forceDelete: true, forceAfter: 5m}
+- predefinedResourceGroup: {type: crds, gracePeriodSeconds: 0}
+- predefinedResourceGroup: {type: crds, forceDelete: true, gracePeriodSeconds: 30}
+- predefinedResourceGroup: {type: crds, forceDelete: true, gracePeriodSeconds: now}
 ",
         r#"
         p:3:53: deletionGroups[0].predefinedResourceGroup.forceAfter: forceAfter requires forceDelete (set forceDelete: true)
@@ -434,7 +440,11 @@ deletionGroups:
         p:9:83: deletionGroups[6].predefinedResourceGroup.excludedResources: the list is empty (list at least one kind of object)
         p:11:72: deletionGroups[7].customResourceGroup.resources[0].namespace: namespaces is also set (list all of them under namespaces)
         p:12:17: deletionGroups[7].customResourceGroup.targetName: targetName requires deleteAllResources (set deleteAllResources: true)
-        p:13:78: deletionGroups[8].customResourceGroup.targetName: targetName requires deleteAllResources (set deleteAllResources: true)"#,
+        p:13:78: deletionGroups[8].customResourceGroup.targetName: targetName requires deleteAllResources (set deleteAllResources: true)
+        p:14:85: deletionGroups[9].predefinedResourceGroup.forceAfter: the group ends after its timeout of 3m, before forceAfter (5m) has passed (set timeout above forceAfter)
+        p:16:61: deletionGroups[11].predefinedResourceGroup.gracePeriodSeconds: gracePeriodSeconds requires forceDelete (set forceDelete: true)
+        p:17:80: deletionGroups[12].predefinedResourceGroup.gracePeriodSeconds: gracePeriodSeconds can only be 0 (use forceAfter for the time before the Pods are forced)
+        p:18:80: deletionGroups[13].predefinedResourceGroup.gracePeriodSeconds: expected a whole number, found a string"#,
     );
 }
 

@@ -64,14 +64,16 @@ pub(crate) fn group() -> impl Strategy<Value = DeletionGroup> {
             (Members::Resources(selectors), all.flatten())
         }),
     ];
-    let force = (duration(0), vec(name(), 0..3)).prop_map(|(after, finalizers)| Force { after, finalizers });
+    let force = (duration(0), vec(name(), 0..3), any::<bool>());
+    let force = force.prop_map(|(after, finalizers, end_grace_period)| Force { after, finalizers, end_grace_period });
     let propagation = select(vec![Propagation::Background, Propagation::Foreground, Propagation::Orphan]);
     (members, vec(selector(), 0..3), option::of(force), option::of(propagation), option::of(duration(1))).prop_map(
         |((members, target), excluded, force, propagation, timeout)| DeletionGroup {
             excluded,
-            force,
             propagation,
-            timeout,
+            // The group may not end before its force stage.
+            timeout: timeout.max(timeout.and(force.as_ref().map(|force| force.after))),
+            force,
             target,
             ..DeletionGroup::new("", members)
         },
@@ -86,6 +88,9 @@ pub(crate) fn released(group: &DeletionGroup) -> Value {
         inner["forceAfter"] = json!(force.after);
         if !force.finalizers.is_empty() {
             inner["finalizers"] = json!(force.finalizers);
+        }
+        if force.end_grace_period {
+            inner["gracePeriodSeconds"] = 0.into();
         }
     }
     if !group.excluded.is_empty() {
@@ -139,7 +144,7 @@ pub(crate) fn anything() -> impl Strategy<Value = Value> {
         "deletionGroups deletionGroupsDuringUpdate deletionOrderRules deploymentGroups deployItems config apiVersion kind \
          metadata spec type manifests manifest policy predefinedResourceGroup customResourceGroup resources types group \
          version names namespace namespaces labelSelector matchLabels matchExpressions key operator values selector all \
-         forceDelete force-delete enabled forceAfter finalizers propagationPolicy timeout excludedResources deletionRank \
+         forceDelete force-delete enabled forceAfter finalizers gracePeriodSeconds propagationPolicy timeout excludedResources deletionRank \
          deleteAllResources targetName waitFor chart helmDeployment crds v1 Orphan 5m DeployItem ProviderConfiguration In \
          landscaper.gardener.cloud/v1alpha1 helm.deployer.landscaper.gardener.cloud/v1alpha1 landscaper.gardener.cloud/helm \
          name disabled disableDefault custom resourceSelector requirements jsonPath value exports fromResource fromObjectRef \

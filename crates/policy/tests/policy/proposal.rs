@@ -129,7 +129,7 @@ deletionGroups:
     forceAfter: 1h
     finalizers: [a]
     propagationPolicy: Background
-    timeout: 1m
+    timeout: 1h
     excludedResources:
       - {apiVersion: v1, kind: cm}
       - {group: '', version: v1, kind: secret, names: [kept]}
@@ -138,7 +138,7 @@ deletionGroups:
     force-delete: true
 ",
         r#"
-        namespaced-resources without {v1 cm; v1 secret names=kept} force(1h a) Background timeout=1m
+        namespaced-resources without {v1 cm; v1 secret names=kept} force(1h a) Background timeout=1h
         "cm" {v1 cm names=a namespaces=b labels=c=d} force(0s )"#,
     );
 }
@@ -203,7 +203,7 @@ deletionGroups:
         p:14:5: deletionGroups[2]: field "deleteAllResources" is not allowed here (set selector: {all: true} in the entries of resources)
         p:15:5: deletionGroups[2]: field "targetName" is not allowed here (only a customResourceGroup supports it)
         p:16:19: deletionGroups[2].force-delete: forceDelete is also set (use only one of the two)
-        p:18:5: deletionGroups[2]: unknown field "colour" (known fields: predefinedResourceGroup, customResourceGroup, resources, forceDelete, force-delete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources)
+        p:18:5: deletionGroups[2]: unknown field "colour" (known fields: predefinedResourceGroup, customResourceGroup, resources, forceDelete, force-delete, forceAfter, finalizers, gracePeriodSeconds, propagationPolicy, timeout, excludedResources)
         p:20:20: deletionGroups[3].force-delete: unknown field "enable"; did you mean "enabled"?
         p:22:17: deletionGroups[4].forceAfter: forceAfter requires forceDelete (set forceDelete: true)
         p:23:60: deletionGroups[4].excludedResources[0]: field "selector" is not allowed here (narrow the exclusion with names, namespaces or labelSelector)

@@ -218,7 +218,7 @@ deletionOrderRules:
         p:13:19: deletionOrderRules[5].deletionRank: expected a whole number, found a number
         p:15:5: deletionOrderRules[6]: missing field "deletionRank"
         p:16:5: deletionOrderRules[7]: missing field "deletionRank"
-        p:16:5: deletionOrderRules[7]: unknown field "rank" (known fields: deletionRank, types, forceDelete, forceAfter, finalizers, propagationPolicy, timeout, excludedResources)
+        p:16:5: deletionOrderRules[7]: unknown field "rank" (known fields: deletionRank, types, forceDelete, forceAfter, finalizers, gracePeriodSeconds, propagationPolicy, timeout, excludedResources)
         p:19:24: deletionOrderRules[8].excludedResources: excludedResources is not allowed in a rule with types and a rank above 100 (narrow types with names, namespaces or labelSelector instead)
         p:20:5: deletionOrderRules[8]: unknown field "force-delete"; did you mean "forceDelete"?
         p:21:5: deletionOrderRules[8]: field "targetName" is not allowed here (only a customResourceGroup of deletionGroups supports it)

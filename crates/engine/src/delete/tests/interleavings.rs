@@ -100,7 +100,7 @@ impl World {
                 self.answers.push(failed(request, ErrorKind::Timeout));
             }
             Step::Refuse(at) => {
-                self.refused |= matches!(self.requests[at], Request::Delete(..));
+                self.refused |= matches!(self.requests[at], Request::Delete(..) | Request::Read(..));
                 let answer = failed(self.requests.remove(at), ErrorKind::Refused);
                 self.answers.push(answer);
             }
@@ -135,7 +135,7 @@ impl World {
                         } else {
                             self.show(&key.name)
                         }
-                        DeleteAnswer::Accepted { deletion: !finalizers.is_empty(), finalizers }
+                        DeleteAnswer::Accepted { deletion: !finalizers.is_empty(), finalizers, deleted_at: None }
                     }
                 };
                 Answer::Delete(key.clone(), uid.clone(), Ok(answer))
@@ -161,8 +161,9 @@ impl World {
                 let found = self.objects.values().filter(|object| is_extra(object)).cloned().collect();
                 Answer::List(*index, Ok(found))
             }
-            Request::FinalizeNamespace(..) | Request::ReadNamespace(..) => {
-                unreachable!("no object is a Namespace")
+            Request::Look(key, uid, _) => Answer::Look(key.clone(), uid.clone(), Ok(None)),
+            Request::FinalizeNamespace(..) | Request::ReadNamespace(..) | Request::EndGrace(..) => {
+                unreachable!("no object is a Namespace or Pod")
             }
         }
     }
@@ -200,6 +201,7 @@ impl World {
                 self.requests.push(request);
             }
             Effect::Timer(timer, _) => self.timers.push(timer),
+            Effect::ForceAfter { key, uid, .. } => self.timers.push(Timer::Force(key, uid)),
             Effect::Watch { .. } => {}
             Effect::Emit(Event::Gone { uid, .. }) => {
                 assert!(self.objects.values().all(|object| object.uid != uid), "{uid} is not gone");
@@ -237,6 +239,8 @@ fn failed(request: Request, kind: ErrorKind) -> Answer {
         }
         Request::Read(key, uid, _) => Answer::Read(key, uid, Err(failure)),
         Request::ReadNamespace(key, uid, _) => Answer::ReadNamespace(key, uid, Err(failure)),
+        Request::EndGrace(key, uid, _) => Answer::EndGrace(key, uid, Err(failure)),
+        Request::Look(key, uid, _) => Answer::Look(key, uid, Err(failure)),
         Request::List(index) => Answer::List(index, Err(failure)),
     }
 }

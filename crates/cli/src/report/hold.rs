@@ -1,0 +1,26 @@
+//! What holds objects up, in words.
+
+use billhook_engine::{Hold, NodeProgress};
+
+use crate::render::{list, object};
+
+/// Returns the first object that is held up, the reason, and how many others are.
+pub(super) fn held(node: &NodeProgress) -> String {
+    let Some((key, hold)) = node.held.first_key_value() else { return String::new() };
+    let more = match node.held.len() {
+        1 => String::new(),
+        held => format!(" (and {} more)", held - 1),
+    };
+    format!("{}: {}{more}", object(key), why(hold).replace('\n', " "))
+}
+
+/// Returns what keeps an object from its goal.
+pub(super) fn why(hold: &Hold) -> String {
+    match hold {
+        Hold::Finalizers(finalizers) => list("finalizer", finalizers),
+        Hold::Blocked(blockers) => blockers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        Hold::NotReady(reason) => reason.clone(),
+        Hold::Refused { message, retried: true, .. } => format!("failed, retrying: {message}"),
+        Hold::Refused { message, .. } | Hold::Failed(message) => format!("failed: {message}"),
+    }
+}
