@@ -4,6 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use http::{Request, StatusCode, header};
 use hyper::body::Bytes;
+use jiff::{Timestamp, fmt::rfc2822};
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
@@ -109,9 +110,16 @@ pub(crate) struct Reply {
     what: String,
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
+    date: Option<Timestamp>,
 }
 
 impl Reply {
+    /// Returns when the server answered, by its own clock: the one that sets the timestamps of objects. Both have a
+    /// resolution of one second.
+    pub(crate) fn date(&self) -> Option<Timestamp> {
+        self.date
+    }
+
     /// Decodes the body. An error gives the position only, because the body may hold secrets.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| unreadable(&self.what, &error))
@@ -203,16 +211,17 @@ impl Cluster {
         let answer = timeout(self.inner.options.request_timeout, async {
             let response = self.transmit(call).await?;
             let retry_after = retry_after(response.headers());
+            let date = date(response.headers());
             let status = response.status();
             let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
-            Ok((status, retry_after, body))
+            Ok((status, retry_after, date, body))
         });
         match answer.await {
-            Ok(Ok((status, _, body))) if status.is_success() => {
+            Ok(Ok((status, _, date, body))) if status.is_success() => {
                 limiter.answered();
-                Ok(Reply { what: call.what.clone(), status, body })
+                Ok(Reply { what: call.what.clone(), status, body, date })
             }
-            Ok(Ok((status, retry_after, body))) => {
+            Ok(Ok((status, retry_after, _, body))) => {
                 if status == StatusCode::TOO_MANY_REQUESTS {
                     limiter.congested();
                 } else {
@@ -362,4 +371,27 @@ impl Trouble {
 
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn date(headers: &http::HeaderMap) -> Option<Timestamp> {
+    rfc2822::DateTimeParser::new().parse_timestamp(headers.get(header::DATE)?.as_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_date_of_an_answer_is_read() {
+        for (value, seconds) in [
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(784_111_777)),
+            ("Sun, 06 Nov 1994 08:49:37 +0000", Some(784_111_777)),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            let headers = http::HeaderMap::from_iter([(header::DATE, http::HeaderValue::from_static(value))]);
+            assert_eq!(date(&headers).map(Timestamp::as_second), seconds, "{value}");
+        }
+        assert_eq!(date(&http::HeaderMap::new()), None);
+    }
 }

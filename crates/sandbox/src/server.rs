@@ -6,6 +6,7 @@ use axum::{Router, body::Body, extract::State as Extracted, response::IntoRespon
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use jiff::fmt::rfc2822;
 use serde_json::json;
 use tokio::{net::TcpListener, task::AbortHandle};
 
@@ -24,6 +25,21 @@ const MAX_BYTES: usize = 3 * 1024 * 1024;
 
 /// Answers a request; an error breaks the connection. Without a user, the headers identify the sender.
 pub(crate) async fn respond(
+    shared: &Arc<Shared>,
+    request: Request<Body>,
+    user: Option<User>,
+    client: String,
+) -> io::Result<Response<Body>> {
+    let mut response = answer(shared, request, user, client).await?;
+    // The clock of the objects' timestamps, not the system's, which an HTTP server would use.
+    let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&shared.lock().clock.now());
+    if let Some(date) = date.ok().and_then(|date| HeaderValue::try_from(date).ok()) {
+        response.headers_mut().insert(header::DATE, date);
+    }
+    Ok(response)
+}
+
+async fn answer(
     shared: &Arc<Shared>,
     request: Request<Body>,
     user: Option<User>,
@@ -211,5 +227,21 @@ async fn handle(Extracted(shared): Extracted<Arc<Shared>>, request: Request<Body
         Ok(response) => response,
         // A body that fails at its start closes the connection.
         Err(error) => Body::from_stream(stream::once(async { Err::<Bytes, _>(error) })).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{options::Options, sandbox::Sandbox};
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_carry_the_time_of_the_objects_clock() {
+        let start = "2026-01-01T00:00:00Z".parse().expect("a time");
+        let sandbox = Sandbox::start(Options::default().start(start));
+        tokio::time::advance(std::time::Duration::from_secs(90)).await;
+        let request = Request::get("/api/v1/namespaces/default").body(Vec::new()).expect("a request");
+        let response = sandbox.client(User::admin(), "").send(request.map(Into::into)).await.expect("an answer");
+        assert_eq!(response.headers()[header::DATE], "Thu, 01 Jan 2026 00:01:30 GMT");
     }
 }
