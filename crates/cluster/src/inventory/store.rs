@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
+use billhook_objects::{ReleaseName, wellknown::FIELD_MANAGER};
 use billhook_plan::{Inventory, Resource};
 use futures::{
     StreamExt as _, TryStreamExt as _,
@@ -66,8 +66,8 @@ fn unreadable(what: &str, why: &Unreadable) -> Error {
     Error::new(what, ErrorKind::Other).because(why.to_string())
 }
 
-/// The head of a record and one of its pieces.
-struct Piece {
+/// The head of a record and its index.
+struct Found {
     token: Token,
     chunks: Vec<Vec<u8>>,
 }
@@ -87,14 +87,14 @@ impl InventoryStore {
         self
     }
 
-    /// Reads the record of a release without its manifests; none if there is no record.
+    /// Reads the record of a release; none if there is no record.
     ///
     /// # Errors
     ///
     /// When a newer billhook wrote the record, it is damaged, or the request fails.
     pub async fn load(&self, release: &ReleaseName) -> Result<Option<Stored>, Error> {
         let what = format!("read the record of release {release}");
-        let Some(Piece { token, chunks }) = self.read(&what, release, "index").await? else { return Ok(None) };
+        let Some(Found { token, chunks }) = self.read(&what, release).await? else { return Ok(None) };
         let entries = format::read_index(&chunks).map_err(|why| unreadable(&what, &why))?;
         let inventory = Inventory {
             release: release.clone(),
@@ -106,21 +106,7 @@ impl InventoryStore {
         Ok(Some(Stored { inventory, token }))
     }
 
-    /// Reads the manifests as they were applied; none if the record has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`load`](Self::load).
-    pub async fn manifests(&self, release: &ReleaseName) -> Result<Option<Vec<(ObjectKey, Value)>>, Error> {
-        let what = format!("read the manifests of release {release}");
-        let Some(Piece { token, chunks }) = self.read(&what, release, "manifests").await? else { return Ok(None) };
-        if token.head.manifests.is_none() {
-            return Ok(None);
-        }
-        format::read_manifests(&chunks).map(Some).map_err(|why| unreadable(&what, &why))
-    }
-
-    async fn read(&self, what: &str, release: &ReleaseName, piece: &str) -> Result<Option<Piece>, Error> {
+    async fn read(&self, what: &str, release: &ReleaseName) -> Result<Option<Found>, Error> {
         let mut missing = String::new();
         for _ in 0..READS {
             let Some(mut secret) = self.secret(what, release, &format::head_name(release)).await? else {
@@ -128,11 +114,9 @@ impl InventoryStore {
             };
             let json = secret.take("head").unwrap_or_default();
             let head = Head::read(&json).map_err(|why| unreadable(what, &why))?;
-            let place = if piece == "index" { Some(&head.index) } else { head.manifests.as_ref() };
-            let found: Result<Vec<_>, String> = match place {
-                None => Ok(Vec::new()),
-                Some(Place::Here(_)) => secret.take(piece).map(|chunk| vec![chunk]).ok_or_else(|| piece.to_owned()),
-                Some(Place::Parts(names)) => {
+            let found: Result<Vec<_>, String> = match &head.index {
+                Place::Here(_) => secret.take("index").map(|chunk| vec![chunk]).ok_or_else(|| "index".to_owned()),
+                Place::Parts(names) => {
                     let parts = try_join_all(names.iter().map(|name| self.secret(what, release, name))).await?;
                     let chunks = parts.into_iter().zip(names);
                     chunks.map(|(part, name)| part.and_then(|mut p| p.take("data")).ok_or(name.clone())).collect()
@@ -140,7 +124,7 @@ impl InventoryStore {
             };
             match found {
                 Ok(chunks) => {
-                    return Ok(Some(Piece { token: Token::new(secret.metadata, head), chunks }));
+                    return Ok(Some(Found { token: Token::new(secret.metadata, head), chunks }));
                 }
                 // Another writer may have replaced the parts since the head was read.
                 Err(name) => missing = name,
@@ -159,63 +143,40 @@ impl InventoryStore {
     }
 
     /// Writes a record and increments its revision. Without a token the record must not exist; with one it must be the
-    /// version that was last read or written. Manifests are JSON texts; without them, the stored ones are kept.
+    /// version that was last read or written.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if another command changed the record; code 404 if it no longer exists; other kinds if a
     /// request fails. The record is then unchanged.
-    pub async fn save(
-        &self,
-        inventory: &mut Inventory,
-        token: Option<Token>,
-        manifests: Option<&[(&ObjectKey, &str)]>,
-    ) -> Result<Token, Error> {
+    pub async fn save(&self, inventory: &mut Inventory, token: Option<Token>) -> Result<Token, Error> {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
-        let index = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
-        let new_manifests =
-            manifests.map(format::write_manifests).transpose().map_err(|source| encoding_failed(&what, source))?;
-        let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
-
-        // A piece is written into the head if there is room, otherwise into parts.
+        let bytes = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
         let policy = serde_json::to_vec(&inventory.policy).map_or(0, |json| json.len());
-        let mut room = LIMIT.saturating_sub(policy);
-        if let (None, Some(Place::Here(size))) = (&new_manifests, &old_manifests) {
-            room = room.saturating_sub(*size);
-        }
-        let mut data: BTreeMap<&str, Option<ByteString>> = BTreeMap::new();
-        let mut parts = Vec::new();
-        let mut place = |piece: &'static str, bytes: Vec<u8>| {
-            if bytes.len() <= room {
-                room -= bytes.len();
-                let size = bytes.len();
-                data.insert(piece, Some(ByteString(bytes)));
-                return Place::Here(size);
-            }
-            data.insert(piece, None);
-            let names = bytes.chunks(LIMIT).enumerate().map(|(number, chunk)| {
-                let name = format::part_name(&release, revision, piece, number, chunk);
-                parts.push((name.clone(), piece, chunk.to_vec()));
-                name
-            });
-            Place::Parts(names.collect())
+        // The index is written into the head if there is room, otherwise into parts.
+        let parts: Vec<(String, Vec<u8>)> = if bytes.len() + policy <= LIMIT {
+            Vec::new()
+        } else {
+            let chunks = bytes.chunks(LIMIT).enumerate();
+            chunks
+                .map(|(number, chunk)| (format::part_name(&release, revision, number, chunk), chunk.to_vec()))
+                .collect()
         };
-        let index = place("index", index);
-        let manifests = match new_manifests {
-            Some(bytes) => Some(place("manifests", bytes)),
-            None => old_manifests,
-        };
-
         let wrote_parts = !parts.is_empty();
+        let (index, data) = if wrote_parts {
+            (Place::Parts(parts.iter().map(|(name, _)| name.clone()).collect()), None)
+        } else {
+            (Place::Here(bytes.len()), Some(ByteString(bytes)))
+        };
         let token = match token {
             None if wrote_parts => Some(self.begin(&what, inventory).await?),
             token => token,
         };
         let owner = token.as_ref().map(|token| token.uid.clone());
-        let writes = parts.into_iter().map(|(name, piece, chunk)| {
-            let labels = json!({ RELEASE: release.name(), PART: piece });
+        let writes = parts.into_iter().map(|(name, chunk)| {
+            let labels = json!({ RELEASE: release.name(), PART: "index" });
             let owner = json!([{
                 "apiVersion": "v1", "kind": "Secret", "name": format::head_name(&release), "uid": owner,
             }]);
@@ -225,7 +186,7 @@ impl InventoryStore {
         // Collected because the closure must not live across an await: the future would not be `Send`.
         let writes: Vec<_> = writes.collect();
         stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
-        let head = Head::of(inventory, revision, index, manifests);
+        let head = Head::of(inventory, revision, index);
         let new = self.write_head(&what, &release, token.as_ref(), head, data).await?;
         inventory.revision = revision;
         self.clean(&release, token.as_ref(), &new, wrote_parts).await;
@@ -237,9 +198,8 @@ impl InventoryStore {
     async fn begin(&self, what: &str, inventory: &Inventory) -> Result<Token, Error> {
         let empty = Inventory { entries: BTreeMap::new(), ..inventory.clone() };
         let index = format::write_index(&empty.entries).map_err(|source| encoding_failed(what, source))?;
-        let head = Head::of(&empty, empty.revision, Place::Here(index.len()), None);
-        let data = BTreeMap::from([("index", Some(ByteString(index)))]);
-        self.write_head(what, &empty.release, None, head, data).await
+        let head = Head::of(&empty, empty.revision, Place::Here(index.len()));
+        self.write_head(what, &empty.release, None, head, Some(ByteString(index))).await
     }
 
     /// Writes a part. Its name identifies its content, so that an existing one is the same.
@@ -273,15 +233,15 @@ impl InventoryStore {
         self.cluster.send(&call).await?.json()
     }
 
-    /// Writes the head: by a POST if there is none, otherwise by a merge patch with the `resourceVersion`, so that manifests
-    /// in the head need not be sent again.
+    /// Writes the head, with the index unless that is in parts: by a POST if there is none, otherwise by a merge patch with
+    /// the `resourceVersion`.
     async fn write_head(
         &self,
         what: &str,
         release: &ReleaseName,
         token: Option<&Token>,
         head: Head,
-        mut data: BTreeMap<&'static str, Option<ByteString>>,
+        index: Option<ByteString>,
     ) -> Result<Token, Error> {
         let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
         let name = format::head_name(release);
@@ -297,14 +257,14 @@ impl InventoryStore {
         if let Some(now) = &self.now {
             metadata["annotations"][UPDATED] = json!(now);
         }
-        data.insert("head", Some(ByteString(json.clone())));
-        if token.is_none() {
-            data.retain(|_, value| value.is_some());
-        }
-        let index = data.get("index").cloned().flatten();
-        if let Some(token) = token {
-            metadata["uid"] = json!(token.uid);
-            metadata["resourceVersion"] = json!(token.resource_version);
+        let mut data = BTreeMap::from([("head", Some(ByteString(json.clone()))), ("index", index.clone())]);
+        match token {
+            None => data.retain(|_, value| value.is_some()),
+            Some(token) => {
+                metadata["uid"] = json!(token.uid);
+                metadata["resourceVersion"] = json!(token.resource_version);
+                data.extend(token.head.manifests.is_some().then_some(("manifests", None)));
+            }
         }
         let mut secret = NewSecret { api_version: "v1", kind: "Secret", kind_of_secret: TYPE, metadata, data };
         let ours = |now: &Secret| {

@@ -174,8 +174,7 @@ impl Record {
         }
         self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
-        let written: Vec<_> = manifests.iter().map(|(key, manifest)| (key, manifest.json())).collect();
-        self.save(clusters, Some(&written)).await
+        self.save(clusters).await
     }
 
     /// Applies the Namespace of the inventory if the release contains it, since the inventory cannot be written before.
@@ -224,7 +223,7 @@ impl Record {
         if !self.dirty {
             return Ok(());
         }
-        in_time(outcome, self.save(clusters, None)).await
+        in_time(outcome, self.save(clusters)).await
     }
 
     fn confirm(&mut self, applied: &AppliedObject, version: Option<String>) {
@@ -244,7 +243,7 @@ impl Record {
             Origin::New | Origin::Namespace => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
-        self.save(clusters, None).await
+        self.save(clusters).await
     }
 
     /// Writes what a deletion has left, or deletes the inventory if everything that the policy covers is gone.
@@ -260,7 +259,7 @@ impl Record {
             clusters.inventory().remove(&release, token).await
         } else {
             self.forget(plan, outcome, |_| true);
-            in_time(outcome, self.save(clusters, None)).await
+            in_time(outcome, self.save(clusters)).await
         };
         match written {
             // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
@@ -283,8 +282,8 @@ impl Record {
         self.dirty |= self.inventory.entries.len() != before;
     }
 
-    async fn save(&mut self, clusters: &Clusters, manifests: Option<&[(&ObjectKey, &str)]>) -> Result<(), Error> {
-        let token = clusters.inventory().save(&mut self.inventory, self.token.take(), manifests).await?;
+    async fn save(&mut self, clusters: &Clusters) -> Result<(), Error> {
+        let token = clusters.inventory().save(&mut self.inventory, self.token.take()).await?;
         self.token = Some(token);
         self.dirty = false;
         Ok(())
