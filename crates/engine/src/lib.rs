@@ -28,7 +28,7 @@ pub use dry_run::dry_run;
 pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
 pub use operation::{
     ApplyInput, DeleteInput, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply, delete, forget,
-    load_record, prepare_apply, prepare_delete,
+    load_record, prepare_apply, prepare_delete, take_over,
 };
 pub use progress::{Goal, Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};

@@ -38,6 +38,9 @@ pub(crate) struct DeleteArgs {
     /// Succeed if the release does not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// Take over from another operation that works on the release, which then stops [default: refuse]
+    #[arg(long, requires = "name")]
+    take_over: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -70,13 +73,14 @@ pub(crate) struct DeletionArgs {
     target: Vec<Target>,
 }
 
-/// Reads the input and plans, without changing anything. Returns `None` if the release does not exist and
+/// Reads the input and plans, without changing anything except a lock that is to be taken over. Returns `None` if the release does not exist and
 /// `ignore_not_found` is set.
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
     look_for_foreign: bool,
     ignore_not_found: bool,
+    take_over: bool,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
     let connection = session.connection().await?;
     let namespace = connection.namespace.clone();
@@ -89,6 +93,9 @@ pub(crate) async fn plan(
     };
     let policy = input::one_policy(session, args.policy.as_ref(), policy)?;
     let clusters = connection.with(session.targets(&args.target).await?);
+    if let (true, Subject::Release(release)) = (take_over, &subject) {
+        operate::take_over(session, &clusters, release).await?;
+    }
     let delete = DeleteInput {
         subject,
         policy,
@@ -118,7 +125,9 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     // With --yes, the plan is shown only in a dry run: otherwise its notes on foreign objects are not needed.
     let look_for_foreign = !args.yes || args.dry_run != DryRun::None;
-    let planned = interrupts.unless(plan(session, args.deletion, look_for_foreign, args.ignore_not_found)).await?;
+    let take_over = args.take_over && args.dry_run == DryRun::None;
+    let planned = plan(session, args.deletion, look_for_foreign, args.ignore_not_found, take_over);
+    let planned = interrupts.unless(planned).await?;
     let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     match args.dry_run {
         DryRun::Client => {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
 use billhook_engine::{Clusters, OperationError, RunOptions, Summary};
-use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{Note, Operation, Plan, Severity};
+use billhook_objects::{Manifest, ObjectKey, ReleaseName};
+use billhook_plan::{Locked, Note, Operation, Plan, Severity};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +79,19 @@ fn report_options(session: &Session) -> ReportOptions {
     // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
     ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal }
+}
+
+/// Takes the lock of a release over from another operation, if there is one.
+pub(crate) async fn take_over(
+    session: &Session,
+    clusters: &Clusters,
+    release: &ReleaseName,
+) -> Result<(), CommandError> {
+    let notify = |locked: &Locked, wait: Duration| {
+        let wait = render::duration(wait);
+        session.printer.err(&format!("{locked}; took it over, waiting {wait} until that operation has stopped"));
+    };
+    Ok(billhook_engine::take_over(clusters, release, notify).await?)
 }
 
 /// Rejects a plan with dangerous notes unless `--yes` is given.

@@ -33,9 +33,9 @@ enum PlanCommand {
 /// Runs the command.
 pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: PlanArgs) -> Result<Exit, CommandError> {
     let plan = match args.command {
-        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args)).await?.prepared.plan),
+        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args, false)).await?.prepared.plan),
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
+            let planned = interrupts.unless(delete::plan(session, args, true, false, false)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

@@ -12,6 +12,8 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::lease::HeldLease;
+
 /// The size of the index in a head, and of a part. A Secret is limited to 1 MiB.
 pub(super) const LIMIT: usize = 700 * 1024;
 
@@ -27,9 +29,30 @@ pub(super) struct Head {
     pub(super) objects: usize,
     pub(super) policy: Policy,
     pub(super) index: Place,
+    /// The operation that works on the release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lock: Option<Lock>,
     /// The manifests that earlier versions stored. The next write deletes them.
     #[serde(default, skip_serializing)]
     pub(super) manifests: Option<Place>,
+}
+
+/// The operation that works on a release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lock {
+    pub(super) operation: String,
+    pub(super) holder: String,
+    pub(super) pid: u32,
+    pub(super) id: String,
+    /// When the operation started by the holder's clock; only for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
+    pub(super) duration_seconds: u64,
+    /// Makes each renewal a change, so that the server records its time.
+    pub(super) renewals: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<HeldLease>,
 }
 
 /// The location of the index.
@@ -76,7 +99,7 @@ fn damaged(what: &str, error: &serde_json::Error) -> Unreadable {
 }
 
 impl Head {
-    pub(super) fn of(inventory: &Inventory, revision: u64, index: Place) -> Self {
+    pub(super) fn of(inventory: &Inventory, revision: u64, index: Place, lock: Option<Lock>) -> Self {
         Self {
             format: INVENTORY_FORMAT,
             name: inventory.release.name().to_owned(),
@@ -86,6 +109,7 @@ impl Head {
             objects: inventory.entries.len(),
             policy: inventory.policy.clone(),
             index,
+            lock,
             manifests: None,
         }
     }

@@ -12,8 +12,10 @@
 //! writes parts.
 
 mod format;
+mod lock;
 mod secret;
 mod store;
 
+pub use lock::{Begun, HeldLock, Holder, TakeOver};
 pub use secret::{ReleaseInfo, Token};
 pub use store::{InventoryStore, Stored};

@@ -61,7 +61,6 @@ pub struct PreparedApply {
     /// Instructions for some of the manifests.
     pub directives: BTreeMap<ObjectKey, Directives>,
     snapshot: Snapshot,
-    label: String,
     record: Record,
     prune: bool,
 }
@@ -103,14 +102,13 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let mut plan = deployment.plan(&snapshot)?;
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     plan.add_notes(input.notes);
-    let label = input.release.label_value();
     let mut manifests: BTreeMap<_, _> =
         manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
     let record = record.intend(&manifests, &directives, &tasks, policy);
-    Ok(PreparedApply { plan, manifests, directives, snapshot, label, record, prune: input.prune })
+    Ok(PreparedApply { plan, manifests, directives, snapshot, record, prune: input.prune })
 }
 
 /// Runs a planned apply and keeps the inventory up to date.
@@ -123,12 +121,12 @@ pub async fn apply(
     prepared: PreparedApply,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedApply { plan, manifests, snapshot, label, mut record, prune, .. } = prepared;
+    let PreparedApply { plan, manifests, snapshot, mut record, prune, .. } = prepared;
     for namespace in &plan.namespaces {
         create_namespace(clusters, namespace).await?;
     }
     record.begin_apply(clusters, &plan, &manifests).await?;
-    let outcome = crate::run::run(&plan, &snapshot, clusters, &manifests, Some(label), options).await;
+    let outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
     let written = record.end_apply(clusters, &plan, &outcome, prune).await;
     Ok(finish(outcome, written, clusters, options))
 }
