@@ -74,8 +74,8 @@ async fn case(world: &World, folder: &Path, number: usize, seed: u64) -> Result<
         if random.below(5) == 0 {
             line.push("--take-over".to_owned());
         }
-        let start = Duration::from_millis(random.below(1_500));
-        let after = Duration::from_millis(random.below(2_500));
+        let start = Duration::from_millis(random.below(600));
+        let after = Duration::from_millis(random.below(1_200));
         let trouble = match random.below(4) {
             0 => Trouble::Kill(after),
             1 => Trouble::Freeze(after, Duration::from_millis(random.below(3_000))),
