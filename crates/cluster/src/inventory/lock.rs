@@ -103,7 +103,7 @@ pub struct HeldLock(Held);
 enum Held {
     Renewed(Tenure<Renewal>),
     /// The Lease of the controller is renewed instead.
-    ByLease(Token),
+    ByLease(Box<Token>),
 }
 
 impl HeldLock {
@@ -127,7 +127,7 @@ impl HeldLock {
     pub async fn end(self) -> Option<Token> {
         match self.0 {
             Held::Renewed(tenure) => tenure.end().await.filter(|(_, held)| *held).map(|(renewal, _)| renewal.token),
-            Held::ByLease(token) => Some(token),
+            Held::ByLease(token) => Some(*token),
         }
     }
 }
@@ -224,7 +224,7 @@ impl InventoryStore {
 
     async fn hold(&self, mut renewal: Renewal) -> HeldLock {
         if renewal.token.head.lock.as_ref().is_some_and(|lock| lock.lease.is_some()) {
-            return HeldLock(Held::ByLease(renewal.token));
+            return HeldLock(Held::ByLease(Box::new(renewal.token)));
         }
         let mut sent = renewal.token.at;
         if sent.elapsed() >= TIMING.every {
