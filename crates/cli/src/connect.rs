@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 
-use billhook_cluster::{Cluster, Options};
+use billhook_cluster::{Cluster, Holder, Options};
 use billhook_engine::Clusters;
 use billhook_objects::ReleaseName;
 use kube::config::KubeConfigOptions;
@@ -19,6 +19,7 @@ use crate::{
 pub(crate) struct Connection {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
+    holder: Holder,
 }
 
 impl Connection {
@@ -31,7 +32,7 @@ impl Connection {
     pub(crate) fn with(self, targets: BTreeMap<String, Cluster>) -> Clusters {
         let now = timestamp();
         let now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
-        Clusters { own: self.cluster, records: None, targets, now }
+        Clusters { own: self.cluster, records: None, targets, now, holder: self.holder }
     }
 }
 
@@ -43,12 +44,20 @@ impl Session {
         #[cfg(feature = "sandbox")]
         if self.global.sandbox {
             let (cluster, namespace) = sandbox::start(self, self.cluster_options()).await?;
-            return Ok(Connection { cluster, namespace });
+            return Ok(Connection { cluster, namespace, holder: self.holder() });
         }
         let config = config::load(self).await?;
         self.server.get_or_init(|| config.cluster_url.to_string());
         let namespace = self.global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        Ok(Connection { cluster: (self.connect)(config, self.cluster_options())?, namespace })
+        let cluster = (self.connect)(config, self.cluster_options())?;
+        Ok(Connection { cluster, namespace, holder: self.holder() })
+    }
+
+    /// Returns who locks the releases that this command changes.
+    fn holder(&self) -> Holder {
+        let user = ["USER", "LOGNAME"].iter().find_map(|name| self.env.get(*name).filter(|user| !user.is_empty()));
+        let host = self.host();
+        Holder::new(user.map_or(host.clone(), |user| format!("{user}@{host}")), std::process::id(), None)
     }
 
     /// Connects to the clusters of `--target NAME=KUBECONFIG[#CONTEXT]`.

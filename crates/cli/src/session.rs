@@ -46,6 +46,13 @@ impl Session {
         self.global.output == OutputFormat::Json
     }
 
+    /// Returns the name of this machine, which in a pod is the name of the pod.
+    pub(crate) fn host(&self) -> String {
+        let name = self.env.get("HOSTNAME").cloned().filter(|name| !name.is_empty());
+        // Shells do not export HOSTNAME.
+        name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+    }
+
     /// Resolves a path against the working directory.
     pub(crate) fn path(&self, path: &Path) -> PathBuf {
         self.directory.join(path)

@@ -1,6 +1,6 @@
 //! What the command line adds to the texts of notes and problems: the flag or the edit that helps.
 
-use billhook_plan::{Note, NoteKind, Problem, Severity, UncoveredNote};
+use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote};
 
 /// The flag that answers all dangerous notes but one.
 pub(crate) const YES: &str = "--yes";
@@ -53,6 +53,12 @@ fn hint(problem: &Problem) -> Option<String> {
         }
         Problem::Unowned { .. } => "take over existing objects with --adopt",
         Problem::BeingDeleted { .. } => "run the command again once the object is gone",
+        Problem::Locked(Locked { lease: Some(_), expires_in: Some(_), .. }) => {
+            "run the command again when the controller has finished, or stop the controller"
+        }
+        Problem::Locked(_) => {
+            "run the command again when the other operation has finished, or stop it and take over with --take-over"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

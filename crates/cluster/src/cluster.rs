@@ -55,26 +55,30 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) inner: Arc<Inner>,
-    pub(crate) fence: Option<Fence>,
+    pub(crate) fences: Vec<Fence>,
 }
 
 /// A check before each request whether it may still be sent, for a process that another one may replace.
 #[derive(Clone)]
-pub struct Fence(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct Fence {
+    may_send: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Why requests fail when they may not be sent.
+    pub(crate) why: Arc<str>,
+}
 
 impl Fence {
-    /// Makes a fence that calls this function before each request.
-    pub fn new(may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(may_send))
+    /// Makes a fence that calls this function before each request. Requests that it stops fail with this message.
+    pub fn new(why: impl Into<Arc<str>>, may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { may_send: Arc::new(may_send), why: why.into() }
     }
 
     /// Makes a fence that lets every request pass.
     pub fn open() -> Self {
-        Self::new(|| true)
+        Self::new("", || true)
     }
 
     pub(crate) fn lets_pass(&self) -> bool {
-        (self.0)()
+        (self.may_send)()
     }
 }
 
@@ -144,18 +148,16 @@ impl Cluster {
             watches: WatchSlots::default(),
             served: Mutex::default(),
         };
-        Self { inner: Arc::new(inner), fence: None }
+        Self { inner: Arc::new(inner), fences: Vec::new() }
     }
 
     /// Returns the same cluster behind one more fence: a request that a fence stops fails with [`ErrorKind::Stopped`] and is
     /// not retried.
     #[must_use]
     pub fn fenced(&self, fence: Fence) -> Self {
-        let fence = match self.fence.clone() {
-            Some(outer) => Fence::new(move || outer.lets_pass() && fence.lets_pass()),
-            None => fence,
-        };
-        Self { inner: Arc::clone(&self.inner), fence: Some(fence) }
+        let mut fenced = self.clone();
+        fenced.fences.push(fence);
+        fenced
     }
 
     /// Seeds the jitter of the pauses between retries. The default seed is 0, so every run has the same pauses.

@@ -13,17 +13,15 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
-use tokio::{
-    sync::watch,
-    task::JoinHandle,
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
-};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     cluster::{Cluster, Fence},
     counts::Verb,
     error::{Error, ErrorKind},
     request::Call,
+    tenure::{Moment, Renew, Tenure, Timing},
     url,
 };
 
@@ -63,6 +61,11 @@ impl LeaseOptions {
         }
     }
 
+    /// Returns the Lease with this process as its holder.
+    pub fn held(&self) -> HeldLease {
+        HeldLease { namespace: self.namespace.clone(), name: self.name.clone(), holder_identity: self.identity.clone() }
+    }
+
     fn deadline(&self) -> Duration {
         self.renew_deadline.min(self.lease_duration)
     }
@@ -72,42 +75,32 @@ impl LeaseOptions {
 /// [`release`](Self::release) frees it at once.
 #[derive(Debug)]
 pub struct Leadership {
-    elector: Elector,
-    /// Until when it is certainly held; in the past if it is lost.
-    until: watch::Receiver<Instant>,
-    task: JoinHandle<()>,
+    tenure: Tenure<Elector>,
+    limit: Duration,
 }
 
 impl Leadership {
     /// Returns a fence that lets requests pass while the Lease is held: until the renew deadline after the last successful
     /// renewal was sent, by the local clock alone.
     pub fn fence(&self) -> Fence {
-        let until = self.until.clone();
-        Fence::new(move || Instant::now() < *until.borrow())
+        self.tenure.fence("this process is no longer the leader")
     }
 
     /// Waits until the Lease is no longer held.
     pub async fn lost(&mut self) {
-        loop {
-            let until = *self.until.borrow_and_update();
-            if Instant::now() >= until {
-                return;
-            }
-            if let Ok(Err(_)) = timeout_at(until, self.until.changed()).await {
-                // The task that renews it has ended.
-                sleep_until(until).await;
-            }
-        }
+        self.tenure.lost().await;
     }
 
     /// Releases the Lease, so that another candidate need not wait until it expires. The work that it guards must have
     /// ended. If the server does not answer within the renew deadline, the Lease expires.
-    pub async fn release(mut self) {
-        self.task.abort();
-        // A renewal in flight either precedes the read below, or conflicts with the write.
-        (&mut self.task).await.ok();
-        let limit = self.elector.options.deadline();
-        match timeout(limit, self.elector.release()).await {
+    pub async fn release(self) {
+        let release = async {
+            match self.tenure.end().await {
+                Some((mut elector, _)) => elector.release().await,
+                None => Ok(()),
+            }
+        };
+        match timeout(self.limit, release).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the Lease was not released and will expire"),
             Err(_) => tracing::warn!("the Lease was not released in time and will expire"),
@@ -115,61 +108,72 @@ impl Leadership {
     }
 }
 
-impl Drop for Leadership {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// A Lease that a controller holds, in the locks of the releases that it works on. Whoever holds it next continues the
+/// controller's work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldLease {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The identity of its holder.
+    pub holder_identity: String,
+}
+
+/// How long ago the holder of a Lease renewed it.
+pub(crate) enum LeaseAge {
+    /// Another process holds it, or it was released.
+    OfAnother,
+    /// It does not exist.
+    Missing,
+    /// It cannot be read, or the server does not tell the times.
+    Unknown,
+    Known(Duration),
 }
 
 impl Cluster {
+    /// Reads how long ago a Lease was renewed, by the server's clock.
+    pub(crate) async fn lease_age(&self, lease: &HeldLease) -> Result<LeaseAge, Error> {
+        let what = format!("read Lease {}/{}", lease.namespace, lease.name);
+        let url = url::object(&leases(), Some(&lease.namespace), &lease.name);
+        let reply = match self.send(&Call::get(what, url)).await {
+            Ok(reply) => reply,
+            Err(error) if error.object_not_found() => return Ok(LeaseAge::Missing),
+            Err(error) if *error.kind() == ErrorKind::Forbidden => return Ok(LeaseAge::Unknown),
+            Err(error) => return Err(error),
+        };
+        let found: Lease = reply.json()?;
+        if found.spec.is_none_or(|spec| holder(&spec) != lease.holder_identity) {
+            return Ok(LeaseAge::OfAnother);
+        }
+        let managed = found.metadata.managed_fields.unwrap_or_default();
+        let ours = managed.into_iter().filter(|fields| fields.manager.as_deref() == Some(FIELD_MANAGER));
+        let renewed = ours.filter_map(|fields| fields.time).map(|time| time.0).max();
+        Ok(match renewed.zip(reply.date()) {
+            Some((renewed, now)) => {
+                LeaseAge::Known(Duration::try_from(now.duration_since(renewed)).unwrap_or_default())
+            }
+            None => LeaseAge::Unknown,
+        })
+    }
+
     /// Waits until the Lease is acquired, and creates it if there is none. Failures are logged and retried.
     pub async fn acquire(&self, options: &LeaseOptions) -> Leadership {
         let mut elector = Elector { cluster: self.clone(), options: options.clone(), lease: None, seen: None };
         loop {
-            let started = Instant::now();
+            let started = Moment::now();
             match elector.acquire().await {
                 Ok(true) if started.elapsed() < options.deadline() => {
-                    break lead(elector, started + options.deadline());
+                    let (limit, pause) = (options.deadline(), options.retry_period);
+                    let tenure = Tenure::start(started, Timing { limit, every: pause, retry: pause }, elector);
+                    break Leadership { tenure, limit };
                 }
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "the Lease was not acquired; retrying"),
             }
             sleep(options.retry_period.mul_f64(1.0 + JITTER * self.jitter())).await;
         }
-    }
-}
-
-/// Starts to renew a Lease that was just acquired.
-fn lead(elector: Elector, until: Instant) -> Leadership {
-    let (sender, until) = watch::channel(until);
-    let task = tokio::spawn(keep(elector.clone(), sender));
-    Leadership { elector, until, task }
-}
-
-/// Renews the Lease until it is lost. An answer after the deadline is ignored: another candidate may hold the Lease by then.
-async fn keep(mut elector: Elector, until: watch::Sender<Instant>) {
-    loop {
-        sleep(elector.options.retry_period).await;
-        let deadline = *until.borrow();
-        let started = Instant::now();
-        let renewed = timeout_at(deadline, elector.renew()).await;
-        if Instant::now() >= deadline {
-            tracing::warn!("the Lease was not renewed in time");
-            return;
-        }
-        match renewed {
-            Ok(Ok(true)) => until.send_replace(started + elector.options.deadline()),
-            Ok(Ok(false)) => {
-                tracing::warn!("another process holds the Lease");
-                until.send_replace(started);
-                return;
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "the Lease was not renewed; retrying");
-                deadline
-            }
-            Err(_) => deadline,
-        };
     }
 }
 
@@ -215,22 +219,6 @@ impl Elector {
         let duration = Duration::from_secs(theirs.unwrap_or_default()).max(self.options.lease_duration);
         let holder = holder(&seen.spec);
         !holder.is_empty() && holder != self.options.identity && now < seen.at + duration
-    }
-
-    /// Renews the Lease, and returns whether it is still held.
-    async fn renew(&mut self) -> Result<bool, Error> {
-        // Usually no other client has written it, so that the read is not needed.
-        if let Some(lease) = self.lease.take() {
-            match self.write(Some(lease)).await {
-                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
-                written => return written.map(|()| true),
-            }
-        }
-        let lease = self.read().await?;
-        if lease.as_ref().is_some_and(|lease| !self.is_ours(lease)) {
-            return Ok(false);
-        }
-        self.write(lease).await.map(|()| true)
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {
@@ -310,6 +298,23 @@ impl Elector {
             Ok(answer) => answer?.json().map(Some),
             Err(_) => Err(Error::new(what, ErrorKind::Timeout).because("no answer in time")),
         }
+    }
+}
+
+impl Renew for Elector {
+    async fn renew(&mut self) -> Result<bool, Error> {
+        // Usually no other client has written it, so that the read is not needed.
+        if let Some(lease) = self.lease.take() {
+            match self.write(Some(lease)).await {
+                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
+                written => return written.map(|()| true),
+            }
+        }
+        let lease = self.read().await?;
+        if lease.as_ref().is_some_and(|lease| !self.is_ours(lease)) {
+            return Ok(false);
+        }
+        self.write(lease).await.map(|()| true)
     }
 }
 

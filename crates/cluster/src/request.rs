@@ -255,10 +255,8 @@ impl Cluster {
 
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
         let request = call.request()?;
-        if self.fence.as_ref().is_some_and(|fence| !fence.lets_pass()) {
-            return Err(Error::new(&call.what, ErrorKind::Stopped)
-                .because("this process is no longer the leader")
-                .into());
+        if let Some(closed) = self.fences.iter().find(|fence| !fence.lets_pass()) {
+            return Err(Error::new(&call.what, ErrorKind::Stopped).because(&*closed.why).into());
         }
         self.inner.counters.sent(call.verb);
         let mut ended = Ended { cluster: self, verb: call.verb, code: 0 };

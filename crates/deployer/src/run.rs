@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use billhook_cluster::{Holder, LeaseOptions};
 use billhook_engine::{Blocker, Clusters, Left, OperationError, RefusedBy, RunOptions, Sink, Status, Summary};
 use billhook_plan::Operation;
 use tokio::{sync::watch, time::Instant};
@@ -37,7 +38,10 @@ impl Item {
         for name in names {
             targets.insert(name.to_owned(), self.shared.targets.open(&self.namespace, name).await?.cluster.clone());
         }
+        let options = &self.shared.options;
+        let lease = options.leader_election.as_ref().map(LeaseOptions::held);
         Ok(Clusters {
+            holder: Holder::new(options.identity.as_str(), std::process::id(), lease),
             own: target.cluster.clone(),
             targets,
             records: Some(self.shared.home.clone()),
@@ -97,6 +101,10 @@ const NAMED: usize = 20;
 
 /// Turns the summary of a run into the result for the item.
 fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
+    if summary.lock_lost {
+        let message = "another operation took the lock of the release over, or it could not be renewed";
+        return Err(Stop::Failed(ItemFailure::new("LockLost", message, ErrorCode::InternalProblem).transient()));
+    }
     let reason = match summary.status {
         Status::Done => return Ok(summary),
         Status::Interrupted => return Err(Stop::Halted),

@@ -47,7 +47,7 @@ pub(crate) async fn run_delete<'a>(
         context,
         cluster,
         // A request may wait for its turn, or for a retry, when the user presses Ctrl-C.
-        until_stopped: cluster.fenced(Fence::new({
+        until_stopped: cluster.fenced(Fence::new("the operation was interrupted", {
             let stop = stop.clone();
             move || !stop.is_cancelled()
         })),

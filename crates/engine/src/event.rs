@@ -188,6 +188,10 @@ pub struct Summary {
     /// Why writing the release record failed at the end. The labels of the objects still show what remains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
+    /// Whether the run was stopped because another operation took the lock of the release over, or because the lock could
+    /// not be renewed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lock_lost: bool,
 }
 
 /// Finalizers removed from an object by force.

@@ -9,4 +9,4 @@ mod record;
 pub use apply::{ApplyInput, PreparedApply, apply, prepare_apply};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
-pub use record::{Inherited, forget, load_record};
+pub use record::{Inherited, forget, load_record, take_over};

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, InventoryStore};
+use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
 use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{ApplyAction, Node, Plan, Snapshot, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -32,12 +32,24 @@ pub struct Clusters {
     pub targets: BTreeMap<String, Cluster>,
     /// The time of the call in RFC 3339 format, which is stored with the record of a release.
     pub now: String,
+    /// Who locks the releases that are changed.
+    pub holder: Holder,
 }
 
 impl Clusters {
     /// Returns the cluster of a node or query: the release's own, or the target of that name.
     pub(crate) fn get(&self, name: Option<&str>) -> Option<&Cluster> {
         name.map_or(Some(&self.own), |name| self.targets.get(name))
+    }
+
+    /// Returns the same clusters, with a fence for all requests except those for records.
+    pub(crate) fn fenced(&self, fence: &Fence) -> Self {
+        let mut fenced = self.clone();
+        fenced.own = self.own.fenced(fence.clone());
+        for target in fenced.targets.values_mut() {
+            *target = target.fenced(fence.clone());
+        }
+        fenced
     }
 
     /// Returns the store of the records of releases.
@@ -176,6 +188,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             requests: BTreeMap::new(),
             elapsed_ms: 0,
             record_error: None,
+            lock_lost: false,
         },
         gone: Vec::new(),
         applied: Vec::new(),

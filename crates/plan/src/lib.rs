@@ -41,7 +41,7 @@ pub use note::{
     HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered, UncoveredCause,
     UncoveredNote, UnreadableNote, UnservedKind,
 };
-pub use problem::{PlanError, PlanErrorKind, Problem};
+pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
 pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Wait};
 pub use snapshot::{ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
 pub use wanted::Wanted;

@@ -1,8 +1,8 @@
 //! The problems that prevent a plan, as data. `text.rs` has their wording.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
-use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey, Source};
+use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey, ReleaseName, Source};
 
 use crate::{ListFailure, UnservedKind};
 
@@ -24,7 +24,7 @@ pub enum PlanErrorKind {
     Unreadable,
     /// A guard rejects the plan.
     Refused,
-    /// An object is being deleted. The plan can be made once it is gone.
+    /// An object is being deleted, or another operation works on the release. The same command can succeed later.
     Busy,
 }
 
@@ -80,6 +80,27 @@ pub enum Problem {
     Unowned { object: ObjectKey },
     /// An object is being deleted.
     BeingDeleted { object: ObjectKey },
+    /// Another operation works on the release.
+    Locked(Locked),
+}
+
+/// The operation that works on a release.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Locked {
+    /// The release.
+    pub release: ReleaseName,
+    /// The operation, such as `apply`.
+    pub operation: String,
+    /// Its holder, such as `user@host`.
+    pub holder: String,
+    /// The number of its process.
+    pub pid: u32,
+    /// When it started, by the holder's clock.
+    pub since: Option<String>,
+    /// When the lock expires unless the holder renews it; none if the server does not tell its age.
+    pub expires_in: Option<Duration>,
+    /// The Lease that the holder renews instead of the lock, as `namespace/name`.
+    pub lease: Option<String>,
 }
 
 impl Problem {
@@ -100,7 +121,7 @@ impl Problem {
             | Self::MissingNamespace { .. } => PlanErrorKind::Input,
             Self::ListFailed(_) | Self::NotLookedUp { .. } | Self::UnavailableApi { .. } => PlanErrorKind::Unreadable,
             Self::SystemNamespace { .. } | Self::OtherRelease { .. } | Self::Unowned { .. } => PlanErrorKind::Refused,
-            Self::BeingDeleted { .. } => PlanErrorKind::Busy,
+            Self::BeingDeleted { .. } | Self::Locked(_) => PlanErrorKind::Busy,
         }
     }
 }

@@ -7,8 +7,8 @@ use std::fmt::{Display, Formatter, Result};
 use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 
 use crate::{
-    Counts, HookTreatment, ListFailure, ListScope, NotServedNote, Note, NoteKind, OrderNote, PlanError, Problem,
-    Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
+    Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note, NoteKind, OrderNote, PlanError,
+    Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
 };
 
 impl Display for Note {
@@ -211,6 +211,21 @@ impl Uncovered {
 }
 
 /// Prints one problem a line.
+impl Display for Locked {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { release, operation, holder, pid, since, expires_in, lease } = self;
+        write!(f, "another operation works on release {release}: {operation} by {holder} (process {pid})")?;
+        if let Some(since) = since {
+            write!(f, " since {since}")?;
+        }
+        match (lease, expires_in) {
+            (Some(lease), _) => write!(f, "; its lock is held as long as Lease {lease} is renewed"),
+            (None, Some(left)) => write!(f, "; its lock expires in {} s unless it is renewed", left.as_secs().max(1)),
+            (None, None) => write!(f, "; the API server does not tell when its lock was last renewed"),
+        }
+    }
+}
+
 impl Display for PlanError {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let lines: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
@@ -270,6 +285,7 @@ impl Display for Problem {
             Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
             Self::Unowned { object } => write!(f, "{object} exists and belongs to no release"),
             Self::BeingDeleted { object } => write!(f, "{object} is being deleted"),
+            Self::Locked(locked) => locked.fmt(f),
         }
     }
 }

@@ -3,13 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "engine/locks.rs"]
+mod locks;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Options as ClusterOptions};
+use billhook_cluster::{Cluster, Holder, Options as ClusterOptions};
 use billhook_engine::{
     ApplyInput, Blocker, Clusters, DeleteInput, Event, Inherited, MissingNamespaces, OperationError, RunOptions,
     Status, Subject, Summary,
@@ -49,6 +52,7 @@ impl World {
             records: Some(cluster(&home)),
             targets: BTreeMap::new(),
             now: "2026-01-01T00:00:00Z".to_owned(),
+            holder: Holder::new("test", 1, None),
         };
         Self { home, target, clusters, events: Arc::default() }
     }

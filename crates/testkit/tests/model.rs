@@ -6,6 +6,8 @@
 
 #![expect(clippy::panic, clippy::expect_used, reason = "helpers of tests")]
 
+#[path = "model/locks.rs"]
+mod locks;
 #[path = "model/oracle.rs"]
 mod oracle;
 #[path = "model/world.rs"]
@@ -173,4 +175,18 @@ prop_state_machine! {
     })]
     #[test]
     fn no_history_violates_the_oracle(sequential 1..12 => Model);
+}
+
+proptest! {
+    #![proptest_config(Config {
+        rng_seed: RngSeed::Fixed(seed()),
+        cases: 200,
+        max_shrink_iters: 500,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..Config::default()
+    })]
+    #[test]
+    fn operations_on_one_release_exclude_each_other(actors in locks::actors(), turns in locks::turns()) {
+        locks::play(&actors, &turns);
+    }
 }

@@ -5,6 +5,8 @@
 
 #[path = "processes/controller.rs"]
 mod controller;
+#[path = "processes/exclusion.rs"]
+mod exclusion;
 #[path = "processes/frozen.rs"]
 mod frozen;
 #[path = "processes/killed.rs"]
@@ -25,6 +27,7 @@ fn main() {
     let trials = vec![
         Trial::test("killed_at_random_moments_it_comes_to_the_same_end", || block_on(killed::test())),
         Trial::test("a_frozen_leader_does_nothing_once_another_leads", || block_on(frozen::test())),
+        Trial::test("operations_on_one_release_exclude_each_other", || block_on(exclusion::test())),
         Trial::test("shards_share_the_items", || block_on(shards::test())),
     ];
     libtest_mimic::run(&arguments, trials).exit();

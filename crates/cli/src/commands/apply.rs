@@ -33,6 +33,9 @@ pub(crate) struct ApplyArgs {
     /// Carry out the plan even if it has dangerous notes
     #[arg(long, short)]
     yes: bool,
+    /// Take over from another operation that works on the release, which then stops [default: refuse]
+    #[arg(long)]
+    take_over: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -100,8 +103,12 @@ pub(crate) struct Planned<Prepared> {
     pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
 }
 
-/// Reads the input and plans, without changing anything.
-pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned<PreparedApply>, CommandError> {
+/// Reads the input and plans, without changing anything except a lock that is to be taken over.
+pub(crate) async fn plan(
+    session: &Session,
+    args: DeploymentArgs,
+    take_over: bool,
+) -> Result<Planned<PreparedApply>, CommandError> {
     let input = input::read(session, &args.sources, args.policy.as_ref()).await;
     let connection = session.connection().await.and_then(|connection| {
         let release = connection.release(&args.name)?;
@@ -117,6 +124,9 @@ pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Plan
         (notes, catalog) = (rendered.notes, Some(rendered.catalog));
     }
     let clusters = connection.with(targets);
+    if take_over {
+        operate::take_over(session, &clusters, &release).await?;
+    }
     let waits = args.wait.unwrap_or(!session.global.sandbox);
     let apply = ApplyInput {
         namespace: Some(release.namespace().to_owned()),
@@ -147,7 +157,8 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
     if session.global.sandbox && args.deployment.wait.is_none() {
         session.printer.err("not waiting for readiness: a sandbox runs no pods (use --wait to wait anyway)");
     }
-    let planned = interrupts.unless(plan(session, args.deployment)).await?;
+    let take_over = args.take_over && args.dry_run == DryRun::None;
+    let planned = interrupts.unless(plan(session, args.deployment, take_over)).await?;
     let Planned { mut prepared, clusters, item_timeout } = planned;
     let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {

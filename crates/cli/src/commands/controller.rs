@@ -61,7 +61,7 @@ pub(crate) async fn run(
     args: ControllerArgs,
 ) -> Result<Exit, CommandError> {
     let connection = session.connection().await?;
-    let identity = args.identity.unwrap_or_else(|| default_identity(session));
+    let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
     let metrics = Metrics::new();
     let name = format!("billhook-controller{}", args.shard.suffix());
     let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
@@ -109,12 +109,4 @@ pub(crate) async fn run(
         Err(error @ ControllerError::NoKind) => Err(CommandError::failed(Exit::Input, &error)),
         Err(ControllerError::Cluster(error)) => Err(error.into()),
     }
-}
-
-/// Returns the host name, which in a pod is the pod's name, with the process ID.
-fn default_identity(session: &Session) -> String {
-    let name = session.env.get("HOSTNAME").cloned().filter(|name| !name.is_empty());
-    // Shells do not export HOSTNAME, and replicas on different machines need different names.
-    let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    format!("{name}_{}", std::process::id())
 }

@@ -41,6 +41,9 @@ pub(crate) struct DeleteArgs {
     /// Succeed if the release does not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// Take over from another operation that works on the release, which then stops [default: refuse]
+    #[arg(long, requires = "name")]
+    take_over: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -73,12 +76,13 @@ pub(crate) struct DeletionArgs {
     target: Vec<Target>,
 }
 
-/// Reads the input and plans, without changing anything. Returns `None` if the release does not exist and
+/// Reads the input and plans, without changing anything except a lock that is to be taken over. Returns `None` if the release does not exist and
 /// `ignore_not_found` is set.
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
     ignore_not_found: bool,
+    take_over: bool,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
     let input = input::read(session, &args.sources, args.policy.as_ref()).await;
     let connection = session.connection().await.and_then(|connection| {
@@ -91,6 +95,9 @@ pub(crate) async fn plan(
     let clusters = connection.with(targets);
     let Input { manifests, directives, policy, timeout: item_timeout } = input;
     let subject = release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release);
+    if let (true, Subject::Release(release)) = (take_over, &subject) {
+        operate::take_over(session, &clusters, release).await?;
+    }
     let delete = DeleteInput {
         subject,
         policy,
@@ -117,7 +124,8 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: DeleteArgs,
 ) -> Result<Exit, CommandError> {
-    let planned = interrupts.unless(plan(session, args.deletion, args.ignore_not_found)).await?;
+    let take_over = args.take_over && args.dry_run == DryRun::None;
+    let planned = interrupts.unless(plan(session, args.deletion, args.ignore_not_found, take_over)).await?;
     let Some(Planned { mut prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use billhook_engine::{Clusters, DryRunAnswer, OperationError, RunOptions, Summary};
-use billhook_objects::{GroupKind, Manifest, ObjectKey};
-use billhook_plan::{Note, Operation, Plan};
+use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
+use billhook_plan::{Locked, Note, Operation, Plan};
 use billhook_policy::{GoDuration, ItemTimeout};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +100,19 @@ pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>, pl
         billhook_plan::warn_of_limit(plan, limit);
     }
     limit
+}
+
+/// Takes the lock of a release over from another operation, if there is one.
+pub(crate) async fn take_over(
+    session: &Session,
+    clusters: &Clusters,
+    release: &ReleaseName,
+) -> Result<(), CommandError> {
+    let notify = |locked: &Locked, wait: Duration| {
+        let wait = render::duration(wait);
+        session.printer.err(&format!("{locked}; took it over, waiting {wait} until that operation has stopped"));
+    };
+    Ok(billhook_engine::take_over(clusters, release, notify).await?)
 }
 
 /// Rejects a plan with dangerous notes, unless the flags that answer them are given.

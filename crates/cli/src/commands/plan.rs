@@ -54,9 +54,11 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         PlanCommand::Apply(PlanApplyArgs { deployment, diff: true, full }) => {
             return interrupts.unless(plan_with_diff(session, deployment, full)).await;
         }
-        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args.deployment)).await?.prepared.plan),
+        PlanCommand::Apply(args) => {
+            Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
+        }
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, false)).await?;
+            let planned = interrupts.unless(delete::plan(session, args, false, false)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };
@@ -75,7 +77,7 @@ struct PlanWithDiff<'a> {
 
 async fn plan_with_diff(session: &Session, args: apply::DeploymentArgs, full: bool) -> Result<Exit, CommandError> {
     let force_conflicts = args.force_conflicts;
-    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args).await?;
+    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args, false).await?;
     let mut diffs = Vec::new();
     billhook_engine::diff(&prepared, &clusters, force_conflicts, |diff| diffs.push(diff)).await;
     let (printer, plan) = (&session.printer, &prepared.plan);

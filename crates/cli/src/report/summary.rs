@@ -121,6 +121,11 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     lines.extend(indent(blocked(&summary.blocked())));
     let not_started = |(group, objects)| format!("group {group} was not started: {}", count(objects, "object"));
     lines.extend(indent(summary.not_started().into_iter().map(not_started).collect()));
+    if summary.lock_lost {
+        lines.push(
+            "  the lock of the release was lost: another operation took over, or it could not be renewed".to_owned(),
+        );
+    }
     if let Some(error) = &summary.record_error {
         lines.push(format!("  release record not written: {error}"));
     }
@@ -168,6 +173,7 @@ fn hint(progress: &Progress, summary: &Summary) -> &'static str {
     let is_conflict =
         |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if text::is_field_conflict(message));
     match summary.status {
+        _ if summary.lock_lost => "run the same command again when no other operation works on the release",
         Status::Failed
             if !progress.deletes() && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
         {

@@ -1,7 +1,6 @@
-//! The encoding of a record: the head as JSON, the pieces as gzipped JSON lines.
+//! The encoding of a record: the head as JSON, the index as gzipped JSON lines.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Read, Write as _},
 };
@@ -10,11 +9,12 @@ use billhook_objects::{ObjectKey, ReleaseName};
 use billhook_plan::{Entry, INVENTORY_FORMAT, Inventory, Phase};
 use billhook_policy::Policy;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, value::RawValue};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The size of the pieces in a head, and of a part. A Secret is limited to 1 MiB.
+use crate::lease::HeldLease;
+
+/// The size of the index in a head, and of a part. A Secret is limited to 1 MiB.
 pub(super) const LIMIT: usize = 700 * 1024;
 
 /// The head of a record.
@@ -29,11 +29,33 @@ pub(super) struct Head {
     pub(super) objects: usize,
     pub(super) policy: Policy,
     pub(super) index: Place,
+    /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lock: Option<Lock>,
+    /// The manifests that earlier versions stored. The next write deletes them.
+    #[serde(default, skip_serializing)]
     pub(super) manifests: Option<Place>,
 }
 
-/// The location of a piece.
+/// The operation that works on a release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lock {
+    pub(super) operation: String,
+    pub(super) holder: String,
+    pub(super) pid: u32,
+    pub(super) id: String,
+    /// When the operation started by the holder's clock; only for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<String>,
+    pub(super) duration_seconds: u64,
+    /// Makes each renewal a change, so that the server records its time.
+    pub(super) renewals: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<HeldLease>,
+}
+
+/// The location of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Place {
@@ -77,7 +99,7 @@ fn damaged(what: &str, error: &serde_json::Error) -> Unreadable {
 }
 
 impl Head {
-    pub(super) fn of(inventory: &Inventory, revision: u64, index: Place, manifests: Option<Place>) -> Self {
+    pub(super) fn of(inventory: &Inventory, revision: u64, index: Place, lock: Option<Lock>) -> Self {
         Self {
             format: INVENTORY_FORMAT,
             name: inventory.release.name().to_owned(),
@@ -87,7 +109,8 @@ impl Head {
             objects: inventory.entries.len(),
             policy: inventory.policy.clone(),
             index,
-            manifests,
+            lock,
+            manifests: None,
         }
     }
 
@@ -122,89 +145,34 @@ struct OwnedEntryLine {
     entry: Entry,
 }
 
-/// One line of manifests.
-#[derive(Serialize)]
-struct ManifestLine<'a> {
-    key: &'a ObjectKey,
-    manifest: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct OwnedManifestLine {
-    key: ObjectKey,
-    manifest: Value,
-}
-
+/// Encodes the entries. The same entries give the same bytes, as the gzip header holds no time.
 pub(super) fn write_index(entries: &BTreeMap<ObjectKey, Entry>) -> io::Result<Vec<u8>> {
-    let mut lines = Lines::new();
+    let gzip = GzEncoder::new(Vec::new(), Compression::default());
+    let mut lines = io::BufWriter::with_capacity(16 * 1024, gzip);
     for (key, entry) in entries {
-        lines.add(&EntryLine { key, entry })?;
+        serde_json::to_writer(&mut lines, &EntryLine { key, entry })?;
+        lines.write_all(b"\n")?;
     }
-    lines.finish()
-}
-
-/// Encodes the manifests, which are JSON texts, without parsing them into values.
-pub(super) fn write_manifests(manifests: &[(&ObjectKey, &str)]) -> io::Result<Vec<u8>> {
-    let mut lines = Lines::new();
-    for (key, manifest) in manifests {
-        // A line break in JSON is always outside of strings, where a space is equivalent.
-        let manifest =
-            if manifest.contains('\n') { manifest.replace('\n', " ").into() } else { Cow::Borrowed(*manifest) };
-        // serde's own message may quote secrets.
-        let manifest = serde_json::from_str(&manifest)
-            .map_err(|error| io::Error::other(format!("{key} is not JSON (column {})", error.column())))?;
-        lines.add(&ManifestLine { key, manifest })?;
-    }
-    lines.finish()
-}
-
-/// A gzip encoder of JSON lines. The same lines give the same bytes, as the gzip header holds no time.
-struct Lines {
-    gzip: io::BufWriter<GzEncoder<Vec<u8>>>,
-}
-
-impl Lines {
-    fn new() -> Self {
-        let gzip = GzEncoder::new(Vec::new(), Compression::default());
-        Self { gzip: io::BufWriter::with_capacity(16 * 1024, gzip) }
-    }
-
-    fn add(&mut self, line: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.gzip, line)?;
-        self.gzip.write_all(b"\n")
-    }
-
-    fn finish(self) -> io::Result<Vec<u8>> {
-        self.gzip.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
-    }
+    lines.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
 }
 
 pub(super) fn read_index(chunks: &[Vec<u8>]) -> Result<BTreeMap<ObjectKey, Entry>, Unreadable> {
-    let mut entries = BTreeMap::new();
-    read_lines("its index", chunks, |line: OwnedEntryLine| {
-        entries.insert(line.key, line.entry);
-    })?;
-    Ok(entries)
-}
-
-pub(super) fn read_manifests(chunks: &[Vec<u8>]) -> Result<Vec<(ObjectKey, Value)>, Unreadable> {
-    let mut manifests = Vec::new();
-    read_lines("its manifests", chunks, |line: OwnedManifestLine| manifests.push((line.key, line.manifest)))?;
-    Ok(manifests)
-}
-
-fn read_lines<T: DeserializeOwned>(what: &str, chunks: &[Vec<u8>], mut each: impl FnMut(T)) -> Result<(), Unreadable> {
     let bytes = chunks
         .iter()
         .fold(Box::new(io::empty()) as Box<dyn Read + '_>, |before, chunk| Box::new(before.chain(chunk.as_slice())));
     let mut reader = BufReader::new(GzDecoder::new(bytes));
+    let mut entries = BTreeMap::new();
     let mut line = Vec::new();
     loop {
         line.clear();
         match reader.read_until(b'\n', &mut line) {
-            Ok(0) => return Ok(()),
-            Ok(_) => each(serde_json::from_slice(&line).map_err(|error| damaged(what, &error))?),
-            Err(error) => return Err(Unreadable::Damaged(format!("{what} cannot be unpacked ({error})"))),
+            Ok(0) => return Ok(entries),
+            Ok(_) => {
+                let line: OwnedEntryLine =
+                    serde_json::from_slice(&line).map_err(|error| damaged("its index", &error))?;
+                entries.insert(line.key, line.entry);
+            }
+            Err(error) => return Err(Unreadable::Damaged(format!("its index cannot be unpacked ({error})"))),
         }
     }
 }
@@ -216,7 +184,7 @@ pub(super) fn head_name(release: &ReleaseName) -> String {
 
 /// Returns the name of a part. It contains a digest of the content, so that two writers of one revision do not overwrite
 /// each other's parts.
-pub(super) fn part_name(release: &ReleaseName, revision: u64, piece: &str, number: usize, content: &[u8]) -> String {
+pub(super) fn part_name(release: &ReleaseName, revision: u64, number: usize, content: &[u8]) -> String {
     let digest: String = Sha256::digest(content).iter().take(5).map(|byte| format!("{byte:02x}")).collect();
-    format!("billhook.{}.v{revision}.{piece}.{number}.{digest}", release.name())
+    format!("billhook.{}.v{revision}.index.{number}.{digest}", release.name())
 }

@@ -1,15 +1,19 @@
 //! The Secrets that hold a record, as they are read and written.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use billhook_objects::{ReleaseName, Uid};
+use billhook_objects::{ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_plan::Phase;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::format::Head;
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    tenure::Moment,
+};
 
 /// The type of the Secrets.
 pub(super) const TYPE: &str = "billhook.dev/inventory";
@@ -45,6 +49,7 @@ pub(super) struct SecretMeta {
 
 #[derive(Deserialize)]
 pub(super) struct ManagedFields {
+    pub(super) manager: Option<String>,
     pub(super) time: Option<String>,
 }
 
@@ -72,11 +77,37 @@ pub struct Token {
     pub(super) uid: Uid,
     pub(super) resource_version: String,
     pub(super) head: Head,
+    /// When it was read, or the write was sent.
+    pub(super) at: Moment,
+    /// How long before that it was written, by the server's clock.
+    age: Option<Duration>,
 }
 
 impl Token {
-    pub(super) fn new(meta: SecretMeta, head: Head) -> Self {
-        Self { uid: meta.uid, resource_version: meta.resource_version, head }
+    /// Makes a token of a head that was just read.
+    pub(super) fn read(meta: &SecretMeta, head: Head, date: Option<Timestamp>) -> Self {
+        let ours = meta.managed_fields.iter().flatten();
+        let ours = ours.filter(|fields| fields.manager.as_deref() == Some(FIELD_MANAGER));
+        let written = ours.filter_map(|fields| fields.time.as_ref()?.parse::<Timestamp>().ok()).max();
+        let age = written.zip(date).map(|(written, now)| now.duration_since(written));
+        let age = age.map(|age| Duration::try_from(age).unwrap_or_default());
+        Self { uid: meta.uid.clone(), resource_version: meta.resource_version.clone(), head, at: Moment::now(), age }
+    }
+
+    /// Makes a token of a head that a request has written that was sent at this time.
+    pub(super) fn written(meta: &SecretMeta, head: Head, sent: Moment) -> Self {
+        Self {
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            head,
+            at: sent,
+            age: Some(Duration::ZERO),
+        }
+    }
+
+    /// Returns how long ago the head was written; none if the server does not tell.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.age.map(|age| age + self.at.elapsed())
     }
 
     /// Returns whether a head Secret still has the same content, so that only other fields have changed, such as an

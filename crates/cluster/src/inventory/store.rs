@@ -1,19 +1,24 @@
 //! Reading and writing the records of releases.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
+use billhook_objects::{ReleaseName, wellknown::FIELD_MANAGER};
 use billhook_plan::{Inventory, Resource};
 use futures::{
     StreamExt as _, TryStreamExt as _,
     future::{join_all, try_join_all},
     stream,
 };
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{
-    format::{self, Head, LIMIT, Place, Unreadable},
+    format::{self, Head, LIMIT, Lock, Place, Unreadable},
     secret::{
         NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, ReleaseInfo, Secret, SecretMeta, TYPE, Token, UPDATED,
         encode, encoding_failed, release_info,
@@ -26,21 +31,24 @@ use crate::{
     error::{Error, ErrorKind, Status},
     request::Call,
     resource_version::is_older,
+    tenure::Moment,
     url,
 };
 
 /// How often a record is read while another writer replaces its parts.
 const READS: usize = 4;
 /// How often a write is sent while other clients change other fields of the head.
-const WRITES: usize = 4;
+pub(super) const WRITES: usize = 4;
+/// How long a write of the lock may take, so that there is time for another try before the lock is lost.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many parts are sent at once. Each is held in memory twice meanwhile.
 const PARTS_AT_ONCE: usize = 4;
 
 /// The records of the releases in one cluster.
 #[derive(Clone, Debug)]
 pub struct InventoryStore {
-    cluster: Cluster,
-    now: Option<String>,
+    pub(super) cluster: Cluster,
+    pub(super) now: Option<String>,
 }
 
 /// A record as it was read.
@@ -52,8 +60,12 @@ pub struct Stored {
     pub token: Token,
 }
 
-fn changed(what: &str) -> Error {
+pub(super) fn changed(what: &str) -> Error {
     Error::new(what, ErrorKind::Conflict(Vec::new())).because("another command changed the release at the same time")
+}
+
+pub(super) fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict(fields) if fields.is_empty())
 }
 
 /// Makes the error for a record that a single read no longer finds.
@@ -66,8 +78,8 @@ fn unreadable(what: &str, why: &Unreadable) -> Error {
     Error::new(what, ErrorKind::Other).because(why.to_string())
 }
 
-/// The head of a record and one of its pieces.
-struct Piece {
+/// The head of a record and its index.
+struct Found {
     token: Token,
     chunks: Vec<Vec<u8>>,
 }
@@ -87,14 +99,14 @@ impl InventoryStore {
         self
     }
 
-    /// Reads the record of a release without its manifests; none if there is no record.
+    /// Reads the record of a release; none if there is no record.
     ///
     /// # Errors
     ///
     /// When a newer billhook wrote the record, it is damaged, or the request fails.
     pub async fn load(&self, release: &ReleaseName) -> Result<Option<Stored>, Error> {
         let what = format!("read the record of release {release}");
-        let Some(Piece { token, chunks }) = self.read(&what, release, "index").await? else { return Ok(None) };
+        let Some(Found { token, chunks }) = self.read(&what, release).await? else { return Ok(None) };
         let entries = format::read_index(&chunks).map_err(|why| unreadable(&what, &why))?;
         let inventory = Inventory {
             release: release.clone(),
@@ -106,42 +118,20 @@ impl InventoryStore {
         Ok(Some(Stored { inventory, token }))
     }
 
-    /// Reads the manifests as they were applied; none if the record has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`load`](Self::load).
-    pub async fn manifests(&self, release: &ReleaseName) -> Result<Option<Vec<(ObjectKey, Value)>>, Error> {
-        let what = format!("read the manifests of release {release}");
-        let Some(Piece { token, chunks }) = self.read(&what, release, "manifests").await? else { return Ok(None) };
-        if token.head.manifests.is_none() {
-            return Ok(None);
-        }
-        format::read_manifests(&chunks).map(Some).map_err(|why| unreadable(&what, &why))
-    }
-
-    async fn read(&self, what: &str, release: &ReleaseName, piece: &str) -> Result<Option<Piece>, Error> {
+    async fn read(&self, what: &str, release: &ReleaseName) -> Result<Option<Found>, Error> {
         let mut missing = String::new();
         for _ in 0..READS {
-            let Some(mut secret) = self.secret(what, release, &format::head_name(release)).await? else {
-                return Ok(None);
-            };
-            let json = secret.take("head").unwrap_or_default();
-            let head = Head::read(&json).map_err(|why| unreadable(what, &why))?;
-            let place = if piece == "index" { Some(&head.index) } else { head.manifests.as_ref() };
-            let found: Result<Vec<_>, String> = match place {
-                None => Ok(Vec::new()),
-                Some(Place::Here(_)) => secret.take(piece).map(|chunk| vec![chunk]).ok_or_else(|| piece.to_owned()),
-                Some(Place::Parts(names)) => {
+            let Some((token, mut secret)) = self.read_head(what, release).await? else { return Ok(None) };
+            let found: Result<Vec<_>, String> = match &token.head.index {
+                Place::Here(_) => secret.take("index").map(|chunk| vec![chunk]).ok_or_else(|| "index".to_owned()),
+                Place::Parts(names) => {
                     let parts = try_join_all(names.iter().map(|name| self.secret(what, release, name))).await?;
                     let chunks = parts.into_iter().zip(names);
-                    chunks.map(|(part, name)| part.and_then(|mut p| p.take("data")).ok_or(name.clone())).collect()
+                    chunks.map(|(part, name)| part.and_then(|(mut p, _)| p.take("data")).ok_or(name.clone())).collect()
                 }
             };
             match found {
-                Ok(chunks) => {
-                    return Ok(Some(Piece { token: Token::new(secret.metadata, head), chunks }));
-                }
+                Ok(chunks) => return Ok(Some(Found { token, chunks })),
                 // Another writer may have replaced the parts since the head was read.
                 Err(name) => missing = name,
             }
@@ -149,73 +139,78 @@ impl InventoryStore {
         Err(unreadable(what, &Unreadable::Damaged(format!("{missing} is missing"))))
     }
 
-    async fn secret(&self, what: &str, release: &ReleaseName, name: &str) -> Result<Option<Secret>, Error> {
+    /// Reads the head of a record without its index.
+    pub(super) async fn head(&self, what: &str, release: &ReleaseName) -> Result<Option<Token>, Error> {
+        Ok(self.read_head(what, release).await?.map(|(token, _)| token))
+    }
+
+    async fn read_head(&self, what: &str, release: &ReleaseName) -> Result<Option<(Token, Secret)>, Error> {
+        let found = self.secret(what, release, &format::head_name(release)).await?;
+        let Some((mut secret, date)) = found else { return Ok(None) };
+        let head = Head::read(&secret.take("head").unwrap_or_default()).map_err(|why| unreadable(what, &why))?;
+        Ok(Some((Token::read(&secret.metadata, head, date), secret)))
+    }
+
+    /// Reads a Secret, and the time of the answer.
+    async fn secret(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        name: &str,
+    ) -> Result<Option<(Secret, Option<Timestamp>)>, Error> {
         let url = url::object(&Resource::secrets(), Some(release.namespace()), name);
         match self.cluster.send(&Call::get(what, url).accept(JSON)).await {
-            Ok(reply) => reply.json().map(Some),
+            Ok(reply) => Ok(Some((reply.json()?, reply.date()))),
             Err(error) if error.object_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes a record and increments its revision. Without a token the record must not exist; with one it must be the
-    /// version that was last read or written. Manifests are JSON texts; without them, the stored ones are kept.
+    /// Writes a record, increments its revision and unlocks the release. Without a token the record must not exist; with one
+    /// it must be the version that was last read or written.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if another command changed the record; code 404 if it no longer exists; other kinds if a
     /// request fails. The record is then unchanged.
-    pub async fn save(
+    pub async fn save(&self, inventory: &mut Inventory, token: Option<Token>) -> Result<Token, Error> {
+        self.write(inventory, token, None).await
+    }
+
+    /// Writes a record with a lock, or without one.
+    pub(super) async fn write(
         &self,
         inventory: &mut Inventory,
         token: Option<Token>,
-        manifests: Option<&[(&ObjectKey, &str)]>,
+        lock: Option<Lock>,
     ) -> Result<Token, Error> {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
-        let index = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
-        let new_manifests =
-            manifests.map(format::write_manifests).transpose().map_err(|source| encoding_failed(&what, source))?;
-        let old_manifests = token.as_ref().and_then(|token| token.head.manifests.clone());
-
-        // A piece is written into the head if there is room, otherwise into parts.
+        let bytes = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
         let policy = serde_json::to_vec(&inventory.policy).map_or(0, |json| json.len());
-        let mut room = LIMIT.saturating_sub(policy);
-        if let (None, Some(Place::Here(size))) = (&new_manifests, &old_manifests) {
-            room = room.saturating_sub(*size);
-        }
-        let mut data: BTreeMap<&str, Option<ByteString>> = BTreeMap::new();
-        let mut parts = Vec::new();
-        let mut place = |piece: &'static str, bytes: Vec<u8>| {
-            if bytes.len() <= room {
-                room -= bytes.len();
-                let size = bytes.len();
-                data.insert(piece, Some(ByteString(bytes)));
-                return Place::Here(size);
-            }
-            data.insert(piece, None);
-            let names = bytes.chunks(LIMIT).enumerate().map(|(number, chunk)| {
-                let name = format::part_name(&release, revision, piece, number, chunk);
-                parts.push((name.clone(), piece, chunk.to_vec()));
-                name
-            });
-            Place::Parts(names.collect())
+        // The index is written into the head if there is room, otherwise into parts.
+        let parts: Vec<(String, Vec<u8>)> = if bytes.len() + policy <= LIMIT {
+            Vec::new()
+        } else {
+            let chunks = bytes.chunks(LIMIT).enumerate();
+            chunks
+                .map(|(number, chunk)| (format::part_name(&release, revision, number, chunk), chunk.to_vec()))
+                .collect()
         };
-        let index = place("index", index);
-        let manifests = match new_manifests {
-            Some(bytes) => Some(place("manifests", bytes)),
-            None => old_manifests,
-        };
-
         let wrote_parts = !parts.is_empty();
+        let (index, data) = if wrote_parts {
+            (Place::Parts(parts.iter().map(|(name, _)| name.clone()).collect()), None)
+        } else {
+            (Place::Here(bytes.len()), Some(ByteString(bytes)))
+        };
         let token = match token {
-            None if wrote_parts => Some(self.begin(&what, inventory).await?),
+            None if wrote_parts => Some(self.write_empty(&what, inventory, lock.clone()).await?),
             token => token,
         };
         let owner = token.as_ref().map(|token| token.uid.clone());
-        let writes = parts.into_iter().map(|(name, piece, chunk)| {
-            let labels = json!({ RELEASE: release.name(), PART: piece });
+        let writes = parts.into_iter().map(|(name, chunk)| {
+            let labels = json!({ RELEASE: release.name(), PART: "index" });
             let owner = json!([{
                 "apiVersion": "v1", "kind": "Secret", "name": format::head_name(&release), "uid": owner,
             }]);
@@ -225,7 +220,7 @@ impl InventoryStore {
         // Collected because the closure must not live across an await: the future would not be `Send`.
         let writes: Vec<_> = writes.collect();
         stream::iter(writes).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await?;
-        let head = Head::of(inventory, revision, index, manifests);
+        let head = Head::of(inventory, revision, index, lock);
         let new = self.write_head(&what, &release, token.as_ref(), head, data).await?;
         inventory.revision = revision;
         self.clean(&release, token.as_ref(), &new, wrote_parts).await;
@@ -234,12 +229,11 @@ impl InventoryStore {
 
     /// Writes an empty head before the parts of a new record. It owns them, so that the server's garbage collector deletes
     /// parts that a crash leaves behind together with it.
-    async fn begin(&self, what: &str, inventory: &Inventory) -> Result<Token, Error> {
+    async fn write_empty(&self, what: &str, inventory: &Inventory, lock: Option<Lock>) -> Result<Token, Error> {
         let empty = Inventory { entries: BTreeMap::new(), ..inventory.clone() };
         let index = format::write_index(&empty.entries).map_err(|source| encoding_failed(what, source))?;
-        let head = Head::of(&empty, empty.revision, Place::Here(index.len()), None);
-        let data = BTreeMap::from([("index", Some(ByteString(index)))]);
-        self.write_head(what, &empty.release, None, head, data).await
+        let head = Head::of(&empty, empty.revision, Place::Here(index.len()), lock);
+        self.write_head(what, &empty.release, None, head, Some(ByteString(index))).await
     }
 
     /// Writes a part. Its name identifies its content, so that an existing one is the same.
@@ -273,15 +267,15 @@ impl InventoryStore {
         self.cluster.send(&call).await?.json()
     }
 
-    /// Writes the head: by a POST if there is none, otherwise by a merge patch with the `resourceVersion`, so that manifests
-    /// in the head need not be sent again.
+    /// Writes the head, with the index unless that is in parts: by a POST if there is none, otherwise by a merge patch with
+    /// the `resourceVersion`.
     async fn write_head(
         &self,
         what: &str,
         release: &ReleaseName,
         token: Option<&Token>,
         head: Head,
-        mut data: BTreeMap<&'static str, Option<ByteString>>,
+        index: Option<ByteString>,
     ) -> Result<Token, Error> {
         let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
         let name = format::head_name(release);
@@ -297,14 +291,14 @@ impl InventoryStore {
         if let Some(now) = &self.now {
             metadata["annotations"][UPDATED] = json!(now);
         }
-        data.insert("head", Some(ByteString(json.clone())));
-        if token.is_none() {
-            data.retain(|_, value| value.is_some());
-        }
-        let index = data.get("index").cloned().flatten();
-        if let Some(token) = token {
-            metadata["uid"] = json!(token.uid);
-            metadata["resourceVersion"] = json!(token.resource_version);
+        let mut data = BTreeMap::from([("head", Some(ByteString(json.clone()))), ("index", index.clone())]);
+        match token {
+            None => data.retain(|_, value| value.is_some()),
+            Some(token) => {
+                metadata["uid"] = json!(token.uid);
+                metadata["resourceVersion"] = json!(token.resource_version);
+                data.extend(token.head.manifests.is_some().then_some(("manifests", None)));
+            }
         }
         let mut secret = NewSecret { api_version: "v1", kind: "Secret", kind_of_secret: TYPE, metadata, data };
         let ours = |now: &Secret| {
@@ -313,12 +307,13 @@ impl InventoryStore {
         };
         let mut answer_lost = false;
         for _ in 0..WRITES {
+            let sent = Moment::now();
             let written = match token {
                 Some(_) => self.patch(what, release, &name, &secret).await,
                 None => self.create(what, release, &secret).await,
             };
             let error = match written {
-                Ok(Secret { metadata, .. }) => return Ok(Token::new(metadata, head)),
+                Ok(Secret { metadata, .. }) => return Ok(Token::written(&metadata, head, sent)),
                 Err(error) => error,
             };
             answer_lost |= error.answer_lost();
@@ -331,9 +326,9 @@ impl InventoryStore {
             if token.is_none() && !answer_lost {
                 return Err(changed(what));
             }
-            match self.secret(what, release, &name).await? {
+            match self.secret(what, release, &name).await?.map(|(secret, _)| secret) {
                 // The try whose answer was lost has written it.
-                Some(now) if answer_lost && ours(&now) => return Ok(Token::new(now.metadata, head)),
+                Some(now) if answer_lost && ours(&now) => return Ok(Token::written(&now.metadata, head, sent)),
                 Some(now) if token.is_some_and(|token| token.is_of(&now)) => {
                     secret.metadata["resourceVersion"] = json!(now.metadata.resource_version);
                 }
@@ -357,6 +352,32 @@ impl InventoryStore {
         let body = encode(what, secret)?;
         let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
         self.cluster.send(&call).await?.json()
+    }
+
+    /// Replaces the lock alone. It is sent once and without waiting for other requests; after a lost answer the next try gets
+    /// a conflict.
+    pub(super) async fn write_lock(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        token: &Token,
+        lock: Lock,
+    ) -> Result<Token, Error> {
+        let head = Head { lock: Some(lock), ..token.head.clone() };
+        let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
+        let body = json!({
+            "metadata": { "uid": token.uid, "resourceVersion": token.resource_version },
+            "data": { "head": ByteString(json) },
+        });
+        let url = url::object(&Resource::secrets(), Some(release.namespace()), &format::head_name(release));
+        let url = url::with_query(&url, &[("fieldManager", FIELD_MANAGER)]);
+        let call = Call::new(Verb::Patch, what, url).accept(META);
+        let call = call.body("application/merge-patch+json", body.to_string()).retry(false).urgent();
+        let sent = Moment::now();
+        match timeout(LOCK_TIMEOUT, self.cluster.send(&call)).await {
+            Ok(answer) => Ok(Token::written(&answer?.json::<Secret>()?.metadata, head, sent)),
+            Err(_) => Err(Error::new(what, ErrorKind::Timeout).because("no answer in time")),
+        }
     }
 
     /// Deletes the parts that only the old head names and, if parts were written, those that a crash has left behind. Parts
@@ -416,7 +437,7 @@ impl InventoryStore {
                 Ok(_) => true,
                 Err(error) if error.object_not_found() => true,
                 Err(error) if error.code() != Some(409) => return Err(error),
-                Err(_) => match self.secret(&what, release, &name).await? {
+                Err(_) => match self.secret(&what, release, &name).await?.map(|(secret, _)| secret) {
                     None => true,
                     Some(now) if token.is_of(&now) => {
                         resource_version = now.metadata.resource_version;

@@ -69,6 +69,7 @@ fn summary(status: Status) -> Summary {
         requests: BTreeMap::new(),
         elapsed_ms: 0,
         record_error: None,
+        lock_lost: false,
     }
 }
 

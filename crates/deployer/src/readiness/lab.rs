@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use billhook_cluster::{Cluster, Options};
+use billhook_cluster::{Cluster, Holder, Options};
 use billhook_engine::Clusters;
 use billhook_objects::{ApiVersion, JsonPath};
 use billhook_plan::Catalogs;
@@ -28,6 +28,7 @@ impl Lab {
             records: None,
             targets: BTreeMap::from([("edge".to_owned(), cluster(&edge))]),
             now: "2026-01-01T00:00:00Z".to_owned(),
+            holder: Holder::new("test", 1, None),
         };
         // Only the catalog of the item's own target is known.
         let catalogs = Catalogs::own(clusters.own.catalog().await.unwrap());

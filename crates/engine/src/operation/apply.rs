@@ -69,7 +69,6 @@ pub struct PreparedApply {
     /// The kinds that the release's own CRDs define and that the cluster does not serve yet.
     pub not_served: BTreeSet<GroupKind>,
     snapshot: Snapshot,
-    label: String,
     record: Record,
     prune: bool,
 }
@@ -118,14 +117,13 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         billhook_plan::limit_deletions(&mut plan, max);
     }
     plan.add_notes(input.notes);
-    let label = input.release.label_value();
     let mut manifests: BTreeMap<_, _> =
         manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
     let record = record.intend(&manifests, &directives, &tasks, policy);
-    Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, label, record, prune: input.prune })
+    Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
 }
 
 /// Runs a planned apply and keeps the inventory up to date.
@@ -138,13 +136,13 @@ pub async fn apply(
     prepared: PreparedApply,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedApply { plan, manifests, snapshot, label, mut record, prune, .. } = prepared;
+    let PreparedApply { plan, manifests, snapshot, mut record, prune, .. } = prepared;
     crate::run::announce(&plan, options);
     for namespace in &plan.namespaces {
         create_namespace(clusters, namespace).await?;
     }
     record.begin_apply(clusters, &plan, &manifests).await?;
-    let outcome = crate::run::run(&plan, &snapshot, clusters, &manifests, Some(label), options).await;
+    let outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
     let written = record.end_apply(clusters, &plan, &outcome, prune).await;
     Ok(finish(outcome, written, clusters, options))
 }

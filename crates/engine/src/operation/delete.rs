@@ -48,7 +48,6 @@ pub struct PreparedDelete {
     /// The plan.
     pub plan: Plan,
     snapshot: Snapshot,
-    label: Option<String>,
     record: Option<Record>,
 }
 
@@ -101,8 +100,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         billhook_plan::limit_deletions(&mut plan, max);
     }
     plan.add_notes(policy_is_lost.then(|| NoteKind::PolicyLost.into()));
-    let label = release.map(ReleaseName::label_value);
-    Ok(PreparedDelete { plan, snapshot, label, record })
+    Ok(PreparedDelete { plan, snapshot, record })
 }
 
 /// Runs a planned deletion and keeps the inventory up to date.
@@ -115,15 +113,17 @@ pub async fn delete(
     prepared: PreparedDelete,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedDelete { plan, snapshot, label, mut record } = prepared;
+    let PreparedDelete { plan, snapshot, record } = prepared;
     crate::run::announce(&plan, options);
-    if let Some(record) = &mut record {
-        record.begin_delete(clusters).await?;
-    }
-    let outcome = crate::run::run(&plan, &snapshot, clusters, &BTreeMap::new(), label, options).await;
-    let written = match record {
-        Some(record) => record.end_delete(clusters, &plan, &outcome).await,
-        None => Ok(()),
+    let none = BTreeMap::new();
+    let (outcome, written) = match record {
+        Some(mut record) => {
+            record.begin_delete(clusters, &plan).await?;
+            let outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
+            let written = record.end_delete(clusters, &plan, &outcome).await;
+            (outcome, written)
+        }
+        None => (crate::run::run(&plan, &snapshot, clusters, &none, None, options).await, Ok(())),
     };
     Ok(finish(outcome, written, clusters, options))
 }

@@ -6,13 +6,17 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, ErrorKind, Stored, Token};
+use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, TakeOver, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
-use billhook_plan::{ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, Resource, Work};
+use billhook_plan::{
+    ApplyAction, ApplyTask, Directives, Entry, Inventory, Locked, Phase, Plan, PlanError, Problem, Resource, Snapshot,
+    Work,
+};
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
 
-use crate::{Clusters, Event, RunOptions, Status, Summary, node::AppliedObject, run::Outcome, write};
+use super::error::OperationError;
+use crate::{Clusters, Event, RunOptions, Status, Summary, node::AppliedObject, run, run::Outcome, write};
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
@@ -48,6 +52,16 @@ pub(super) struct Record {
     origin: Origin,
     /// Whether it has changes that are not written yet.
     dirty: bool,
+    /// The lock of the release, from the first write of the operation to the last.
+    lock: Option<HeldLock>,
+}
+
+/// Why the last write of an inventory was not sent, or failed.
+pub(super) enum NotWritten {
+    /// The lock of the release was lost: the inventory is another operation's now.
+    LockLost,
+    /// The write failed.
+    Failed(Error),
 }
 
 /// Where the inventory comes from.
@@ -69,14 +83,19 @@ impl Record {
         let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
         let mut inventory = Inventory::new(release);
         inventory.entries.extend(inherited.into_iter().map(Inherited::into_entry));
-        Self { inventory, token: None, origin, dirty: true }
+        Self { inventory, token: None, origin, dirty: true, lock: None }
     }
 
     /// Reads the inventory.
     pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
         let stored = clusters.inventory().load(release).await?;
-        let of =
-            |s: Stored| Self { inventory: s.inventory, token: Some(s.token), origin: Origin::Stored, dirty: false };
+        let of = |s: Stored| Self {
+            inventory: s.inventory,
+            token: Some(s.token),
+            origin: Origin::Stored,
+            dirty: false,
+            lock: None,
+        };
         Ok(stored.map(of))
     }
 
@@ -98,7 +117,7 @@ impl Record {
             let mut inventory = Inventory::new(release.clone());
             let entry = Entry::new(Resource::namespaces().api_version(), Digest::of(&Value::Null));
             inventory.entries.insert(key, Entry { uid: Some(namespace.uid), ..entry });
-            Self { inventory, token: None, origin: Origin::Namespace, dirty: true }
+            Self { inventory, token: None, origin: Origin::Namespace, dirty: true, lock: None }
         }))
     }
 
@@ -156,26 +175,69 @@ impl Record {
         self
     }
 
-    /// Writes the intended objects before the first request of an apply.
+    /// Writes the intended objects before the first request of an apply, and locks the release. Does neither if there is
+    /// nothing to write.
     pub(super) async fn begin_apply(
         &mut self,
         clusters: &Clusters,
         plan: &Plan,
         manifests: &BTreeMap<ObjectKey, Manifest>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let idle = |node: &billhook_plan::Node| match &node.work {
             Work::Apply(work) => {
                 work.objects.iter().all(|t| matches!(t.action, ApplyAction::Unchanged | ApplyAction::Await))
             }
             Work::Delete(_) | Work::Patch(_) => false,
         };
-        if !self.dirty && plan.nodes.iter().all(idle) {
+        // A lock that a killed command left is removed at the end.
+        let locked = self.token.as_ref().is_some_and(Token::is_locked);
+        if !self.dirty && !locked && plan.nodes.iter().all(idle) {
             return Ok(());
         }
         self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
-        let written: Vec<_> = manifests.iter().map(|(key, manifest)| (key, manifest.json())).collect();
-        self.save(clusters, Some(&written)).await
+        self.begin(clusters, "apply", false).await
+    }
+
+    /// Writes the inventory and locks the release.
+    async fn begin(&mut self, clusters: &Clusters, operation: &str, may_vanish: bool) -> Result<(), OperationError> {
+        let (store, token) = (clusters.inventory(), self.token.take());
+        match store.begin(&mut self.inventory, token, (&clusters.holder, operation), may_vanish).await? {
+            Begun::Held(lock) => self.lock = Some(lock),
+            Begun::Locked(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
+        }
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// Runs a plan while the release is locked. When the lock is lost, no further request passes.
+    pub(super) async fn run(
+        &mut self,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        clusters: &Clusters,
+        manifests: &BTreeMap<ObjectKey, Manifest>,
+        options: &RunOptions,
+    ) -> Outcome {
+        let label = Some(self.inventory.release.label_value());
+        let Some(lock) = &mut self.lock else {
+            return Box::pin(run::run(plan, snapshot, clusters, manifests, label, options)).await;
+        };
+        let clusters = clusters.fenced(&lock.fence());
+        let options = RunOptions { stop: options.stop.child_token(), ..options.clone() };
+        let mut run = Box::pin(run::run(plan, snapshot, &clusters, manifests, label, &options));
+        tokio::select! {
+            outcome = &mut run => return outcome,
+            () = lock.lost() => options.stop.cancel(),
+        }
+        run.await
+    }
+
+    /// Ends the renewals of the lock, so that the last write follows the last renewal. Returns whether there was a lock.
+    async fn end_lock(&mut self) -> Result<bool, NotWritten> {
+        let Some(lock) = self.lock.take() else { return Ok(false) };
+        self.token = Some(lock.end().await.ok_or(NotWritten::LockLost)?);
+        Ok(true)
     }
 
     /// Applies the Namespace of the inventory if the release contains it, since the inventory cannot be written before.
@@ -203,7 +265,9 @@ impl Record {
         plan: &Plan,
         outcome: &Outcome,
         pruned: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), NotWritten> {
+        let locked = self.end_lock().await?;
+        self.dirty |= locked;
         let to_patch = patches(plan);
         for applied in &outcome.applied {
             // An object is not in its desired state before it is patched.
@@ -224,7 +288,7 @@ impl Record {
         if !self.dirty {
             return Ok(());
         }
-        in_time(outcome, self.save(clusters, None)).await
+        in_time(outcome, self.save(clusters)).await.map_err(|error| not_written(error, locked))
     }
 
     fn confirm(&mut self, applied: &AppliedObject, version: Option<String>) {
@@ -235,37 +299,47 @@ impl Record {
         }
     }
 
-    /// Marks the release as being deleted, so that a concurrent operation on it fails with a conflict.
-    pub(super) async fn begin_delete(&mut self, clusters: &Clusters) -> Result<(), Error> {
+    /// Marks the release as being deleted, and locks it.
+    pub(super) async fn begin_delete(&mut self, clusters: &Clusters, plan: &Plan) -> Result<(), OperationError> {
         match self.origin {
             Origin::Stored | Origin::Inherited => {}
-            // A new release has nothing to record, and an inventory that was deleted with its Namespace has no place to be
-            // written to.
+            // Collections may be deleted without any record.
+            Origin::New if !plan.nodes.is_empty() => {}
+            // An inventory that was deleted with its Namespace has no place to be written to.
             Origin::New | Origin::Namespace => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
-        self.save(clusters, None).await
+        self.begin(clusters, "delete", true).await
+    }
+
+    /// Returns whether a plan deletes the Namespace of the inventory.
+    fn is_deleted_by(&self, clusters: &Clusters, plan: &Plan) -> bool {
+        let namespace = ObjectKey::new(wellknown::namespace(), None, self.inventory.release.namespace());
+        clusters.record_here() && deleted(plan).contains(&namespace)
     }
 
     /// Writes what a deletion has left, or deletes the inventory if everything that the policy covers is gone.
-    pub(super) async fn end_delete(mut self, clusters: &Clusters, plan: &Plan, outcome: &Outcome) -> Result<(), Error> {
+    pub(super) async fn end_delete(
+        mut self,
+        clusters: &Clusters,
+        plan: &Plan,
+        outcome: &Outcome,
+    ) -> Result<(), NotWritten> {
+        let locked = self.end_lock().await?;
         let Some(token) = self.token.clone() else { return Ok(()) };
-        let release = self.inventory.release.clone();
-        let with_namespace = |error: &Error| {
-            let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
-            let unwritable = error.code() == Some(404) || *error.kind() == ErrorKind::Refused;
-            clusters.record_here() && deleted(plan).contains(&namespace) && unwritable
-        };
+        let with_namespace = self.is_deleted_by(clusters, plan);
         let written = if outcome.summary.status == Status::Done {
-            clusters.inventory().remove(&release, token).await
+            clusters.inventory().remove(&self.inventory.release, token).await
         } else {
             self.forget(plan, outcome, |_| true);
-            in_time(outcome, self.save(clusters, None)).await
+            in_time(outcome, self.save(clusters)).await
         };
         match written {
             // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
-            Err(error) if with_namespace(&error) => Ok(()),
-            written => written,
+            Err(error) if with_namespace && (error.code() == Some(404) || *error.kind() == ErrorKind::Refused) => {
+                Ok(())
+            }
+            written => written.map_err(|error| not_written(error, locked)),
         }
     }
 
@@ -283,11 +357,19 @@ impl Record {
         self.dirty |= self.inventory.entries.len() != before;
     }
 
-    async fn save(&mut self, clusters: &Clusters, manifests: Option<&[(&ObjectKey, &str)]>) -> Result<(), Error> {
-        let token = clusters.inventory().save(&mut self.inventory, self.token.take(), manifests).await?;
+    async fn save(&mut self, clusters: &Clusters) -> Result<(), Error> {
+        let token = clusters.inventory().save(&mut self.inventory, self.token.take()).await?;
         self.token = Some(token);
         self.dirty = false;
         Ok(())
+    }
+}
+
+/// While the release is locked, only an operation that takes the lock over writes the inventory.
+fn not_written(error: Error, locked: bool) -> NotWritten {
+    match error.kind() {
+        ErrorKind::Conflict(fields) if locked && fields.is_empty() => NotWritten::LockLost,
+        _ => NotWritten::Failed(error),
     }
 }
 
@@ -328,6 +410,28 @@ pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<O
     Ok(Record::load_or_namespace(clusters, release).await?.map(|record| record.inventory))
 }
 
+/// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
+/// before the wait, with the operation and the time.
+///
+/// # Errors
+///
+/// When a controller holds the lock and is alive, or a request fails.
+pub async fn take_over(
+    clusters: &Clusters,
+    release: &ReleaseName,
+    notify: impl FnOnce(&Locked, Duration),
+) -> Result<(), OperationError> {
+    match clusters.inventory().take_over(release, &clusters.holder).await? {
+        TakeOver::Free => {}
+        TakeOver::Refused(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
+        TakeOver::Taken(locked, wait) => {
+            notify(&locked, wait);
+            tokio::time::sleep(wait).await;
+        }
+    }
+    Ok(())
+}
+
 /// Deletes the inventory of a release, and leaves its objects unchanged.
 ///
 /// # Errors
@@ -340,15 +444,19 @@ pub async fn forget(records: &Cluster, release: &ReleaseName) -> Result<(), Erro
 /// Emits the last event. A failure to write the inventory is added to the summary and hides nothing in it.
 pub(super) fn finish(
     outcome: Outcome,
-    written: Result<(), Error>,
+    written: Result<(), NotWritten>,
     clusters: &Clusters,
     options: &RunOptions,
 ) -> Summary {
     let mut summary = outcome.summary;
-    if let Err(error) = written {
-        summary.record_error = Some(format!("failed to {error}"));
-        if summary.status == Status::Done {
-            summary.status = Status::Failed;
+    match written {
+        Ok(()) => {}
+        Err(NotWritten::LockLost) => (summary.status, summary.lock_lost) = (Status::Interrupted, true),
+        Err(NotWritten::Failed(error)) => {
+            summary.record_error = Some(format!("failed to {error}"));
+            if summary.status == Status::Done {
+                summary.status = Status::Failed;
+            }
         }
     }
     summary.requests = clusters.requests();

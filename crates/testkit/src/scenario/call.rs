@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::{Result, anyhow, bail, ensure};
 use billhook::{Cluster, World};
+use tokio::time::Instant;
 
-use super::Expect;
+use super::{Expect, freeze::Freezer};
 
 /// A command that is ready to run.
 pub(super) struct Call {
@@ -18,6 +19,18 @@ pub(super) struct Call {
     pub(super) stdout: Shared,
     pub(super) stderr: Shared,
     pub(super) sent: Sent,
+    pub(super) freezer: Freezer,
+}
+
+impl Call {
+    /// Runs the command undisturbed.
+    pub(super) async fn run(self) -> Called {
+        let Self { world, stdout, stderr, sent, .. } = self;
+        let begun = Instant::now();
+        let exit = Box::pin(billhook::run(world)).await;
+        let (requests, writes) = (sent.requests(), sent.writes());
+        Called { exit, stdout: stdout.text(), stderr: stderr.text(), requests, writes, took: begun.elapsed() }
+    }
 }
 
 /// The clusters of a command, which count its requests.

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Admin, Deployer,
+    freeze::Freezer,
     items::ItemAction,
     lab::{Plane, connect},
     stage::{Stage, helm},
@@ -120,7 +121,7 @@ impl Stage<'_> {
         let config = Kubeconfig::from_yaml(&self.planes[0].kubeconfig())?;
         let chosen = KubeConfigOptions { context: Some(User::Admin.name().to_owned()), ..KubeConfigOptions::default() };
         let config = kube::Config::from_custom_kubeconfig(config, &chosen).await?;
-        Ok(connect(&self.planes, client, config, ClusterOptions::default())?)
+        Ok(connect(&self.planes, client, &Freezer::default(), config, ClusterOptions::default())?)
     }
 
     /// Returns the options of a controller, which ignores the items of other scenarios.
@@ -136,7 +137,7 @@ impl Stage<'_> {
             namespaces: self.item_namespaces().into_iter().collect(),
             identity: client.to_owned(),
             shard: Shard::default(),
-            connect: Arc::new(move |config, options| connect(&planes, &own, config, options)),
+            connect: Arc::new(move |config, options| connect(&planes, &own, &Freezer::default(), config, options)),
             now: match &self.planes[0] {
                 Plane::Sandbox(..) => self.clock().await?,
                 Plane::Real(_) => Arc::new(Timestamp::now),

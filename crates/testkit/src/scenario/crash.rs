@@ -4,6 +4,8 @@
 use std::cell::Cell;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use billhook_cluster::LeaseOptions;
+use billhook_deployer::ControllerOptions;
 use billhook_sandbox::faults::{Logged, Requests};
 use serde_json::{Value, json};
 
@@ -48,16 +50,19 @@ impl Quiet {
     pub fn play(scenario: &Scenario) -> Result<Self> {
         let lab = Lab::Sandbox;
         lab.block_on(scenario, async {
-            let stage = Stage::set(scenario, &lab).await?;
+            let stage = Stage::set_without_controller(scenario, &lab).await?;
+            stage.start_elected(CLIENT).await?;
             let (phases, after) = stage.through(None).await?;
             Ok(Self { requests: stage.faults()?.log(CLIENT), phases, after })
         })
     }
 
-    /// Returns all points at which the controller can be killed: before each request, and after each that writes.
+    /// Returns all points at which the controller can be killed: before each request, and after each that writes. The many
+    /// renewals of the Lease are left out.
     pub fn crashes(&self) -> Vec<Crash> {
         let of = |trouble: Trouble| {
             let affected = self.requests.iter().filter(move |request| trouble.affects(request)).enumerate();
+            let affected = affected.filter(|(_, request)| !request.target.starts_with("leases."));
             affected.map(move |(n, request)| Crash { trouble, nth: n + 1, request: request.clone() })
         };
         of(Trouble::CrashBefore).chain(of(Trouble::CrashAfter)).collect()
@@ -77,7 +82,7 @@ impl Quiet {
                 which = which.writes();
             }
             stage.faults()?.inject(crash.trouble.fault().on(which).nth(crash.nth));
-            stage.start_controller(CLIENT).await?;
+            stage.start_elected(CLIENT).await?;
             let (phases, after) = stage.through(Some(CLIENT)).await?;
             ensure!(phases == self.phases, "the phases are {phases:?} instead of {:?}", self.phases);
             let differences = differences(&self.after, &after);
@@ -88,6 +93,14 @@ impl Quiet {
 }
 
 impl Stage<'_> {
+    /// Starts a controller with the Lease of the others, and with their identity, so that it takes their work over at once.
+    async fn start_elected(&self, client: &str) -> Result<()> {
+        let leader_election = Some(LeaseOptions::new(&self.scenario.slug, "billhook-controller", CLIENT));
+        let options = ControllerOptions { leader_election, ..self.controller_options(client).await? };
+        self.controllers.start(self.home(client).await?, options);
+        Ok(())
+    }
+
     /// Plays all steps, and replaces a killed controller by another one. Returns the phases after each step and the final
     /// objects.
     async fn through(&self, killed: Option<&str>) -> Result<(Vec<String>, State)> {
@@ -125,7 +138,7 @@ impl Stage<'_> {
             }
             survived.set(true);
             self.controllers.kill();
-            self.start_controller("another").await?;
+            self.start_elected("another").await?;
         }
         Ok(work.await)
     }

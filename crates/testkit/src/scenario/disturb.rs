@@ -10,12 +10,16 @@ use billhook_sandbox::{
     Sandbox, Verb,
     faults::{Fault, Faults, Logged, Moment, Requests},
 };
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{Lab, Scenario, Step, call::Called, lab::Plane, stage::Stage};
 
 /// The time for controllers to complete their work.
 pub(super) const SETTLE: Duration = Duration::from_secs(30);
+
+/// The time after which the lock of a killed command has expired.
+pub const EXPIRY: Duration = Duration::from_secs(31);
 
 /// A kind of disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,6 +182,8 @@ impl Quiet {
                 stage.faults()?.inject(disturbance.fault(&client));
                 let mut called = stage.once(step, line, &client).await?;
                 if called.is_none() {
+                    stage.refused(step, line).await?;
+                    tokio::time::sleep(EXPIRY).await;
                     called = stage.once(step, line, "again").await?;
                 }
                 let called = called.ok_or_else(|| anyhow!("killed twice"))?;
@@ -245,6 +251,23 @@ impl Stage<'_> {
         };
         let made = tokio::time::timeout(step.within, made).await;
         made.map_err(|_| anyhow!("it did not end within {:?}", step.within))?
+    }
+
+    /// Checks that a command is refused, and changes nothing, while a killed one has locked a release.
+    async fn refused(&self, step: &Step, line: &str) -> Result<()> {
+        let locked = |object: &Value| {
+            let head = object["type"] == "billhook.dev/inventory" && object["data"]["head"].is_string();
+            let head =
+                head.then(|| serde_json::from_value::<ByteString>(object["data"]["head"].clone()).ok()).flatten();
+            head.is_some_and(|head| String::from_utf8_lossy(&head.0).contains("\"lock\":"))
+        };
+        let before = self.objects();
+        if !before.values().any(locked) {
+            return Ok(());
+        }
+        let called = self.once(step, line, "at-once").await?.ok_or_else(|| anyhow!("it was not killed"))?;
+        ensure!(called.exit == 4 && called.writes == 0, "it must be refused\n{}", called.shown());
+        Ok(())
     }
 
     pub(super) fn faults(&self) -> Result<&Faults> {

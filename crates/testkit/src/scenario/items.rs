@@ -22,6 +22,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Expect, Step,
+    freeze::Freezer,
     lab::Plane,
     release::{Release, Removal},
     stage::Stage,
@@ -405,7 +406,7 @@ impl Stage<'_> {
             anyhow::Ok(Done { item: found, took: begun.elapsed() })
         };
         let (interrupt, _interrupts) = mpsc::channel(1);
-        self.beside(step, self.controlled(work), &interrupt, &String::new).await??
+        self.beside(step, self.controlled(work), (&interrupt, &Freezer::default()), &String::new).await??
     }
 
     /// Performs an action; returns the condition under which it has been handled, and the new version of the item.

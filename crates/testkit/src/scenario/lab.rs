@@ -10,7 +10,7 @@ use billhook::{Cluster, ClusterError, ClusterOptions};
 use billhook_sandbox::Sandbox;
 use kube::Client;
 
-use super::Scenario;
+use super::{Scenario, freeze::Freezer};
 use crate::control_plane::{ControlPlane, Options, User};
 
 /// The kind of clusters on which scenarios are played.
@@ -112,10 +112,11 @@ impl Plane {
     }
 }
 
-/// Connects to the clusters of a command, whose requests have this client name on sandboxes.
+/// Connects to the clusters of a command, whose requests have this client name on sandboxes, where it can be frozen.
 pub(super) fn connect(
     planes: &[Plane],
     client: &str,
+    freezer: &Freezer,
     config: kube::Config,
     options: ClusterOptions,
 ) -> Result<Cluster, ClusterError> {
@@ -131,7 +132,7 @@ pub(super) fn connect(
         (None, Some("restricted")) => billhook_sandbox::User::new("restricted", [""; 0]),
         (None, _) => billhook_sandbox::User::admin(),
     };
-    Ok(Cluster::from_client(sandbox.client(user, client), options))
+    Ok(Cluster::from_client(freezer.client(sandbox.client(user, client)), options))
 }
 
 /// Starts control planes when a scenario first needs them.

@@ -13,6 +13,7 @@ pub mod crash;
 pub mod disturb;
 pub mod election;
 mod faults;
+pub mod freeze;
 mod items;
 mod lab;
 mod observe;
@@ -151,6 +152,9 @@ pub struct Step {
     /// An action on a DeployItem, in the syntax that [`ItemAction`] documents. The step waits until the item has handled it.
     #[serde(default)]
     pub deploy_item: Option<ItemAction>,
+    /// The pause before the command, for example until a lock expires.
+    #[serde(default, with = "friendly::required")]
+    pub after: Duration,
     /// The standard input.
     #[serde(default)]
     pub stdin: String,
@@ -215,6 +219,21 @@ pub struct During {
     /// Merge patches to apply, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
+    /// Objects to delete, which are waited for.
+    #[serde(default)]
+    pub delete: Vec<String>,
+    /// The command of the step is stopped for this time, like a process by SIGSTOP. Only on the sandbox.
+    #[serde(default, with = "friendly::optional")]
+    pub freeze: Option<Duration>,
+    /// The command of the step is killed, like a process by SIGKILL; its exit code is 137.
+    #[serde(default)]
+    pub kill: bool,
+    /// The arguments of another billhook command.
+    #[serde(default)]
+    pub billhook: Option<String>,
+    /// The expected result of that command.
+    #[serde(default)]
+    pub expect: Expect,
 }
 
 /// The expected result of a step.
@@ -289,7 +308,9 @@ impl Scenario {
 
     /// Returns whether it has faults that only the sandbox can inject.
     pub fn needs_sandbox(&self) -> bool {
-        self.steps.iter().any(|step| !step.faults.is_empty() || step.during.iter().any(|during| during.compact))
+        self.steps.iter().any(|step| {
+            !step.faults.is_empty() || step.during.iter().any(|during| during.compact || during.freeze.is_some())
+        })
     }
 
     /// Returns whether the controller of DeployItems runs.
@@ -318,7 +339,9 @@ impl Scenario {
             );
             match &step.deploy_item {
                 Some(action) => {
-                    let printed = |during: &During| during.when.is_some() || during.interrupt;
+                    let printed = |during: &During| {
+                        during.when.is_some() || during.interrupt || during.kill || during.freeze.is_some()
+                    };
                     ensure!(!step.during.iter().any(printed), "a DeployItem has no output and no terminal");
                     step.expect.item.check(action, &step.expect)?;
                 }

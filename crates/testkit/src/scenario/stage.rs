@@ -21,10 +21,14 @@ use super::{
     call::{Call, Called, Sent, Shared, words},
     console,
     controller::Controllers,
+    freeze::Freezer,
     lab::{Plane, connect},
     pack,
 };
 use crate::control_plane::{Binaries, User};
+
+/// The exit code of a killed command, as a shell shows it.
+const KILLED: u8 = 137;
 
 /// The environment of a scenario.
 pub(super) struct Stage<'a> {
@@ -104,6 +108,7 @@ impl<'a> Stage<'a> {
 
     /// Prepares the command of a step.
     pub(super) async fn begin(&self, step: &Step) -> Result<()> {
+        tokio::time::sleep(step.after).await;
         self.admin.create(&step.create).await?;
         for object in &step.delete {
             self.admin.delete(&parse_key(object)?).await?;
@@ -152,6 +157,7 @@ impl<'a> Stage<'a> {
     /// Returns a command that is ready to run.
     fn prepare(&self, step: &Step, line: &str, client: &str, interrupts: mpsc::Receiver<()>) -> Result<Call> {
         let (stdout, stderr, sent) = (Shared::default(), Shared::default(), Sent::default());
+        let freezer = Freezer::default();
         let config = if step.restricted { "restricted.kubeconfig" } else { "admin.kubeconfig" };
         let mut env: BTreeMap<String, String> = std::env::vars().filter(|(name, _)| name == "PATH").collect();
         env.insert("KUBECONFIG".into(), self.directory.path().join(config).display().to_string());
@@ -163,8 +169,9 @@ impl<'a> Stage<'a> {
         }
         let connect = {
             let (sent, planes, client) = (sent.clone(), self.planes.clone(), client.to_owned());
+            let freezer = freezer.clone();
             move |config, options| {
-                let cluster = connect(&planes, &client, config, options)?;
+                let cluster = connect(&planes, &client, &freezer, config, options)?;
                 sent.add(cluster.clone());
                 Ok(cluster)
             }
@@ -183,24 +190,24 @@ impl<'a> Stage<'a> {
             interrupts,
             connect: Arc::new(connect),
         };
-        Ok(Call { world, stdout, stderr, sent })
+        Ok(Call { world, stdout, stderr, sent, freezer })
     }
 
     /// Runs a command; on sandboxes its requests have this client name.
     pub(super) async fn call(&self, step: &Step, line: &str, client: &str) -> Result<Called> {
         let (interrupt, interrupts) = mpsc::channel(2);
-        let Call { world, stdout, stderr, sent } = self.prepare(step, line, client, interrupts)?;
+        let Call { world, stdout, stderr, sent, freezer } = self.prepare(step, line, client, interrupts)?;
         for fault in &step.faults {
             self.sandbox()?.faults().inject(fault.of(client)?);
         }
         let begun = Instant::now();
         let printed = || stdout.text() + &stderr.text();
         let run = async {
-            let exit = billhook::run(world).await;
-            (exit, begun.elapsed())
+            let exit = freezer.run(Box::pin(billhook::run(world))).await;
+            (exit.unwrap_or(KILLED), begun.elapsed())
         };
         let (exit, took) = self
-            .beside(step, run, &interrupt, &printed)
+            .beside(step, run, (&interrupt, &freezer), &printed)
             .await
             .with_context(|| format!("--- stdout\n{}--- stderr\n{}---", stdout.text(), stderr.text()))?;
         let (requests, writes) = (sent.requests(), sent.writes());
@@ -212,12 +219,14 @@ impl<'a> Stage<'a> {
         &self,
         step: &Step,
         work: impl Future<Output = T>,
-        interrupt: &mpsc::Sender<()>,
+        program: (&mpsc::Sender<()>, &Freezer),
         printed: &impl Fn() -> String,
     ) -> Result<T> {
         let mut meanwhile = std::pin::pin!(async {
-            futures::future::try_join_all(step.during.iter().map(|during| self.during(during, interrupt, printed)))
-                .await?;
+            futures::future::try_join_all(
+                step.during.iter().map(|during| Box::pin(self.during(step, during, program, printed))),
+            )
+            .await?;
             anyhow::Ok(())
         });
         let mut work = std::pin::pin!(work);
@@ -229,14 +238,20 @@ impl<'a> Stage<'a> {
             }
         };
         if !quiet {
-            // The last event may have caused the end.
-            let meanwhile = tokio::time::timeout(Duration::from_secs(5), meanwhile).await;
+            // The last event may have caused the end, and may be a command that has not ended.
+            let meanwhile = tokio::time::timeout(Duration::from_secs(30), meanwhile).await;
             meanwhile.map_err(|_| anyhow!("it ended before all events of the step"))??;
         }
         Ok(done)
     }
 
-    async fn during(&self, during: &During, interrupt: &mpsc::Sender<()>, printed: &impl Fn() -> String) -> Result<()> {
+    async fn during(
+        &self,
+        step: &Step,
+        during: &During,
+        (interrupt, freezer): (&mpsc::Sender<()>, &Freezer),
+        printed: &impl Fn() -> String,
+    ) -> Result<()> {
         while during.when.as_ref().is_some_and(|text| !printed().contains(text)) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -247,9 +262,26 @@ impl<'a> Stage<'a> {
         if during.interrupt {
             interrupt.send(()).await.ok();
         }
+        if during.kill {
+            freezer.kill();
+        }
+        if let Some(time) = during.freeze {
+            freezer.freeze(time).await;
+        }
+        if let Some(line) = &during.billhook {
+            let (_interrupt, interrupts) = mpsc::channel(1);
+            let call = self.prepare(step, line, "another", interrupts)?;
+            let called = call.run().await;
+            let checked = called.check(&during.expect, line);
+            checked.with_context(|| format!("{line}: {}", called.shown()))?;
+            self.after(&during.expect).await.with_context(|| format!("after {line}: {}", called.shown()))?;
+        }
         self.admin.create(&during.create).await?;
         for (object, patch) in &during.patch {
             self.admin.patch(&parse_key(object)?, patch).await?;
+        }
+        for object in &during.delete {
+            self.admin.delete(&parse_key(object)?).await?;
         }
         if let Some(away) = during.stop_server {
             ensure!(self.scenario.exclusive, "only an exclusive scenario may stop its server");

@@ -12,6 +12,7 @@ use billhook_sandbox::{
     actors::{self, Script},
     faults::{Fault, Moment, Requests},
 };
+use billhook_testkit::scenario::disturb::EXPIRY;
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
@@ -362,8 +363,9 @@ impl System {
         drop(interrupt);
         faults.clear();
         faults.revive(CLIENT);
-        // Lets all work complete.
-        self.runtime.block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
+        // Lets all work complete, and the lock of a killed command expire.
+        let pause = if exit.is_none() { EXPIRY } else { Duration::from_secs(10) };
+        self.runtime.block_on(async { tokio::time::sleep(pause).await });
         exit
     }
 

@@ -1,4 +1,4 @@
-//! The controller in a separate process.
+//! The controller, or another command, in a separate process.
 
 use std::{
     collections::BTreeMap,
@@ -52,14 +52,30 @@ pub struct Controller(Child);
 impl Controller {
     /// Starts a controller.
     pub fn start(kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
-        let arguments = ["billhook", "controller", "--mode", "standalone"].iter().chain(flags);
-        let arguments: Vec<&str> = arguments.copied().collect();
+        let arguments = ["controller", "--mode", "standalone"].iter().chain(flags);
+        Self::command(kubeconfig, &arguments.copied().collect::<Vec<_>>())
+    }
+
+    /// Starts any command of billhook.
+    pub fn command(kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
+        let arguments: Vec<&str> = std::iter::once("billhook").chain(arguments.iter().copied()).collect();
         let child = Command::new(std::env::current_exe()?)
             .env(ARGUMENTS, arguments.join("\n"))
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn();
-        Ok(Self(child.context("start a controller")?))
+        Ok(Self(child.context("start a process")?))
+    }
+
+    /// Returns its exit code once it has ended; none if it was killed.
+    pub fn ended(&mut self) -> Result<Option<Option<i32>>> {
+        Ok(self.0.try_wait()?.map(|status| status.code()))
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) -> Result<()> {
+        Ok(self.0.kill()?)
     }
 
     /// Freezes it with SIGSTOP.

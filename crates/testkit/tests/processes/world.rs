@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural: plural.into() }
 }

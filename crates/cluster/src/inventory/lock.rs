@@ -1,0 +1,291 @@
+//! The lock of a release: one operation at a time.
+//!
+//! The write of the head that starts an operation names its holder, and the write that ends it removes the lock, so that a
+//! short operation sends no request for it. The holder of a longer one renews the lock, and stops in time when it cannot.
+//!
+//! No clock of another process is trusted: how old a lock is follows from two times of the server, when the head was last
+//! written and when it was read. A controller that holds a Lease names it in its locks instead of renewing each of them.
+
+use std::{
+    collections::hash_map::RandomState,
+    future::pending,
+    hash::{BuildHasher as _, Hasher as _},
+    time::Duration,
+};
+
+use billhook_objects::{ObjectKey, ReleaseName, wellknown};
+use billhook_plan::{Inventory, Locked, Resource};
+
+use super::{
+    format::Lock,
+    secret::Token,
+    store::{InventoryStore, WRITES, changed, is_conflict},
+};
+use crate::{
+    cluster::Fence,
+    error::Error,
+    lease::{HeldLease, LeaseAge},
+    tenure::{Moment, Renew, Tenure, Timing},
+};
+
+/// How long a lock lasts without a renewal.
+const DURATION: Duration = Duration::from_secs(30);
+/// The holder stops earlier than that, so that no request is in flight when another command takes the lock over.
+const TIMING: Timing =
+    Timing { limit: Duration::from_secs(20), every: Duration::from_secs(10), retry: Duration::from_secs(2) };
+/// Both times that give the age of a lock are in whole seconds.
+const RESOLUTION: Duration = Duration::from_secs(2);
+
+/// Who locks releases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    name: String,
+    pid: u32,
+    /// Distinguishes operations, even of one process.
+    id: String,
+    lease: Option<HeldLease>,
+}
+
+impl Holder {
+    /// Makes a holder for one operation: a name for people, such as `user@host`, and the number of the process. With a Lease,
+    /// all requests must be behind the fence of its leadership.
+    pub fn new(name: impl Into<String>, pid: u32, lease: Option<HeldLease>) -> Self {
+        // Every state has other random keys.
+        let id = format!("{:016x}", RandomState::new().build_hasher().finish());
+        Self { name: name.into(), pid, id, lease }
+    }
+
+    fn lock(&self, operation: &str, since: Option<String>) -> Lock {
+        Lock {
+            operation: operation.to_owned(),
+            holder: self.name.clone(),
+            pid: self.pid,
+            id: self.id.clone(),
+            since,
+            duration_seconds: DURATION.as_secs(),
+            renewals: 0,
+            lease: self.lease.clone(),
+        }
+    }
+
+    /// Returns whether this operation has taken a lock, or the controller whose Lease is held now.
+    fn owns(&self, lock: &Lock) -> bool {
+        let same = |lease: &HeldLease, own: &HeldLease| (&lease.namespace, &lease.name) == (&own.namespace, &own.name);
+        lock.id == self.id || lock.lease.as_ref().zip(self.lease.as_ref()).is_some_and(|(lease, own)| same(lease, own))
+    }
+}
+
+/// The result of a try to start an operation.
+#[derive(Debug)]
+pub enum Begun {
+    /// The release is locked for the caller.
+    Held(HeldLock),
+    /// Another operation works on the release. Nothing was written.
+    Locked(Locked),
+}
+
+/// The result of a try to take a lock over before it expires.
+#[derive(Debug)]
+pub enum TakeOver {
+    /// No other operation works on the release.
+    Free,
+    /// A controller works on it, and its Lease is still renewed.
+    Refused(Locked),
+    /// It was taken. The former holder may go on for this long.
+    Taken(Locked, Duration),
+}
+
+/// The lock of a release that this process holds. It is renewed until this value is dropped.
+#[derive(Debug)]
+pub struct HeldLock(Held);
+
+#[derive(Debug)]
+enum Held {
+    Renewed(Tenure<Renewal>),
+    /// The Lease of the controller is renewed instead.
+    ByLease(Box<Token>),
+}
+
+impl HeldLock {
+    /// Returns a fence that lets requests pass while the lock is held.
+    pub fn fence(&self) -> Fence {
+        match &self.0 {
+            Held::Renewed(tenure) => tenure.fence("the lock of the release was lost"),
+            Held::ByLease(_) => Fence::open(),
+        }
+    }
+
+    /// Waits until the lock is lost.
+    pub async fn lost(&mut self) {
+        match &mut self.0 {
+            Held::Renewed(tenure) => tenure.lost().await,
+            Held::ByLease(_) => pending().await,
+        }
+    }
+
+    /// Stops the renewals, and returns what the write that removes the lock must present; none if the lock was lost.
+    pub async fn end(self) -> Option<Token> {
+        match self.0 {
+            Held::Renewed(tenure) => tenure.end().await.filter(|(_, held)| *held).map(|(renewal, _)| renewal.token),
+            Held::ByLease(token) => Some(*token),
+        }
+    }
+}
+
+/// A lock to renew.
+#[derive(Clone, Debug)]
+struct Renewal {
+    store: InventoryStore,
+    release: ReleaseName,
+    token: Token,
+    may_vanish: bool,
+}
+
+impl Renew for Renewal {
+    async fn renew(&mut self) -> Result<bool, Error> {
+        let what = format!("renew the lock of release {}", self.release);
+        // Another client may have changed other fields of the Secret, or the answer of the last renewal was lost.
+        for _ in 0..WRITES {
+            let Some(lock) = self.token.head.lock.clone() else { return Ok(false) };
+            let id = lock.id.clone();
+            let next = Lock { renewals: lock.renewals + 1, ..lock };
+            match self.store.write_lock(&what, &self.release, &self.token, next).await {
+                Ok(token) => {
+                    self.token = token;
+                    return Ok(true);
+                }
+                Err(error) if error.object_not_found() => return self.vanished().await,
+                Err(error) if error.code() != Some(409) => return Err(error),
+                Err(_) => {}
+            }
+            match self.store.head(&what, &self.release).await? {
+                None => return self.vanished().await,
+                Some(now) if now.head.lock.as_ref().is_some_and(|lock| lock.id == id) => self.token = now,
+                Some(_) => return Ok(false),
+            }
+        }
+        Err(changed(&what))
+    }
+}
+
+impl Renewal {
+    /// Returns whether a missing record was deleted with its namespace. Then nobody else can write one.
+    async fn vanished(&self) -> Result<bool, Error> {
+        if !self.may_vanish {
+            return Ok(false);
+        }
+        let key = ObjectKey::new(wellknown::namespace(), None, self.release.namespace());
+        let namespace = self.store.cluster.get_meta(&Resource::namespaces(), &key).await?;
+        Ok(namespace.is_none_or(|namespace| namespace.deleting))
+    }
+}
+
+impl Token {
+    /// Returns whether an operation has locked the release, even if its lock has expired.
+    pub fn is_locked(&self) -> bool {
+        self.head.lock.is_some()
+    }
+}
+
+impl InventoryStore {
+    /// Starts an operation: writes the record as [`save`](Self::save) does, and locks the release with it.
+    ///
+    /// With `may_vanish`, the lock is still held when the record was deleted with its namespace: a deletion goes on without
+    /// a record.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save).
+    pub async fn begin(
+        &self,
+        inventory: &mut Inventory,
+        token: Option<Token>,
+        (holder, operation): (&Holder, &str),
+        may_vanish: bool,
+    ) -> Result<Begun, Error> {
+        let release = inventory.release.clone();
+        if let Some(token) = &token
+            && let Some(locked) = self.locked(&release, token, holder).await?
+        {
+            return Ok(Begun::Locked(locked));
+        }
+        match self.write(inventory, token, Some(holder.lock(operation, self.now.clone()))).await {
+            Ok(token) => Ok(Begun::Held(self.hold(Renewal { store: self.clone(), release, token, may_vanish }).await)),
+            Err(error) if is_conflict(&error) => {
+                // Perhaps another operation has just started.
+                match self.head(&format!("read the record of release {release}"), &release).await? {
+                    Some(now) => self.locked(&release, &now, holder).await?.map(Begun::Locked).ok_or(error),
+                    None => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn hold(&self, mut renewal: Renewal) -> HeldLock {
+        if renewal.token.head.lock.as_ref().is_some_and(|lock| lock.lease.is_some()) {
+            return HeldLock(Held::ByLease(Box::new(renewal.token)));
+        }
+        let mut sent = renewal.token.at;
+        if sent.elapsed() >= TIMING.every {
+            // The write took long: how much of the limit is left is not known.
+            let now = Moment::now();
+            if matches!(renewal.renew().await, Ok(true)) {
+                sent = now;
+            }
+        }
+        HeldLock(Held::Renewed(Tenure::start(sent, TIMING, renewal)))
+    }
+
+    /// Takes the lock of a release over although it has not expired. The former holder notices that at its next renewal;
+    /// until the returned time has passed, its requests must be expected.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails.
+    pub async fn take_over(&self, release: &ReleaseName, holder: &Holder) -> Result<TakeOver, Error> {
+        let what = format!("take over the lock of release {release}");
+        for _ in 0..WRITES {
+            let Some(token) = self.head(&what, release).await? else { return Ok(TakeOver::Free) };
+            let Some(locked) = self.locked(release, &token, holder).await? else { return Ok(TakeOver::Free) };
+            let age = match (&locked.lease, locked.expires_in) {
+                (Some(_), Some(_)) => return Ok(TakeOver::Refused(locked)),
+                (Some(_), None) => Duration::ZERO,
+                (None, _) => token.age().unwrap_or_default(),
+            };
+            match self.write_lock(&what, release, &token, holder.lock("take-over", self.now.clone())).await {
+                Ok(_) => return Ok(TakeOver::Taken(locked, (TIMING.limit + RESOLUTION).saturating_sub(age))),
+                Err(error) if error.code() == Some(409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(changed(&what))
+    }
+
+    /// Returns who works on a release, unless the lock is the caller's own or has expired.
+    async fn locked(&self, release: &ReleaseName, token: &Token, holder: &Holder) -> Result<Option<Locked>, Error> {
+        let Some(lock) = token.head.lock.as_ref().filter(|lock| !holder.owns(lock)) else { return Ok(None) };
+        let age = match &lock.lease {
+            None => token.age(),
+            Some(lease) => match self.cluster.lease_age(lease).await? {
+                LeaseAge::OfAnother => return Ok(None),
+                LeaseAge::Missing => token.age(),
+                LeaseAge::Unknown => None,
+                LeaseAge::Known(age) => Some(age),
+            },
+        };
+        let duration = Duration::from_secs(lock.duration_seconds);
+        if age.is_some_and(|age| age >= duration) {
+            return Ok(None);
+        }
+        Ok(Some(Locked {
+            release: release.clone(),
+            operation: lock.operation.clone(),
+            holder: lock.holder.clone(),
+            pid: lock.pid,
+            since: lock.since.clone(),
+            expires_in: age.map(|age| duration - age),
+            lease: lock.lease.as_ref().map(|lease| format!("{}/{}", lease.namespace, lease.name)),
+        }))
+    }
+}
