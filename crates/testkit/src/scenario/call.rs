@@ -74,6 +74,9 @@ impl Called {
         if let Some(most) = expect.requests_at_most {
             ensure!(self.requests <= most, "{} requests, at most {most} were allowed", self.requests);
         }
+        if let Some(most) = expect.writes_at_most {
+            ensure!(self.writes <= most, "{} requests that write, at most {most} were allowed", self.writes);
+        }
         check_time(expect, self.took)
     }
 

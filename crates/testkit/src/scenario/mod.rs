@@ -209,6 +209,9 @@ pub struct During {
     /// The server compacts its history. Only on the sandbox.
     #[serde(default)]
     pub compact: bool,
+    /// Objects to delete, before others are created.
+    #[serde(default)]
+    pub delete: Vec<String>,
     /// Objects to create.
     #[serde(default)]
     pub create: String,
@@ -244,6 +247,8 @@ pub struct Expect {
     pub item: ItemExpect,
     /// The maximum number of requests of the command.
     pub requests_at_most: Option<u64>,
+    /// The maximum number of requests of the command that write.
+    pub writes_at_most: Option<u64>,
     /// The maximum duration of the command.
     #[serde(with = "friendly::optional")]
     pub at_most: Option<Duration>,
@@ -367,12 +372,25 @@ impl Expect {
 
     /// Returns whether it can be checked without a command.
     fn is_of_objects(&self) -> bool {
-        let Self { exit, stdout, stderr, silent, gone, appeared, requests_at_most, at_most, at_least, .. } = self;
+        let Self {
+            exit,
+            stdout,
+            stderr,
+            silent,
+            gone,
+            appeared,
+            requests_at_most,
+            writes_at_most,
+            at_most,
+            at_least,
+            ..
+        } = self;
         *exit == 0
             && [stdout, stderr, silent].iter().all(|texts| texts.is_empty())
             && gone.is_none()
             && appeared.is_none()
             && requests_at_most.is_none()
+            && writes_at_most.is_none()
             && at_most.is_none()
             && at_least.is_none()
     }

@@ -247,6 +247,9 @@ impl<'a> Stage<'a> {
         if during.interrupt {
             interrupt.send(()).await.ok();
         }
+        for object in &during.delete {
+            self.admin.delete(&parse_key(object)?).await?;
+        }
         self.admin.create(&during.create).await?;
         for (object, patch) in &during.patch {
             self.admin.patch(&parse_key(object)?, patch).await?;
