@@ -5,7 +5,7 @@ use futures::future::join_all;
 
 use crate::{
     cluster::Cluster,
-    decode::Meta,
+    decode::{Meta, Shape, TrackedMeta},
     error::{Error, ErrorKind},
     list::Found,
     not_found::NotServed,
@@ -17,16 +17,25 @@ impl Cluster {
     /// If a kind must not be listed across all namespaces, one listing for each of [`Query::namespaces`] replaces the
     /// requested one, with the namespace in its query.
     pub async fn snapshot(&self, queries: &[Query]) -> Vec<Listing> {
-        join_all(queries.iter().map(|query| self.listings(query))).await.into_iter().flatten().collect()
+        self.snapshot_as::<Meta>(queries).await
     }
 
-    async fn listings(&self, query: &Query) -> Vec<Listing> {
-        let found = self.fetch_known(query).await;
+    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`].
+    pub async fn snapshot_tracked(&self, queries: &[Query]) -> Vec<Listing> {
+        self.snapshot_as::<TrackedMeta>(queries).await
+    }
+
+    async fn snapshot_as<S: Shape + Into<Observed>>(&self, queries: &[Query]) -> Vec<Listing> {
+        join_all(queries.iter().map(|query| self.listings::<S>(query))).await.into_iter().flatten().collect()
+    }
+
+    async fn listings<S: Shape + Into<Observed>>(&self, query: &Query) -> Vec<Listing> {
+        let found = self.fetch_known::<S>(query).await;
         let everywhere = query.resource.namespaced && query.namespace.is_none() && !query.namespaces.is_empty();
         if everywhere && found.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Forbidden) {
             let one = async |namespace: &String| {
                 let query = Query { namespace: Some(namespace.clone()), namespaces: Vec::new(), ..query.clone() };
-                let found = listed(self.fetch_known(&query).await);
+                let found = listed(self.fetch_known::<S>(&query).await);
                 Listing { query, found }
             };
             return join_all(query.namespaces.iter().map(one)).await;
@@ -34,7 +43,7 @@ impl Cluster {
         vec![Listing { query: query.clone(), found: listed(found) }]
     }
 
-    async fn fetch_known(&self, query: &Query) -> Result<Found<Meta>, Error> {
+    async fn fetch_known<S: Shape>(&self, query: &Query) -> Result<Found<S>, Error> {
         match self.fetch(query, true).await {
             Err(error) if *error.kind() == ErrorKind::NotServed => {
                 match self.why_not_served(&query.resource, error).await {
@@ -51,10 +60,10 @@ impl Cluster {
     }
 }
 
-fn listed(found: Result<Found<Meta>, Error>) -> Listed {
+fn listed<S: Into<Observed>>(found: Result<Found<S>, Error>) -> Listed {
     match found {
         Ok(found) => {
-            let mut items: Vec<Observed> = found.items.into_iter().map(|Meta(observed)| observed).collect();
+            let mut items: Vec<Observed> = found.items.into_iter().map(S::into).collect();
             items.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
             items.dedup_by(|a, b| a.uid == b.uid);
             Listed::Items { resource_version: found.resource_version, items }

@@ -139,5 +139,6 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         finalizers,
         deleting: true,
         owners: Vec::new(),
+        tracked: None,
     }
 }

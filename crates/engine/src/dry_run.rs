@@ -7,7 +7,10 @@ use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{ApplyAction, ApplyTask, Plan, Work};
 use futures::{FutureExt as _, StreamExt as _};
 
-use crate::{Clusters, write};
+use crate::{
+    Clusters,
+    write::{self, How},
+};
 
 /// How many requests are sent concurrently.
 const AT_ONCE: usize = 64;
@@ -22,6 +25,7 @@ pub async fn dry_run(
     manifests: &BTreeMap<ObjectKey, Manifest>,
     force_conflicts: bool,
 ) -> Vec<(ObjectKey, Option<String>)> {
+    let how = &How { field_manager: plan.field_manager(), repeated: false, force_conflicts, dry_run: true };
     let mut requests = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
@@ -41,7 +45,7 @@ pub async fn dry_run(
                 let written = work.objects.iter().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
                 requests.extend(written.map(|(task, manifest)| {
                     async move {
-                        let answer = write::apply(cluster, task, manifest, force_conflicts, true).await;
+                        let answer = write::apply(cluster, task, manifest, how).await;
                         (task.object.clone(), answer.err().map(|error| error.message()))
                     }
                     .boxed()

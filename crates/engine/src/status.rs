@@ -267,6 +267,7 @@ mod tests {
             finalizers: vec!["a.example/x".into()],
             deleting: true,
             owners: Vec::new(),
+            tracked: None,
         };
         Found {
             objects: BTreeMap::from([(key.clone(), object)]),

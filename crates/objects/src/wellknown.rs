@@ -4,7 +4,8 @@ use crate::GroupKind;
 
 /// The label on every object of a release; its value is [`crate::ReleaseName::label_value`].
 pub const RELEASE_LABEL: &str = "billhook.dev/release";
-/// The field manager of all writes of billhook.
+/// The field manager of billhook's own objects, such as records. Earlier versions also used it for the objects of all
+/// releases; now each release has its own, [`crate::ReleaseName::field_manager`].
 pub const FIELD_MANAGER: &str = "billhook";
 /// The finalizer that keeps a CRD until its instances are gone. Only the API server may remove it.
 pub const CRD_CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

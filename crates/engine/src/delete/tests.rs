@@ -114,6 +114,7 @@ fn observed(text: &str) -> Observed {
         finalizers: Vec::new(),
         deleting: false,
         owners: Vec::new(),
+        tracked: None,
     };
     for word in words {
         match word {
