@@ -40,8 +40,6 @@ pub struct WriteOptions<'a> {
     pub adopt: bool,
     /// Whether the common manager of earlier versions owns fields of the object, which move to `field_manager` first.
     pub common_manager: bool,
-    /// Whether an earlier call may have been carried out although it failed: an object that it created is as expected.
-    pub repeated: bool,
     /// Annotations that override those of the manifest if the object is created.
     pub annotate_before_create: &'a BTreeMap<String, String>,
     /// Takes over fields that other managers own. Server-side apply only: the other strategies always overwrite them.
@@ -113,7 +111,7 @@ impl Cluster {
             self.take_over_fields(resource, key, uid, options.field_manager).await?;
         }
         let mut manifest = manifest;
-        let (mut expected, mut repeated) = (options.expected.cloned(), options.repeated);
+        let mut expected = options.expected.cloned();
         let (mut adopted, mut last) = (false, None);
         for attempt in 0..TRIES {
             if attempt > 1 {
@@ -128,14 +126,13 @@ impl Cluster {
                 Err(error) if is_precondition(&error) => error,
                 Err(error) => return Err(error),
             };
-            repeated |= error.answer_lost();
             if expected.is_some() && options.strategy != UpdateStrategy::ServerSide {
                 // The next attempt reads the object anyway.
                 last = Some(error);
                 continue;
             }
             let found = self.fetch_one::<Managed>(resource, key.namespace.as_deref(), &key.name, true).await?;
-            match target.next(expected.as_ref(), repeated, found) {
+            match target.next(expected.as_ref(), found) {
                 Next::Changed if matches!(error.kind(), ErrorKind::Conflict(fields) if !fields.is_empty()) => {
                     return Err(error);
                 }
@@ -222,7 +219,7 @@ enum Next {
     Changed,
     /// It is gone.
     Gone,
-    /// An earlier try, whose answer was lost, has created it.
+    /// We have created it: by an earlier try whose answer was lost, or before its kind was known to the plan.
     Ours(Uid),
     /// Another client has created it, and it is taken over.
     Adopted(Uid),
@@ -231,11 +228,11 @@ enum Next {
 }
 
 impl Target<'_> {
-    fn next(&self, expected: Option<&Uid>, repeated: bool, found: Option<Managed>) -> Next {
+    fn next(&self, expected: Option<&Uid>, found: Option<Managed>) -> Next {
         let Some(Managed { meta, entries }) = found else { return Next::Gone };
         match expected {
             Some(uid) if *uid == meta.uid => Next::Changed,
-            None if repeated && owns_fields(self.options.field_manager, &entries) => Next::Ours(meta.uid),
+            None if owns_fields(self.options.field_manager, &entries) => Next::Ours(meta.uid),
             None if self.options.adopt && !meta.labels.contains_key(RELEASE_LABEL) => Next::Adopted(meta.uid),
             _ => Next::Refused(self.not_as_seen(expected.is_some(), &entries)),
         }

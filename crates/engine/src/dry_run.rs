@@ -25,7 +25,7 @@ pub async fn dry_run(
     manifests: &BTreeMap<ObjectKey, Manifest>,
     force_conflicts: bool,
 ) -> Vec<(ObjectKey, Option<String>)> {
-    let how = &How { field_manager: plan.field_manager(), repeated: false, force_conflicts, dry_run: true };
+    let how = &How { field_manager: plan.field_manager(), force_conflicts, dry_run: true };
     let mut requests = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };

@@ -152,7 +152,6 @@ pub(crate) fn to_apply<'a>(
 fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, pause: Duration) -> Sending<'a> {
     let how = How {
         field_manager: context.plan.field_manager(),
-        repeated: next.failures > 0,
         force_conflicts: context.options.force_conflicts,
         dry_run: false,
     };
@@ -174,8 +173,6 @@ fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, 
 pub(crate) struct How {
     /// The manager that owns the written fields.
     pub field_manager: String,
-    /// Whether an earlier try may have been carried out although it failed.
-    pub repeated: bool,
     pub force_conflicts: bool,
     pub dry_run: bool,
 }
@@ -195,7 +192,6 @@ pub(crate) async fn apply(
         field_manager: &how.field_manager,
         adopt: task.adopt,
         common_manager: task.common_manager,
-        repeated: how.repeated,
         annotate_before_create: &task.annotate_before_create,
         force_conflicts: how.force_conflicts,
         dry_run: how.dry_run,

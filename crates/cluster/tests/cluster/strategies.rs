@@ -41,7 +41,6 @@ async fn write(
         field_manager: MANAGER,
         adopt: false,
         common_manager: false,
-        repeated: false,
         annotate_before_create: &BTreeMap::from([("first".to_owned(), "yes".to_owned())]),
         force_conflicts: false,
         dry_run: false,
@@ -185,7 +184,7 @@ async fn a_lost_answer_to_a_creation_does_not_cost_the_first_annotations() {
     assert_eq!(cluster.responses()[&("create", 0)], 1);
     // The same after an earlier call, and by server-side apply.
     let script = vec![(CREATE, exists()), (READ, ok(made.clone())), (READ, ok(made.clone()))];
-    let (applied, ..) = check_with(UpdateStrategy::Update, None, script, |options| options.repeated = true).await;
+    let (applied, ..) = check(UpdateStrategy::Update, None, script).await;
     assert!(!applied.unwrap().created);
     let changed = status(409, "Conflict", "the object has been modified");
     let script = vec![(PATCH, Answer::Reset), (PATCH, changed), (READ, ok(made.clone())), (PATCH, ok(made))];

@@ -195,7 +195,7 @@ impl Record {
         let is_created = |task: &&mut ApplyTask| task.object == key && task.action == ApplyAction::Create;
         let created = applied_mut(plan).find(is_created).filter(|_| clusters.record_here());
         let Some((task, manifest)) = created.zip(manifests.get(&key)) else { return Ok(()) };
-        let how = How { field_manager, repeated: false, force_conflicts: false, dry_run: false };
+        let how = How { field_manager, force_conflicts: false, dry_run: false };
         let applied = write::apply(&clusters.own, task, manifest, &how).await?;
         // The run writes it again.
         (task.action, task.uid) = (ApplyAction::Update, Some(applied.uid.clone()));
