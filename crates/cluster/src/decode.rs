@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Observed, Owner};
 use serde::{
+    de::IgnoredAny,
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
 };
 use serde_json::value::RawValue;
+
+use crate::managed::{ManagedEntry, tracked};
 
 /// Requests the metadata of a single object (Kubernetes API concepts, "Metadata-only fetches").
 pub(crate) const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -50,7 +53,7 @@ pub(crate) struct Id<'a> {
 
 /// The metadata of an object, as far as it is used.
 #[derive(Debug, Deserialize)]
-#[serde(from = "Object")]
+#[serde(from = "Object<IgnoredAny>")]
 pub(crate) struct Meta(pub(crate) Observed);
 
 impl Shape for Meta {
@@ -60,6 +63,51 @@ impl Shape for Meta {
 
     fn meta(&self) -> &Observed {
         &self.0
+    }
+}
+
+impl From<Meta> for Observed {
+    fn from(Meta(observed): Meta) -> Self {
+        observed
+    }
+}
+
+/// The metadata of an object, with what an apply compares.
+#[derive(Debug, Deserialize)]
+#[serde(from = "Object<Vec<ManagedEntry>>")]
+pub(crate) struct TrackedMeta(Observed);
+
+impl Shape for TrackedMeta {
+    const LIST: &'static str = META_LIST;
+    const ITEM: &'static str = META;
+    const PROVES_GONE: bool = true;
+
+    fn meta(&self) -> &Observed {
+        &self.0
+    }
+}
+
+impl From<TrackedMeta> for Observed {
+    fn from(TrackedMeta(observed): TrackedMeta) -> Self {
+        observed
+    }
+}
+
+/// The metadata of an object, with the owners of its fields.
+#[derive(Debug, Deserialize)]
+#[serde(from = "Object<Vec<ManagedEntry>>")]
+pub(crate) struct Managed {
+    pub(crate) meta: Observed,
+    pub(crate) entries: Vec<ManagedEntry>,
+}
+
+impl Shape for Managed {
+    const LIST: &'static str = META_LIST;
+    const ITEM: &'static str = META;
+    const PROVES_GONE: bool = true;
+
+    fn meta(&self) -> &Observed {
+        &self.meta
     }
 }
 
@@ -89,15 +137,15 @@ impl<'de, T: DeserializeOwned, const WHOLE: bool> Deserialize<'de> for Full<T, W
     }
 }
 
-/// An object as the server sends it; serde skips all fields that are not named here.
+/// An object as the server sends it; serde skips all fields that are not named here. `M` is how `managedFields` are read.
 #[derive(Deserialize)]
-pub(crate) struct Object {
-    metadata: Metadata,
+pub(crate) struct Object<M> {
+    metadata: Metadata<M>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct Metadata<M> {
     namespace: Option<String>,
     name: String,
     uid: Uid,
@@ -107,6 +155,8 @@ struct Metadata {
     deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
     annotations: Option<Annotations>,
+    generation: Option<i64>,
+    managed_fields: Option<M>,
 }
 
 /// The only annotation that is used; serde skips the others.
@@ -144,40 +194,63 @@ impl From<OwnerReference> for Owner {
     }
 }
 
-impl From<Object> for Meta {
-    fn from(object: Object) -> Self {
-        let meta = object.metadata;
-        Self(Observed {
-            namespace: meta.namespace.filter(|namespace| !namespace.is_empty()),
-            name: meta.name,
-            uid: meta.uid,
-            resource_version: meta.resource_version.unwrap_or_default(),
-            labels: meta.labels.unwrap_or_default(),
-            finalizers: meta.finalizers.unwrap_or_default(),
-            deleting: meta.deletion_timestamp.is_some(),
-            deleted_at: meta.deletion_timestamp.and_then(|time| time.seconds),
-            owners: meta.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
-            protected: meta.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
-        })
+impl<M> Metadata<M> {
+    fn observed(self) -> Observed {
+        Observed {
+            namespace: self.namespace.filter(|namespace| !namespace.is_empty()),
+            name: self.name,
+            uid: self.uid,
+            resource_version: self.resource_version.unwrap_or_default(),
+            labels: self.labels.unwrap_or_default(),
+            finalizers: self.finalizers.unwrap_or_default(),
+            deleting: self.deletion_timestamp.is_some(),
+            deleted_at: self.deletion_timestamp.and_then(|time| time.seconds),
+            owners: self.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
+            protected: self.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
+            tracked: None,
+        }
+    }
+}
+
+impl From<Object<IgnoredAny>> for Meta {
+    fn from(object: Object<IgnoredAny>) -> Self {
+        Self(object.metadata.observed())
+    }
+}
+
+impl From<Object<Vec<ManagedEntry>>> for TrackedMeta {
+    fn from(object: Object<Vec<ManagedEntry>>) -> Self {
+        let generation = object.metadata.generation;
+        let Managed { meta, entries } = object.into();
+        Self(Observed { tracked: Some(tracked(generation, &entries)), ..meta })
+    }
+}
+
+impl From<Object<Vec<ManagedEntry>>> for Managed {
+    fn from(mut object: Object<Vec<ManagedEntry>>) -> Self {
+        let entries = object.metadata.managed_fields.take().unwrap_or_default();
+        Self { meta: object.metadata.observed(), entries }
     }
 }
 
 /// The answer to a write or DELETE, as far as it is used. A `Status` has empty metadata.
 #[derive(Deserialize)]
-pub(crate) struct Written {
+pub(crate) struct Written<M = IgnoredAny> {
     pub(crate) kind: Option<String>,
     #[serde(default)]
-    pub(crate) metadata: WrittenMeta,
+    pub(crate) metadata: WrittenMeta<M>,
 }
 
 /// The metadata of an object that was written.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct WrittenMeta {
+pub(crate) struct WrittenMeta<M> {
     pub(crate) uid: Option<Uid>,
     pub(crate) resource_version: Option<String>,
     pub(crate) finalizers: Option<Vec<String>>,
     pub(crate) deletion_timestamp: Option<Time>,
+    pub(crate) generation: Option<i64>,
+    pub(crate) managed_fields: Option<M>,
 }
 
 /// A page of a list.

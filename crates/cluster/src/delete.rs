@@ -114,7 +114,7 @@ impl Cluster {
 }
 
 fn accepted(reply: &Reply) -> Result<DeleteAnswer, Error> {
-    let Written { kind, metadata } = reply.json()?;
+    let Written { kind, metadata }: Written = reply.json()?;
     if kind.as_deref() == Some("Status") {
         return Ok(DeleteAnswer::Done);
     }

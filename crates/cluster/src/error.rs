@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Refused,
     /// Another client changed the object, or other managers own these fields of it.
     Conflict(Vec<FieldConflict>),
+    /// The object is not the one that was seen: another client has created or recreated it.
+    NotAsSeen,
     /// The server does not serve the kind.
     NotServed,
     /// The object is invalid.

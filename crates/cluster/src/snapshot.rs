@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     cluster::Cluster,
-    decode::{Full, Meta, Shape},
+    decode::{Full, Meta, Shape, TrackedMeta},
     error::{Error, ErrorKind},
     list::Found,
     not_found::NotServed,
@@ -22,7 +22,16 @@ impl Cluster {
     /// Where only some of [`Query::namespaces`] could be listed, the answer is a failure, and a second listing, whose query
     /// names the other namespaces, has their objects.
     pub async fn snapshot(&self, queries: &[Query]) -> Vec<Listing> {
-        let listings = queries.iter().map(|query| self.listings(query, &|Meta(observed)| observed));
+        self.snapshot_as::<Meta>(queries).await
+    }
+
+    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`].
+    pub async fn snapshot_tracked(&self, queries: &[Query]) -> Vec<Listing> {
+        self.snapshot_as::<TrackedMeta>(queries).await
+    }
+
+    async fn snapshot_as<S: Shape + Into<Observed>>(&self, queries: &[Query]) -> Vec<Listing> {
+        let listings = queries.iter().map(|query| self.listings(query, &S::into));
         join_all(listings).await.into_iter().flatten().collect()
     }
 

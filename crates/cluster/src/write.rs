@@ -1,59 +1,61 @@
-//! Writes by the update strategies: POST, PUT, and patches other than server-side apply.
+//! Writes by the update strategies, each under the precondition that the object is as the plan saw it.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use billhook_objects::{ObjectKey, wellknown::FIELD_MANAGER};
+use billhook_objects::{
+    ObjectKey, Uid,
+    wellknown::{FIELD_MANAGER, RELEASE_LABEL},
+};
 use billhook_plan::Resource;
 use billhook_policy::UpdateStrategy;
 use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    apply::{Applied, ApplyOptions, NEW_KIND, answer, applied, require_name, without_secret_values},
+    apply::{Applied, ApplyOptions, NEW_KIND, answer, require_name, unreadable_manifest},
     cluster::Cluster,
     counts::Verb,
-    error::{Error, ErrorKind, object_name},
+    decode::Managed,
+    error::{Error, ErrorKind, Status, object_name},
+    managed::{ManagedEntry, creator, owns_fields},
+    patch::{Patch, PatchKind, strict_url},
     request::Call,
     strategy::{self, Change},
     url,
 };
 
-/// How often a write is tried while other clients change, create or delete the object.
+/// How often a write is tried while other clients change or delete the object.
 const TRIES: u32 = 8;
-
-/// A patch of an object.
-#[derive(Clone, Copy, Debug)]
-pub struct Patch<'a> {
-    /// The subresource to patch, such as `status`; none for the object itself.
-    pub subresource: Option<&'a str>,
-    /// The format of the body.
-    pub kind: PatchKind,
-    /// The patch.
-    pub body: &'a Value,
-}
-
-/// The format of a patch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchKind {
-    /// A JSON merge patch (RFC 7386): sets the fields that it names, removes those that are null, replaces lists.
-    Merge,
-    /// A JSON patch (RFC 6902): a list of operations.
-    Json,
-}
 
 /// How an object is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions<'a> {
     /// How an existing object is changed to match its manifest.
     pub strategy: UpdateStrategy,
-    /// Whether the object existed when it was last seen. A wrong value costs one more request.
-    pub exists: bool,
+    /// The UID of the object when it was last seen; none if it did not exist.
+    pub expected: Option<&'a Uid>,
+    /// The manager that owns the written fields.
+    pub field_manager: &'a str,
+    /// Whether an object that belongs to no release is taken over if another client has created it in the meantime.
+    pub adopt: bool,
+    /// Whether the common manager of earlier versions owns fields of the object, which move to `field_manager` first.
+    pub common_manager: bool,
     /// Annotations that override those of the manifest if the object is created.
     pub annotate_before_create: &'a BTreeMap<String, String>,
     /// Takes over fields that other managers own. Server-side apply only: the other strategies always overwrite them.
     pub force_conflicts: bool,
     /// Runs validation and admission without changing anything.
     pub dry_run: bool,
+}
+
+/// An object to write.
+struct Target<'a> {
+    resource: &'a Resource,
+    key: &'a ObjectKey,
+    what: String,
+    options: &'a WriteOptions<'a>,
+    /// The manifest with the annotations for the creation.
+    new: Cow<'a, str>,
 }
 
 impl Cluster {
@@ -68,18 +70,18 @@ impl Cluster {
             Some(namespace) => format!("create a {} in namespace {namespace}", resource.kind),
             None => format!("create a {}", resource.kind),
         };
-        self.post(what, resource, namespace, object, false).await
+        let url = strict_url(&url::collection(resource, namespace), FIELD_MANAGER, false);
+        self.post(what, resource, url, object, false).await
     }
 
     async fn post(
         &self,
         what: String,
         resource: &Resource,
-        namespace: Option<&str>,
+        url: String,
         object: &str,
         dry_run: bool,
     ) -> Result<Applied, Error> {
-        let url = strict_url(&url::collection(resource, namespace), dry_run);
         let call = Call::new(Verb::Create, what, url)
             .accept(answer(dry_run))
             .body("application/json", object.as_bytes().to_vec())
@@ -87,77 +89,20 @@ impl Cluster {
         self.send_write(resource, &call).await
     }
 
-    /// Replaces an object by a PUT. With a `metadata.resourceVersion` it must still be the version that was read.
-    async fn put(&self, resource: &Resource, key: &ObjectKey, object: &Value, dry_run: bool) -> Result<Applied, Error> {
-        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
-        let url = strict_url(&url::object(resource, namespace, name), dry_run);
-        let what = format!("update {}", object_name(resource, namespace, name));
-        let call =
-            Call::new(Verb::Update, what, url).accept(answer(dry_run)).body("application/json", object.to_string());
-        self.send_write(resource, &call).await
-    }
-
-    /// Patches an object or one of its subresources; none if the object or its kind does not exist.
+    /// Writes an object from its manifest (JSON text) by the given strategy, if it is the one that was seen, or is still
+    /// missing if none was. An object that was deleted in the meantime is created again.
     ///
-    /// Unknown fields are rejected, except in a subresource: a controller may write more fields of a status than the
-    /// installed CRD has.
-    ///
-    /// # Errors
-    ///
-    /// When the patch does not apply, admission rejects it, or the server does not answer.
-    pub async fn patch(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        patch: &Patch<'_>,
-    ) -> Result<Option<Applied>, Error> {
-        self.send_patch(resource, key, patch, false).await
-    }
-
-    async fn send_patch(
-        &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        patch: &Patch<'_>,
-        dry_run: bool,
-    ) -> Result<Option<Applied>, Error> {
-        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
-        let target = match patch.subresource {
-            Some(subresource) => format!("{subresource} of {}", object_name(resource, namespace, name)),
-            None => object_name(resource, namespace, name),
-        };
-        let what = format!("patch {target}");
-        let content_type = match patch.kind {
-            PatchKind::Merge => "application/merge-patch+json",
-            PatchKind::Json => "application/json-patch+json",
-        };
-        let body = patch.body.to_string().into_bytes();
-        let call = |resource: &Resource| {
-            let url = url::object(resource, namespace, name);
-            let url = match patch.subresource {
-                Some(subresource) => {
-                    url::with_query(&format!("{url}/{subresource}"), &[("fieldManager", FIELD_MANAGER)])
-                }
-                None => strict_url(&url, dry_run),
-            };
-            Call::new(Verb::Patch, &what, url).accept(answer(dry_run)).body(content_type, body.clone())
-        };
-        let reply = self.send_about(resource, call).await.map_err(|error| without_secret_values(resource, error))?;
-        reply.map(|reply| applied(&what, &reply, dry_run)).transpose()
-    }
-
-    /// Writes an object from its manifest (JSON text) by the given strategy.
-    ///
-    /// [`UpdateStrategy::ServerSide`] is [`apply`](Self::apply). The other strategies create an object that does not exist
-    /// by a POST; otherwise they read the whole object and send the change that follows from it, or nothing if there is
-    /// none. If another client changes the object in between, they read it again, at most eight times.
+    /// [`UpdateStrategy::ServerSide`] sends one request. The other strategies create an object by a POST; otherwise they read
+    /// the whole object and send the change that follows from it, or nothing if there is none. If another client changes
+    /// the object in between, it is read again, at most eight times.
     ///
     /// [`UpdateStrategy::Update`] and [`UpdateStrategy::Patch`] do not keep the annotations of the creation: their next write
     /// removes what the manifest does not have.
     ///
     /// # Errors
     ///
-    /// As [`apply`](Self::apply); [`ErrorKind::Conflict`] without fields if other clients keep changing the object.
+    /// [`ErrorKind::NotAsSeen`] if another client has created or recreated the object; [`ErrorKind::Conflict`] without fields
+    /// if other clients keep changing it; otherwise as [`apply`](Self::apply).
     pub async fn write(
         &self,
         resource: &Resource,
@@ -165,77 +110,158 @@ impl Cluster {
         manifest: &str,
         options: &WriteOptions<'_>,
     ) -> Result<Applied, Error> {
-        let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
-        require_name(resource, name)?;
-        let what = format!("apply {}", object_name(resource, namespace, name));
+        require_name(resource, &key.name)?;
+        let what = format!("apply {}", object_name(resource, key.namespace.as_deref(), &key.name));
         let new = annotated(&what, manifest, options)?;
-        if options.strategy == UpdateStrategy::ServerSide {
-            // An update has the annotations too: without them, the server would remove them, and a command that is repeated
-            // after a crash would end in another state.
-            let apply = ApplyOptions { force_conflicts: options.force_conflicts, dry_run: options.dry_run };
-            return self.apply(resource, key, &new, &apply).await;
+        let target = Target { resource, key, what, options, new };
+        if let Some(uid) = options.expected.filter(|_| options.common_manager && !options.dry_run) {
+            self.take_over_fields(resource, key, uid, options.field_manager).await?;
         }
-        let mut manifest = parsed(&what, manifest)?;
-        let mut exists = options.exists;
-        let mut last = None;
+        let mut manifest = manifest;
+        let mut expected = options.expected.cloned();
+        let (mut adopted, mut last) = (false, None);
         for attempt in 0..TRIES {
             if attempt > 1 {
                 sleep(self.backoff(attempt)).await;
             }
-            if !exists {
-                match self.post(what.clone(), resource, namespace, &new, options.dry_run).await {
-                    Err(error) if error.already_exists() => {
-                        if error.answer_lost() {
-                            // The try whose answer was lost may have created it: keep its annotations.
-                            manifest = parsed(&what, &new)?;
-                        }
-                        last = Some(error);
-                    }
-                    done => return done,
+            let error = match self.write_expected(&target, expected.as_ref(), manifest).await {
+                Ok(Some(applied)) => return Ok(Applied { adopted, ..applied }),
+                Ok(None) => {
+                    expected = None;
+                    continue;
                 }
-            }
-            let Some(live) = self.get(resource, key).await? else {
-                exists = false;
-                continue;
-            };
-            exists = true;
-            match self.change(resource, key, &live, &manifest, options).await {
-                Ok(Some(applied)) => return Ok(applied),
-                Ok(None) => exists = false,
-                Err(error) if error.object_not_found() => exists = false,
-                Err(error) if error.code() == Some(409) => last = Some(error),
+                Err(error) if is_precondition(&error) => error,
                 Err(error) => return Err(error),
+            };
+            if expected.is_some() && options.strategy != UpdateStrategy::ServerSide {
+                // The next attempt reads the object anyway.
+                last = Some(error);
+                continue;
             }
+            let found = self.fetch_one::<Managed>(resource, key.namespace.as_deref(), &key.name, true).await?;
+            match target.next(expected.as_ref(), found) {
+                Next::Changed if matches!(error.kind(), ErrorKind::Conflict(fields) if !fields.is_empty()) => {
+                    return Err(error);
+                }
+                Next::Changed => {}
+                Next::Gone => expected = None,
+                Next::Ours(uid) => {
+                    expected = Some(uid);
+                    // Keep the annotations of the creation.
+                    manifest = &target.new;
+                }
+                Next::Adopted(uid) => (expected, adopted) = (Some(uid), true),
+                Next::Refused(error) => return Err(error),
+            }
+            last = Some(error);
         }
         Err(last.unwrap_or_else(|| {
-            Error::new(what, ErrorKind::Conflict(Vec::new())).because("other clients keep deleting it")
+            Error::new(target.what, ErrorKind::Conflict(Vec::new())).because("other clients keep deleting it")
         }))
     }
 
-    /// Sends the change that the strategy requires for an object that was just read; none if it is gone.
-    async fn change(
+    /// Writes an object if it is as expected; none if it was to be updated and is gone.
+    async fn write_expected(
         &self,
-        resource: &Resource,
-        key: &ObjectKey,
-        live: &Value,
-        manifest: &Value,
-        options: &WriteOptions<'_>,
+        target: &Target<'_>,
+        expected: Option<&Uid>,
+        manifest: &str,
     ) -> Result<Option<Applied>, Error> {
+        let Target { resource, key, what, options, new } = target;
+        match (options.strategy, expected) {
+            (UpdateStrategy::ServerSide, _) => {
+                // An update has the annotations of the creation too: without them, the server would remove them, and a command
+                // that is repeated after a crash would end in another state.
+                let as_common = options.common_manager && options.dry_run;
+                let field_manager = if as_common { FIELD_MANAGER } else { options.field_manager };
+                let WriteOptions { force_conflicts, dry_run, .. } = **options;
+                let apply = ApplyOptions { field_manager, force_conflicts, dry_run };
+                self.apply_expected(resource, key, new, expected, &apply).await.map(Some)
+            }
+            (_, None) => {
+                let url = url::collection(resource, key.namespace.as_deref());
+                let url = strict_url(&url, options.field_manager, options.dry_run);
+                self.post(what.clone(), resource, url, new, options.dry_run).await.map(Some)
+            }
+            (_, Some(uid)) => {
+                let Some(live) = self.get(resource, key).await? else { return Ok(None) };
+                if live["metadata"]["uid"] != uid.as_str() {
+                    let entries = live["metadata"]["managedFields"].clone();
+                    return Err(
+                        target.not_as_seen(true, &serde_json::from_value::<Vec<_>>(entries).unwrap_or_default())
+                    );
+                }
+                match self.change(target, &live, &parsed(what, manifest)?).await {
+                    Err(error) if error.object_not_found() => Ok(None),
+                    done => done,
+                }
+            }
+        }
+    }
+
+    /// Sends the change that the strategy requires for an object that was just read; none if it is gone.
+    async fn change(&self, target: &Target<'_>, live: &Value, manifest: &Value) -> Result<Option<Applied>, Error> {
+        let Target { resource, key, options, .. } = target;
         match strategy::change(options.strategy, live, manifest) {
             Change::Nothing => Ok(unchanged(live, options.dry_run)),
-            Change::Put(object) => self.put(resource, key, &object, options.dry_run).await.map(Some),
+            Change::Put(object) => {
+                let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
+                let url = url::object(resource, namespace, name);
+                let url = strict_url(&url, options.field_manager, options.dry_run);
+                let what = format!("update {}", object_name(resource, namespace, name));
+                let call = Call::new(Verb::Update, what, url).accept(answer(options.dry_run)).body("application/json", object.to_string());
+                self.send_write(resource, &call).await.map(Some)
+            }
             Change::Patch(body) => {
                 let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
-                self.send_patch(resource, key, &patch, options.dry_run).await
+                self.patch_as(options.field_manager, resource, key, &patch, options.dry_run).await
             }
         }
     }
 }
 
-/// Adds strict field validation and our field manager, as for server-side apply.
-fn strict_url(url: &str, dry_run: bool) -> String {
-    let dry_run = if dry_run { "All" } else { "" };
-    url::with_query(url, &[("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict"), ("dryRun", dry_run)])
+/// What follows from the object that is found after a write failed.
+enum Next {
+    /// It is as expected, so that another client has changed it at the same time.
+    Changed,
+    /// It is gone.
+    Gone,
+    /// We have created it: by an earlier try whose answer was lost, or before its kind was known to the plan.
+    Ours(Uid),
+    /// Another client has created it, and it is taken over.
+    Adopted(Uid),
+    /// Another client has created or recreated it.
+    Refused(Error),
+}
+
+impl Target<'_> {
+    fn next(&self, expected: Option<&Uid>, found: Option<Managed>) -> Next {
+        let Some(Managed { meta, entries }) = found else { return Next::Gone };
+        match expected {
+            Some(uid) if *uid == meta.uid => Next::Changed,
+            None if owns_fields(self.options.field_manager, &entries) => Next::Ours(meta.uid),
+            None if self.options.adopt && !meta.labels.contains_key(RELEASE_LABEL) => Next::Adopted(meta.uid),
+            _ => Next::Refused(self.not_as_seen(expected.is_some(), &entries)),
+        }
+    }
+
+    /// Returns the error for an object that another client has created or recreated.
+    fn not_as_seen(&self, recreated: bool, entries: &[ManagedEntry]) -> Error {
+        let how = if recreated { "recreated" } else { "created" };
+        let by = creator(entries).unwrap_or("another client");
+        Error::new(&self.what, ErrorKind::NotAsSeen).because(format!("it was {how} by {by} in the meantime"))
+    }
+}
+
+/// Returns whether the server may have rejected a write because the object is not as expected. A server that finds fields of
+/// other managers says that first.
+fn is_precondition(error: &Error) -> bool {
+    let about_uid = |status: &Status| status.causes.iter().any(|(_, _, field)| field == "metadata.uid");
+    match error.kind() {
+        ErrorKind::Conflict(_) => true,
+        ErrorKind::Invalid => error.status().is_some_and(about_uid),
+        _ => false,
+    }
 }
 
 /// Returns an object that was read, as if it had just been written.
@@ -244,7 +270,9 @@ fn unchanged(live: &Value, dry_run: bool) -> Option<Applied> {
     Some(Applied {
         uid: serde_json::from_value(meta["uid"].clone()).ok()?,
         resource_version: meta["resourceVersion"].as_str()?.to_owned(),
+        fingerprint: None,
         created: false,
+        adopted: false,
         deleting: meta.get("deletionTimestamp").is_some(),
         finalizers: serde_json::from_value(meta["finalizers"].clone()).unwrap_or_default(),
         object: dry_run.then(|| live.clone()),
@@ -264,16 +292,12 @@ fn annotated<'m>(what: &str, manifest: &'m str, options: &WriteOptions<'_>) -> R
     Ok(Cow::Owned(object.to_string()))
 }
 
-/// Parses a manifest and checks that its `metadata` is a map. An error gives the position only, because the manifest may
-/// hold secrets.
+/// Parses a manifest and checks that its `metadata` is a map.
 fn parsed(what: &str, manifest: &str) -> Result<Value, Error> {
-    let invalid = |message: String| Error::new(what, ErrorKind::Invalid).because(message);
-    let object: Value = serde_json::from_str(manifest).map_err(|error| {
-        invalid(format!("the manifest is not valid JSON (line {}, column {})", error.line(), error.column()))
-    })?;
+    let object: Value = serde_json::from_str(manifest).map_err(|error| unreadable_manifest(what, &error))?;
     let annotations = object["metadata"].get("annotations");
     if !object["metadata"].is_object() || annotations.is_some_and(|value| !(value.is_object() || value.is_null())) {
-        return Err(invalid("its metadata or annotations are not a map".into()));
+        return Err(Error::new(what, ErrorKind::Invalid).because("its metadata or annotations are not a map"));
     }
     Ok(object)
 }

@@ -116,7 +116,7 @@ fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
         names.push(object.name.clone());
     }
     names_by_namespace.values_mut().flat_map(BTreeMap::values_mut).for_each(|names| names.sort_unstable());
-    let label = label.filter(|_| tasks.iter().all(|task| task.uid.is_none()));
+    let label = label.filter(|_| tasks.iter().all(|task| task.left().is_none()));
     let labels = label.map(|label| Select::Labels(format!("{}={label}", wellknown::RELEASE_LABEL)));
     let query = |resource: &Resource, namespace: Option<&str>, select: Select| Query {
         cluster: None,

@@ -170,5 +170,6 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         deleted_at: None,
         owners: Vec::new(),
         protected: false,
+        tracked: None,
     }
 }

@@ -3,16 +3,20 @@
 
 mod shown;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use billhook_cluster::{Cluster, Error};
-use billhook_objects::{GroupKind, Manifest, ObjectKey, ResourceType, wellknown};
+use billhook_objects::{Manifest, ObjectKey, wellknown};
 use billhook_plan::{ApplyAction, ApplyTask, DeleteTask, Plan, Resource, Work};
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Clusters, PreparedApply, write};
+use crate::{
+    Clusters, DryRunAnswer, PreparedApply,
+    dry_run::Unchecked,
+    write::{self, How},
+};
 
 /// How many objects are compared concurrently.
 const AT_ONCE: usize = 64;
@@ -76,8 +80,9 @@ pub async fn diff(
 ) {
     let (plan, manifests) = (&prepared.plan, &prepared.manifests);
     plan.namespaces.iter().map(|name| new_namespace(name)).for_each(&mut found);
-    let (created, patches) = (Created::by(plan, manifests), patches(plan));
-    let context = Context { plan, manifests, patches, created, force_conflicts };
+    let unchecked = Unchecked::new(plan, manifests, &prepared.not_served);
+    let how = How { field_manager: plan.field_manager(), force_conflicts, dry_run: true };
+    let mut context = Context { plan, manifests, patches: patches(plan), unchecked, how: &how };
     let mut comparisons = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
@@ -95,14 +100,14 @@ struct Context<'a> {
     manifests: &'a BTreeMap<ObjectKey, Manifest>,
     /// The patches of objects after the deployment.
     patches: BTreeMap<&'a ObjectKey, &'a Value>,
-    created: Created,
-    force_conflicts: bool,
+    unchecked: Unchecked<'a>,
+    how: &'a How,
 }
 
 impl<'a> Context<'a> {
     /// Returns the comparisons of a node's objects.
     fn objects(
-        &self,
+        &mut self,
         work: &'a Work,
         name: Option<&'a str>,
         cluster: &'a Cluster,
@@ -110,8 +115,8 @@ impl<'a> Context<'a> {
         match work {
             Work::Apply(work) => {
                 let tasks = work.objects.iter().filter_map(|task| Some((task, action(task.action)?)));
-                let written =
-                    tasks.filter_map(|(task, action)| Some((task, action, self.manifests.get(&task.object)?)));
+                let manifests = self.manifests;
+                let written = tasks.filter_map(|(task, action)| Some((task, action, manifests.get(&task.object)?)));
                 written.map(|(task, action, manifest)| self.applied(cluster, task, action, manifest)).collect()
             }
             Work::Delete(work) => {
@@ -125,19 +130,20 @@ impl<'a> Context<'a> {
     }
 
     fn applied(
-        &self,
+        &mut self,
         cluster: &'a Cluster,
         task: &'a ApplyTask,
         action: DiffAction,
         manifest: &'a Manifest,
     ) -> BoxFuture<'a, Option<ObjectDiff>> {
         let patch = self.patches.get(&task.object).copied();
-        let checked = !self.created.contains(&task.object);
-        let force_conflicts = self.force_conflicts;
+        let (unchecked, how) = (self.unchecked.answer(manifest), self.how);
         async move {
-            let states = match checked {
-                true => states(cluster, task, manifest, force_conflicts).await,
-                false => Ok((None, manifest.value())),
+            let checked = unchecked.is_none();
+            let states = match unchecked {
+                None => states(cluster, task, manifest, how).await.map_err(|error| error.message()),
+                Some(DryRunAnswer { message: Some(message), .. }) => Err(message),
+                Some(_) => Ok((None, manifest.value())),
             };
             let states = states.map(|(live, mut applied)| {
                 if let Some(patch) = patch {
@@ -157,7 +163,7 @@ async fn states(
     cluster: &Cluster,
     task: &ApplyTask,
     manifest: &Manifest,
-    force_conflicts: bool,
+    how: &How,
 ) -> Result<(Option<Value>, Value), Error> {
     let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
     let mut attempt = 1;
@@ -166,7 +172,7 @@ async fn states(
             ApplyAction::Create => None,
             _ => cluster.get(&resource, &task.object).await?,
         };
-        let answer = write::apply(cluster, task, manifest, force_conflicts, true).await?;
+        let answer = write::apply(cluster, task, manifest, how).await?;
         let same = |live: &Value| live["metadata"]["resourceVersion"] == answer.resource_version.as_str();
         if attempt == TRIES || live.as_ref().is_none_or(same) {
             return Ok((live, answer.object.unwrap_or_default()));
@@ -179,7 +185,7 @@ async fn pruned(cluster: &Cluster, name: Option<&str>, task: &DeleteTask, resour
     let live = cluster.get(resource, &task.object).await;
     // Another object of this name would not be deleted.
     let planned = |live: &Value| live["metadata"]["uid"] == task.uid.as_str();
-    let states = live.map(|live| (live.filter(planned), None));
+    let states = live.map(|live| (live.filter(planned), None)).map_err(|error| error.message());
     object_diff(&task.object, name, DiffAction::Prune, true, states)
 }
 
@@ -189,10 +195,10 @@ fn object_diff(
     cluster: Option<&str>,
     action: DiffAction,
     checked: bool,
-    states: Result<(Option<Value>, Option<Value>), Error>,
+    states: Result<(Option<Value>, Option<Value>), String>,
 ) -> Option<ObjectDiff> {
     let change = match states {
-        Err(error) => DiffChange::Failed { message: error.message() },
+        Err(message) => DiffChange::Failed { message },
         Ok((live, applied)) => {
             let (live, applied) = shown::shown(&object.kind, live, applied);
             if live == applied {
@@ -227,32 +233,4 @@ fn patches(plan: &Plan) -> BTreeMap<&ObjectKey, &Value> {
     let patches =
         plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
     patches.flat_map(|work| &work.objects).map(|task| (&task.object, &task.patch)).collect()
-}
-
-/// The namespaces and kinds that a plan creates: until then the server knows no objects in or of them.
-struct Created {
-    namespaces: HashSet<String>,
-    kinds: HashSet<GroupKind>,
-}
-
-impl Created {
-    fn by(plan: &Plan, manifests: &BTreeMap<ObjectKey, Manifest>) -> Self {
-        let mut created = Self { namespaces: plan.namespaces.iter().cloned().collect(), kinds: HashSet::new() };
-        let applied =
-            plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
-        for task in applied.flat_map(|work| &work.objects).filter(|task| task.action == ApplyAction::Create) {
-            if task.object.kind == wellknown::namespace() {
-                created.namespaces.insert(task.object.name.clone());
-            } else if task.object.kind == wellknown::crd() {
-                let defined = manifests.get(&task.object).and_then(|crd| ResourceType::from_crd(&crd.value()));
-                created.kinds.extend(defined.map(|defined| defined.kind));
-            }
-        }
-        created
-    }
-
-    fn contains(&self, object: &ObjectKey) -> bool {
-        object.namespace.as_ref().is_some_and(|namespace| self.namespaces.contains(namespace))
-            || self.kinds.contains(&object.kind)
-    }
 }

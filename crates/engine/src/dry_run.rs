@@ -8,7 +8,10 @@ use billhook_plan::{ApplyAction, ApplyTask, Plan, Work};
 use futures::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
 
-use crate::{Clusters, write};
+use crate::{
+    Clusters,
+    write::{self, How},
+};
 
 /// How many requests are sent concurrently.
 const AT_ONCE: usize = 64;
@@ -64,6 +67,7 @@ pub async fn dry_run(
     force_conflicts: bool,
 ) -> Vec<DryRunAnswer> {
     let mut unchecked = Unchecked::new(plan, manifests, not_served);
+    let how = &How { field_manager: plan.field_manager(), force_conflicts, dry_run: true };
     let mut requests = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
@@ -90,7 +94,7 @@ pub async fn dry_run(
                         return std::future::ready(answer).boxed();
                     }
                     async move {
-                        let answer = write::apply(cluster, task, manifest, force_conflicts, true).await;
+                        let answer = write::apply(cluster, task, manifest, how).await;
                         DryRunAnswer::new(&task.object, answer.err().map(|error| error.message()), None)
                     }
                     .boxed()
@@ -103,7 +107,7 @@ pub async fn dry_run(
 }
 
 /// What the server cannot check yet.
-struct Unchecked<'a> {
+pub(crate) struct Unchecked<'a> {
     /// The kinds that it does not serve, each with its CRD.
     definitions: BTreeMap<GroupKind, &'a Manifest>,
     /// The schemas that were needed so far, by kind and version; none if the CRD does not have the version.
@@ -113,7 +117,7 @@ struct Unchecked<'a> {
 }
 
 impl<'a> Unchecked<'a> {
-    fn new(plan: &'a Plan, manifests: &'a BTreeMap<ObjectKey, Manifest>, not_served: &BTreeSet<GroupKind>) -> Self {
+    pub(crate) fn new(plan: &'a Plan, manifests: &'a BTreeMap<ObjectKey, Manifest>, not_served: &BTreeSet<GroupKind>) -> Self {
         let crds =
             manifests.values().filter(|manifest| !not_served.is_empty() && manifest.key.kind == wellknown::crd());
         let definitions = crds.filter_map(|crd| Some((ResourceType::from_crd(&crd.value())?.kind, crd)));
@@ -129,7 +133,7 @@ impl<'a> Unchecked<'a> {
     }
 
     /// Returns the answer for an object that the server cannot check.
-    fn answer(&mut self, manifest: &Manifest) -> Option<DryRunAnswer> {
+    pub(crate) fn answer(&mut self, manifest: &Manifest) -> Option<DryRunAnswer> {
         let key = &manifest.key;
         if let Some(crd) = self.definitions.get(&key.kind) {
             let version = manifest.api_version.version();

@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::Known;
 use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{Listed, Listing, Plan, QueryId};
+use billhook_plan::{Fingerprint, Listed, Listing, Plan, QueryId};
 use tokio::time::Instant;
 
 use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status};
@@ -99,6 +99,8 @@ pub(crate) struct AppliedObject {
     pub object: ObjectKey,
     pub uid: Uid,
     pub resource_version: String,
+    /// Its state apart from its status, after a server-side apply.
+    pub fingerprint: Option<Fingerprint>,
     /// Whether the write changed anything.
     pub changed: bool,
 }

@@ -8,6 +8,7 @@ use std::{
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
 use billhook_objects::{Manifest, ObjectKey};
 use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, PatchTask, PatchWork, Resource};
+use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde_json::json;
 use tokio::time::Instant;
@@ -149,13 +150,17 @@ pub(crate) fn to_apply<'a>(
 }
 
 fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, pause: Duration) -> Sending<'a> {
-    let force_conflicts = context.options.force_conflicts;
+    let how = How {
+        field_manager: context.plan.field_manager(),
+        force_conflicts: context.options.force_conflicts,
+        dry_run: false,
+    };
     async move {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
         let answer = match next.write {
-            Write::Apply(task, manifest) => apply(cluster, task, manifest, force_conflicts, false).await.map(Some),
+            Write::Apply(task, manifest) => apply(cluster, task, manifest, &how).await.map(Some),
             Write::Patch(task) => patch(cluster, task).await,
         };
         (next, answer)
@@ -163,22 +168,33 @@ fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, 
     .boxed()
 }
 
-/// Writes an object by the update strategy of its task.
+/// How the objects of a plan are written.
+#[derive(Clone, Debug)]
+pub(crate) struct How {
+    /// The manager that owns the written fields.
+    pub field_manager: String,
+    pub force_conflicts: bool,
+    pub dry_run: bool,
+}
+
+/// Writes an object by the update strategy of its task, if it is as the plan saw it.
 pub(crate) async fn apply(
     cluster: &Cluster,
     task: &ApplyTask,
     manifest: &Manifest,
-    force_conflicts: bool,
-    dry_run: bool,
+    how: &How,
 ) -> Result<Applied, Error> {
     // An object is written in the version of its manifest; the plan's resource may have another one.
     let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
     let options = WriteOptions {
         strategy: task.strategy,
-        exists: task.action != ApplyAction::Create,
+        expected: task.uid.as_ref(),
+        field_manager: &how.field_manager,
+        adopt: task.adopt,
+        common_manager: task.common_manager,
         annotate_before_create: &task.annotate_before_create,
-        force_conflicts,
-        dry_run,
+        force_conflicts: how.force_conflicts,
+        dry_run: how.dry_run,
     };
     cluster.write(&resource, &task.object, manifest.json(), &options).await
 }
@@ -215,6 +231,7 @@ fn succeeded(context: &Context<'_>, node: usize, write: Write<'_>, applied: Appl
     let object = write.object();
     let what = match write {
         Write::Apply(ApplyTask { action: ApplyAction::Adopt, .. }, _) => ApplyResult::Adopted,
+        Write::Apply(..) if applied.adopted => ApplyResult::Adopted,
         Write::Apply(task, _) if task.resource_version.as_ref() == Some(&applied.resource_version) => {
             ApplyResult::Unchanged
         }
@@ -224,10 +241,12 @@ fn succeeded(context: &Context<'_>, node: usize, write: Write<'_>, applied: Appl
     };
     context.emit(applied_event(node, object, what));
     result.unchanged += usize::from(what == ApplyResult::Unchanged);
+    let server_side = matches!(write, Write::Apply(task, _) if task.strategy == UpdateStrategy::ServerSide);
     result.applied.push(AppliedObject {
         object: object.clone(),
         uid: applied.uid,
         resource_version: applied.resource_version,
+        fingerprint: applied.fingerprint.filter(|_| server_side),
         changed: what != ApplyResult::Unchanged,
     });
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::wellknown::FIELD_MANAGER;
+
 /// The API group and the kind of an object, without its version.
 ///
 /// Objects are compared by group and kind; the version is only used for requests.
@@ -199,6 +201,18 @@ impl ReleaseName {
     pub fn label_value(&self) -> String {
         let full = format!("{}.{}", self.name, self.namespace);
         if full.len() <= 63 { full } else { shortened(&full, 63) }
+    }
+
+    /// Returns the field manager of the release's objects: `billhook/NAMESPACE/NAME`, shortened with a digest if it is longer
+    /// than the 128 characters that the API server allows.
+    pub fn field_manager(&self) -> String {
+        Self::field_manager_of(&self.to_string())
+    }
+
+    /// Returns the field manager of the release that is printed as `NAMESPACE/NAME`.
+    pub fn field_manager_of(release: &str) -> String {
+        let full = format!("{FIELD_MANAGER}/{release}");
+        if full.len() <= 128 { full } else { shortened(&full, 128) }
     }
 
     /// Returns the release of a label value for output: `NAMESPACE/NAME`, `DeployItem NAMESPACE/NAME`, or the value itself

@@ -6,7 +6,8 @@ use crate::GroupKind;
 pub const RELEASE_LABEL: &str = "billhook.dev/release";
 /// The annotation of an object that an update does not prune without confirmation, if its value is `true`.
 pub const PROTECT_ANNOTATION: &str = "billhook.dev/protect";
-/// The field manager of all writes of billhook.
+/// The field manager of billhook's own objects, such as records. Earlier versions also used it for the objects of all
+/// releases; now each release has its own, [`crate::ReleaseName::field_manager`].
 pub const FIELD_MANAGER: &str = "billhook";
 /// The finalizer that keeps a CRD until its instances are gone. Only the API server may remove it.
 pub const CRD_CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

@@ -7,6 +7,8 @@ use billhook_policy::Policy;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Fingerprint;
+
 /// The format version of a stored inventory. Readers accept this one and all before it.
 pub const INVENTORY_FORMAT: u32 = 1;
 
@@ -70,6 +72,9 @@ pub struct Entry {
     /// The `resourceVersion` that our own write returned; none until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
+    /// The state that our own write returned, if it was a server-side apply; none until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
     /// Whether only an earlier version of the release contained it, so that it is to be pruned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub obsolete: bool,
@@ -89,6 +94,7 @@ impl Entry {
             digest,
             uid: None,
             resource_version: None,
+            fingerprint: None,
             obsolete: false,
             keep: false,
             before_delete: None,

@@ -43,7 +43,9 @@ pub use note::{
 };
 pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
 pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Wait};
-pub use snapshot::{ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
+pub use snapshot::{
+    Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
+};
 pub use wanted::Wanted;
 
 #[cfg(test)]

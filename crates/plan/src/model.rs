@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{ObjectKey, ReleaseName, Uid};
+use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrategy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,6 +55,11 @@ impl Plan {
     pub fn add_notes(&mut self, notes: impl IntoIterator<Item = Note>) {
         self.notes.extend(notes);
         self.notes.sort_unstable();
+    }
+
+    /// Returns the field manager of the objects that it applies.
+    pub fn field_manager(&self) -> String {
+        self.release.as_deref().map_or_else(|| FIELD_MANAGER.to_owned(), ReleaseName::field_manager_of)
     }
 
     /// Appends a node that starts when the last one is done.
@@ -172,9 +177,23 @@ pub struct ApplyTask {
     /// Annotations that it gets if the request creates it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotate_before_create: BTreeMap<String, String>,
-    /// The UID of an existing object that remains unchanged because its policy is `immutable`.
+    /// The UID of an existing object: of one to write, the precondition of the write; of an other one, only if it remains
+    /// unchanged because its policy is `immutable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
+    /// Of a creation: whether an object without a release that another client creates in the meantime is taken over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt: bool,
+    /// Whether fields that the common field manager of earlier versions owns move to the release's own manager first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub common_manager: bool,
+}
+
+impl ApplyTask {
+    /// Returns the UID of an object that remains unchanged because its policy is `immutable`.
+    pub fn left(&self) -> Option<&Uid> {
+        self.uid.as_ref().filter(|_| matches!(self.action, ApplyAction::Unchanged | ApplyAction::Await))
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -222,13 +222,13 @@ impl Note {
     /// Whether the run leaves out something that the policy, the release or the chart contains. Its summary repeats the
     /// note.
     pub fn is_omission(&self) -> bool {
-        match &self.kind {
+        matches!(
+            &self.kind,
             NoteKind::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
-            | NoteKind::Recreated { .. }
-            | NoteKind::Unreadable(_)
-            | NoteKind::Hook { treatment: HookTreatment::LeftOut, .. } => true,
-            _ => false,
-        }
+                | NoteKind::Recreated { .. }
+                | NoteKind::Unreadable(_)
+                | NoteKind::Hook { treatment: HookTreatment::LeftOut, .. }
+        )
     }
 }
 

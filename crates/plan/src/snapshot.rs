@@ -205,6 +205,50 @@ pub struct Observed {
     /// Whether it carries the annotation [`wellknown::PROTECT_ANNOTATION`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protected: bool,
+    /// What an apply compares; none in the lists of other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracked: Option<Tracked>,
+}
+
+/// What an apply compares of an object that it may leave unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tracked {
+    /// Its state apart from its status.
+    pub fingerprint: Fingerprint,
+    /// Whether the common field manager of earlier versions owns fields of it.
+    #[serde(default)]
+    pub common_manager: bool,
+}
+
+/// A digest of an object's state apart from its status: its `generation` and the fields that each manager owns outside the
+/// subresource `status`, with the time of billhook's own writes.
+///
+/// After a server-side apply, the object still matches its manifest as long as this digest is the same: another client
+/// that changes a field of ours takes it away from our entry in `managedFields`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// Wraps a digest.
+    pub fn new(digest: [u8; 16]) -> Self {
+        Self(digest)
+    }
+}
+
+/// In hexadecimal.
+impl From<Fingerprint> for String {
+    fn from(Fingerprint(digest): Fingerprint) -> Self {
+        format!("{:032x}", u128::from_be_bytes(digest))
+    }
+}
+
+impl TryFrom<String> for Fingerprint {
+    type Error = std::num::ParseIntError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u128::from_str_radix(&text, 16).map(|digest| Self(digest.to_be_bytes()))
+    }
 }
 
 /// An owner of an object.

@@ -139,6 +139,7 @@ fn entry(n: usize) -> Entry {
         digest: Digest::of(&json!(n)),
         uid: Some(Uid::new(parts.join("-"))),
         resource_version: Some((n * 7919 % 100_000).to_string()),
+        fingerprint: None,
         obsolete: false,
         keep: false,
         before_delete: None,

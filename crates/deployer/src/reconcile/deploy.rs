@@ -212,7 +212,7 @@ async fn export(item: &Item, values: Map<String, Value>) -> Result<ObjectReferen
             return Err(ItemFailure::configuration("ExportNotWritten", problem));
         }
     }
-    let options = ApplyOptions { force_conflicts: true, dry_run: false };
+    let options = ApplyOptions { force_conflicts: true, ..ApplyOptions::default() };
     item.shared.home.apply(&resource, &key, &secret.to_string(), &options).await?;
     Ok(reference)
 }

@@ -119,6 +119,7 @@ fn observed(text: &str) -> Observed {
         deleted_at: None,
         owners: Vec::new(),
         protected: false,
+        tracked: None,
     };
     for word in words {
         match word {

@@ -109,8 +109,8 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         propagation: input.propagation,
         record_here: clusters.record_here(),
     })?;
-    let mut snapshot = clusters.snapshot(deployment.queries()).await;
-    snapshot.listings.extend(clusters.snapshot(&deployment.missing(&snapshot)).await.listings);
+    let mut snapshot = clusters.snapshot_tracked(deployment.queries()).await;
+    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot)).await.listings);
     let mut plan = deployment.plan(&snapshot)?;
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     if let Some(max) = input.max_deletions {
@@ -136,12 +136,12 @@ pub async fn apply(
     prepared: PreparedApply,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedApply { plan, manifests, snapshot, mut record, prune, .. } = prepared;
+    let PreparedApply { mut plan, manifests, snapshot, mut record, prune, .. } = prepared;
     crate::run::announce(&plan, options);
     for namespace in &plan.namespaces {
         create_namespace(clusters, namespace).await?;
     }
-    record.begin_apply(clusters, &plan, &manifests).await?;
+    record.begin_apply(clusters, &mut plan, &manifests).await?;
     let outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
     let written = record.end_apply(clusters, &plan, &outcome, prune).await;
     Ok(finish(outcome, written, clusters, options))
@@ -168,7 +168,6 @@ fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTre
 async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
     let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let key = ObjectKey::new(wellknown::namespace(), None, name);
-    let options = ApplyOptions { force_conflicts: false, dry_run: false };
-    clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &options).await?;
+    clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &ApplyOptions::default()).await?;
     Ok(())
 }

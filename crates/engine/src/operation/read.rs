@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use billhook_cluster::Error;
+use billhook_cluster::{Cluster, Error};
 use billhook_objects::{Catalog, ReleaseName};
-use billhook_plan::{Catalogs, Plan, Query, Snapshot};
+use billhook_plan::{Catalogs, Listing, Plan, Query, Snapshot};
 use billhook_policy::DeletionGroup;
 
 use crate::Clusters;
@@ -15,11 +15,24 @@ use crate::Clusters;
 impl Clusters {
     /// Sends each cluster its own queries.
     pub(crate) async fn snapshot(&self, queries: &[Query]) -> Snapshot {
+        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot(&queries).await).await
+    }
+
+    /// Like [`snapshot`](Self::snapshot), with what an apply compares.
+    pub(crate) async fn snapshot_tracked(&self, queries: &[Query]) -> Snapshot {
+        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot_tracked(&queries).await).await
+    }
+
+    async fn snapshot_by(
+        &self,
+        queries: &[Query],
+        snapshot: impl AsyncFn(&Cluster, Vec<Query>) -> Vec<Listing>,
+    ) -> Snapshot {
         let mut by_cluster: BTreeMap<Option<&str>, Vec<Query>> = BTreeMap::new();
         for query in queries {
             by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
         }
-        let answers = by_cluster.iter().filter_map(|(name, queries)| Some(self.get(*name)?.snapshot(queries)));
+        let answers = by_cluster.into_iter().filter_map(|(name, queries)| Some(snapshot(self.get(name)?, queries)));
         Snapshot { listings: futures::future::join_all(answers).await.into_iter().flatten().collect() }
     }
 }

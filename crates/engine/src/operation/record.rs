@@ -16,7 +16,13 @@ use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
 
 use super::error::OperationError;
-use crate::{Clusters, Event, RunOptions, Status, Summary, node::AppliedObject, run, run::Outcome, write};
+use crate::{
+    Clusters, Event, RunOptions, Status, Summary,
+    node::AppliedObject,
+    run,
+    run::Outcome,
+    write::{self, How},
+};
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
@@ -148,7 +154,7 @@ impl Record {
         let default = Directives::default();
         for (key, manifest) in manifests {
             let directives = directives.get(key).unwrap_or(&default);
-            let left = tasks.get(key).and_then(|task| task.uid.as_ref());
+            let left = tasks.get(key).and_then(|task| task.left());
             let entry = entries.entry(key.clone()).or_insert_with(|| {
                 self.dirty = true;
                 let applied = if left.is_some() { Digest::of(&Value::Null) } else { directives.digest(manifest) };
@@ -161,7 +167,7 @@ impl Record {
                 None if entry.digest == directives.digest(manifest) => {}
                 None => {
                     // The recorded version belongs to the old digest.
-                    entry.resource_version = None;
+                    (entry.resource_version, entry.fingerprint) = (None, None);
                     entry.digest = directives.digest(manifest);
                     entry.api_version = manifest.api_version.clone();
                 }
@@ -180,7 +186,7 @@ impl Record {
     pub(super) async fn begin_apply(
         &mut self,
         clusters: &Clusters,
-        plan: &Plan,
+        plan: &mut Plan,
         manifests: &BTreeMap<ObjectKey, Manifest>,
     ) -> Result<(), OperationError> {
         let idle = |node: &billhook_plan::Node| match &node.work {
@@ -244,14 +250,18 @@ impl Record {
     async fn create_own_namespace(
         &mut self,
         clusters: &Clusters,
-        plan: &Plan,
+        plan: &mut Plan,
         manifests: &BTreeMap<ObjectKey, Manifest>,
     ) -> Result<(), Error> {
         let key = ObjectKey::new(wellknown::namespace(), None, self.inventory.release.namespace());
-        let created = applied(plan).find(|task| task.object == key && task.action == ApplyAction::Create);
-        let created = created.filter(|_| clusters.record_here());
+        let field_manager = plan.field_manager();
+        let is_created = |task: &&mut ApplyTask| task.object == key && task.action == ApplyAction::Create;
+        let created = applied_mut(plan).find(is_created).filter(|_| clusters.record_here());
         let Some((task, manifest)) = created.zip(manifests.get(&key)) else { return Ok(()) };
-        let applied = write::apply(&clusters.own, task, manifest, false, false).await?;
+        let how = How { field_manager, force_conflicts: false, dry_run: false };
+        let applied = write::apply(&clusters.own, task, manifest, &how).await?;
+        // The run writes it again.
+        (task.action, task.uid) = (ApplyAction::Update, Some(applied.uid.clone()));
         if let Some(entry) = self.inventory.entries.get_mut(&key) {
             entry.uid = Some(applied.uid);
         }
@@ -271,13 +281,12 @@ impl Record {
         let to_patch = patches(plan);
         for applied in &outcome.applied {
             // An object is not in its desired state before it is patched.
-            let version = (!to_patch.contains(&applied.object)).then(|| applied.resource_version.clone());
-            self.confirm(applied, version);
+            self.confirm(applied, !to_patch.contains(&applied.object));
         }
         for patched in &outcome.patched {
             // An object that was patched for its deletion is not in its desired state if a later version contains it again.
             if self.inventory.entries.get(&patched.object).is_some_and(|entry| !entry.obsolete) {
-                self.confirm(patched, Some(patched.resource_version.clone()));
+                self.confirm(patched, true);
             }
         }
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
@@ -291,11 +300,14 @@ impl Record {
         in_time(outcome, self.save(clusters)).await.map_err(|error| not_written(error, locked))
     }
 
-    fn confirm(&mut self, applied: &AppliedObject, version: Option<String>) {
+    /// Confirms an object, which may be in its desired state.
+    fn confirm(&mut self, applied: &AppliedObject, desired: bool) {
         if let Some(entry) = self.inventory.entries.get_mut(&applied.object) {
-            let uid = Some(applied.uid.clone());
-            self.dirty |= entry.uid != uid || entry.resource_version != version;
-            (entry.uid, entry.resource_version) = (uid, version);
+            let before = entry.clone();
+            entry.uid = Some(applied.uid.clone());
+            entry.resource_version = desired.then(|| applied.resource_version.clone());
+            entry.fingerprint = applied.fingerprint.filter(|_| desired);
+            self.dirty |= *entry != before;
         }
     }
 
@@ -392,6 +404,12 @@ fn patches(plan: &Plan) -> BTreeSet<&ObjectKey> {
 pub(super) fn applied(plan: &Plan) -> impl Iterator<Item = &ApplyTask> {
     let work = plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
     work.flat_map(|work| &work.objects).filter(|task| task.action != ApplyAction::Await)
+}
+
+fn applied_mut(plan: &mut Plan) -> impl Iterator<Item = &mut ApplyTask> {
+    let work =
+        plan.nodes.iter_mut().filter_map(|node| if let Work::Apply(work) = &mut node.work { Some(work) } else { None });
+    work.flat_map(|work| &mut work.objects)
 }
 
 /// Returns the objects of the release's own cluster that a plan deletes.

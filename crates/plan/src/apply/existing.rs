@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
-use billhook_policy::ManifestPolicy;
+use billhook_policy::{ManifestPolicy, UpdateStrategy};
 
 use crate::{
     ApplyAction, Directives, Entry, Note, NoteKind, Observed, Plan, Problem, Work,
@@ -100,7 +100,7 @@ impl Deployment<'_> {
             _ if object.deleting => Problem::BeingDeleted { object: key.clone() },
             _ if directives.policy == ManifestPolicy::Immutable => return Some(ApplyAction::Unchanged),
             _ if !ours => return Some(ApplyAction::Adopt),
-            _ if entry.is_some_and(|e| is_unchanged(e, object, manifest, &directives)) => {
+            _ if entry.is_some_and(|e| self.is_unchanged(e, object, manifest, &directives)) => {
                 return Some(ApplyAction::Unchanged);
             }
             _ => return Some(ApplyAction::Update),
@@ -108,17 +108,25 @@ impl Deployment<'_> {
         problems.add(problem);
         None
     }
+
+    /// Whether an object is as the last apply left it, apart from its status. The digest of the manifest is compared last,
+    /// since it is expensive.
+    ///
+    /// The fingerprint counts for server-side apply only. The other strategies compare the whole object before they write.
+    fn is_unchanged(&self, entry: &Entry, object: &Observed, manifest: &Manifest, directives: &Directives) -> bool {
+        let same_version = entry.resource_version.as_ref() == Some(&object.resource_version);
+        let same_state = || {
+            let seen = object.tracked.as_ref().map(|tracked| &tracked.fingerprint);
+            self.request.strategy == UpdateStrategy::ServerSide && seen.is_some() && entry.fingerprint.as_ref() == seen
+        };
+        entry.uid.as_ref() == Some(&object.uid)
+            && (same_version || same_state())
+            && entry.digest == directives.digest(manifest)
+    }
 }
 
 /// Whether an object and a manifest carry the label of the same DeployItem.
 fn is_of_same_item(manifest: &Manifest, object: &Observed) -> bool {
     let own = labels(manifest);
     own.iter().any(|(label, item)| label.ends_with(DEPLOY_ITEM_LABEL) && object.labels.get(label) == Some(item))
-}
-
-/// Whether an object is as the last apply left it. The digest is compared last, since it is expensive.
-fn is_unchanged(entry: &Entry, object: &Observed, manifest: &Manifest, directives: &Directives) -> bool {
-    entry.uid.as_ref() == Some(&object.uid)
-        && entry.resource_version.as_ref() == Some(&object.resource_version)
-        && entry.digest == directives.digest(manifest)
 }

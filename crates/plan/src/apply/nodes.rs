@@ -6,8 +6,8 @@ use billhook_objects::GroupKind;
 use billhook_policy::{DeploymentGroup, ManifestPolicy, ResourceClass, UpdateStrategy, WaitFor};
 
 use crate::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Counts, Directives, Node, NoteKind, PatchTask, Plan, Resource,
-    Uncovered, UncoveredCause, UncoveredNote, Wait, Work, groups::is_crd,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Counts, Directives, Node, NoteKind, Observed, PatchTask, Plan,
+    Resource, Uncovered, UncoveredCause, UncoveredNote, Wait, Work, groups::is_crd,
 };
 
 use super::{
@@ -67,7 +67,8 @@ impl Deployment<'_> {
                 let Some(task) = self.task(at, ready, existing, &mut resources) else { continue };
                 if !task.wait && self.is_awaited(&task.object.kind) {
                     let (action, strategy) = (ApplyAction::Await, UpdateStrategy::default());
-                    awaited.push(ApplyTask { action, wait: true, strategy, ..task.clone() });
+                    let uid = task.left().cloned();
+                    awaited.push(ApplyTask { action, wait: true, strategy, uid, ..task.clone() });
                 }
                 patches.extend(self.patch(at, &task, existing));
                 tasks.push(task);
@@ -150,17 +151,24 @@ impl Deployment<'_> {
         let action = (*existing.actions.get(at)?)?;
         let Directives { policy, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
         let seen = |when: bool| existing.objects.get(&manifest.key).filter(|_| when);
-        let is_left = action == ApplyAction::Unchanged && policy == ManifestPolicy::Immutable;
         let is_written = action != ApplyAction::Unchanged;
+        let existing_uid = is_written || policy == ManifestPolicy::Immutable;
+        let tracked = |object: &Observed| object.tracked.as_ref().is_some_and(|tracked| tracked.common_manager);
+        let strategy = if is_written { self.request.strategy } else { UpdateStrategy::default() };
         Some(ApplyTask {
             object: manifest.key.clone(),
             resource,
             action,
             wait,
             resource_version: seen(action == ApplyAction::Update).map(|object| object.resource_version.clone()),
-            strategy: if is_written { self.request.strategy } else { UpdateStrategy::default() },
+            strategy,
             annotate_before_create: if is_written { annotate_before_create } else { BTreeMap::new() },
-            uid: seen(is_left).map(|object| object.uid.clone()),
+            uid: seen(existing_uid).map(|object| object.uid.clone()),
+            adopt: action == ApplyAction::Create
+                && self.request.adopt
+                && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
+            common_manager: seen(is_written && strategy == UpdateStrategy::ServerSide)
+                .is_some_and(|object| tracked(object)),
         })
     }
 }

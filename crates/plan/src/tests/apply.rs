@@ -200,6 +200,51 @@ fn uid_and_label_decide_the_action() {
 }
 
 #[test]
+fn the_state_apart_from_the_status_decides_about_server_side_apply() {
+    use UpdateStrategy::{ServerSide, Update};
+    for (strategy, recorded, live, expected) in [
+        (ServerSide, Some("s"), "ConfigMap/a/x uid=1 rv=2 ours state=s", "unchanged"),
+        (ServerSide, Some("s"), "ConfigMap/a/x uid=1 rv=1 ours state=t", "unchanged"),
+        (ServerSide, Some("s"), "ConfigMap/a/x uid=1 rv=2 ours state=t", "update"),
+        (ServerSide, Some("s"), "ConfigMap/a/x uid=2 rv=2 ours state=s", "update"),
+        (ServerSide, Some("s"), "ConfigMap/a/x uid=1 rv=2 ours", "update"),
+        (ServerSide, None, "ConfigMap/a/x uid=1 rv=2 ours state=s", "update"),
+        (ServerSide, None, "ConfigMap/a/x uid=1 rv=2 ours", "update"),
+        // The object is read and compared.
+        (Update, Some("s"), "ConfigMap/a/x uid=1 rv=2 ours state=s", "update"),
+        (Update, Some("s"), "ConfigMap/a/x uid=1 rv=1 ours state=s", "unchanged"),
+    ] {
+        let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
+        deployment.strategy = strategy;
+        let entries = &mut deployment.inventory.as_mut().unwrap().entries;
+        entries.values_mut().for_each(|entry| entry.fingerprint = recorded.map(fingerprint));
+        let plan = deployment.plan(&cluster(&[live])).unwrap();
+        let expected = format!("namespaced-resources: ConfigMap/a/x({expected})");
+        assert_eq!(nodes(&plan), [expected], "{strategy:?} {recorded:?} {live}");
+    }
+}
+
+#[test]
+fn a_write_carries_the_uid_that_was_seen() {
+    let task = |deployment: &TestDeployment, live: &[&str]| {
+        let plan = deployment.plan(&cluster(live)).unwrap();
+        let Work::Apply(work) = &plan.nodes[0].work else { panic!("{plan:?}") };
+        let task = &work.objects[0];
+        (task.uid.clone().map(|uid| uid.to_string()), task.left().is_some(), task.common_manager)
+    };
+    let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
+    deployment.adopt = true;
+    assert_eq!(task(&deployment, &[]), (None, false, false));
+    let seen = |state: &str| format!("ConfigMap/a/x uid=7 rv=2 ours state={state}");
+    assert_eq!(task(&deployment, &[&seen("s")]), (Some("7".into()), false, false));
+    assert_eq!(task(&deployment, &[&seen("s,common")]), (Some("7".into()), false, true));
+    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=8"]), (Some("8".into()), false, false));
+    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=1 rv=1 ours state=s,common"]), (None, false, false));
+    deployment.strategy = UpdateStrategy::Update;
+    assert_eq!(task(&deployment, &[&seen("s,common")]), (Some("7".into()), false, false));
+}
+
+#[test]
 fn a_changed_manifest_is_an_update() {
     let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
     deployment.manifests[0].set_label("tier", "web");

@@ -118,6 +118,7 @@ impl Cluster {
             deleted_at: None,
             owners: Vec::new(),
             protected: false,
+            tracked: None,
         };
         for word in words {
             match word.split_once('=') {
@@ -127,6 +128,14 @@ impl Cluster {
                 Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),
+                // `state=STATE`, or `state=STATE,common` where the common manager of earlier versions owns fields.
+                Some(("state", state)) => {
+                    let (state, common_manager) = match state.strip_suffix(",common") {
+                        Some(state) => (state, true),
+                        None => (state, false),
+                    };
+                    object.tracked = Some(Tracked { fingerprint: fingerprint(state), common_manager });
+                }
                 Some(("fin", finalizer)) => object.finalizers.push(finalizer.into()),
                 // `owner=d`, or `owner=Deployment.apps/d` where its kind matters.
                 Some(("owner", owner)) => {
@@ -347,4 +356,9 @@ pub(crate) fn entry(uid: Option<&str>, version: &str, digest: Digest) -> Entry {
         resource_version: uid.map(|_| version.to_owned()),
         ..Entry::new(ApiVersion::parse("v1").unwrap(), digest)
     }
+}
+
+/// Returns the fingerprint of a state that is named by a letter.
+pub(crate) fn fingerprint(state: &str) -> Fingerprint {
+    Fingerprint::new([state.as_bytes()[0]; 16])
 }

@@ -107,12 +107,8 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
         decode::place(writer, namespace, &mut merged)?;
         return create::create_applied(state, writer, merged);
     };
-    check_preconditions(kind, &live, &applied)?;
-    if let Some(metadata) = applied["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-        metadata.remove("uid");
-    }
     let merged = patches::apply(Some(&live), &applied, &writer.version().schema, manager, call.flag("force"))?;
+    check_preconditions(kind, &live, &merged)?;
     replace(state, writer, live, merged, Vec::new(), FieldOwnership::Applied)
 }
 

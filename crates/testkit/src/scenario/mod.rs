@@ -213,15 +213,15 @@ pub struct During {
     /// The server compacts its history. Only on the sandbox.
     #[serde(default)]
     pub compact: bool,
+    /// Objects to delete and wait for, before others are created.
+    #[serde(default)]
+    pub delete: Vec<String>,
     /// Objects to create.
     #[serde(default)]
     pub create: String,
     /// Merge patches to apply, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
-    /// Objects to delete, which are waited for.
-    #[serde(default)]
-    pub delete: Vec<String>,
     /// The command of the step is stopped for this time, like a process by SIGSTOP. Only on the sandbox.
     #[serde(default, with = "friendly::optional")]
     pub freeze: Option<Duration>,
@@ -265,6 +265,8 @@ pub struct Expect {
     pub requests_at_most: Option<u64>,
     /// The maximum number of its requests by verb, such as `list` or `watch`.
     pub requests_of: BTreeMap<String, u64>,
+    /// The maximum number of requests of the command that write.
+    pub writes_at_most: Option<u64>,
     /// The maximum duration of the command.
     #[serde(with = "friendly::optional")]
     pub at_most: Option<Duration>,
@@ -393,7 +395,18 @@ impl Expect {
     /// Returns whether it can be checked without a command.
     fn is_of_objects(&self) -> bool {
         let Self {
-            exit, stdout, stderr, silent, gone, appeared, requests_at_most, requests_of, at_most, at_least, ..
+            exit,
+            stdout,
+            stderr,
+            silent,
+            gone,
+            appeared,
+            requests_at_most,
+            requests_of,
+            writes_at_most,
+            at_most,
+            at_least,
+            ..
         } = self;
         *exit == 0
             && [stdout, stderr, silent].iter().all(|texts| texts.is_empty())
@@ -401,6 +414,7 @@ impl Expect {
             && appeared.is_none()
             && requests_at_most.is_none()
             && requests_of.is_empty()
+            && writes_at_most.is_none()
             && at_most.is_none()
             && at_least.is_none()
     }

@@ -276,12 +276,12 @@ impl<'a> Stage<'a> {
             checked.with_context(|| format!("{line}: {}", called.shown()))?;
             self.after(&during.expect).await.with_context(|| format!("after {line}: {}", called.shown()))?;
         }
+        for object in &during.delete {
+            self.admin.delete(&parse_key(object)?).await?;
+        }
         self.admin.create(&during.create).await?;
         for (object, patch) in &during.patch {
             self.admin.patch(&parse_key(object)?, patch).await?;
-        }
-        for object in &during.delete {
-            self.admin.delete(&parse_key(object)?).await?;
         }
         if let Some(away) = during.stop_server {
             ensure!(self.scenario.exclusive, "only an exclusive scenario may stop its server");

@@ -54,7 +54,8 @@ pub(in crate::controllers) fn sync(state: &mut State, namespace: &str, name: &st
             *set = stored.value();
         }
     }
-    edit(state, &deployment_id, CONTROLLER, |object| annotate(object, REVISION, revision))?;
+    // As Kubernetes' own controller, which writes the annotation with the status.
+    edit_status(state, &deployment_id, CONTROLLER, |object| annotate(object, REVISION, revision))?;
     let Some(mut deployment) = load(state, &deployment_id) else { return Ok(Next::Done) };
     if is_new {
         restart_deadline(&mut deployment["status"], &state.clock.text());
