@@ -50,6 +50,9 @@ pub(crate) struct Input {
     pub(crate) timeout: Option<ItemTimeout>,
 }
 
+/// The name of the default policy in place of a file.
+const DEFAULT_POLICY: &str = "default";
+
 /// The number of problems that are printed.
 const PRINTED: usize = 100;
 
@@ -95,6 +98,7 @@ pub(crate) fn one_policy(
             let problem = format!("--policy cannot be combined with the policy in {place}");
             Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"))
         }
+        (Some(file), None) if file.as_os_str() == DEFAULT_POLICY => Ok(Some(Policy::default())),
         (Some(file), None) => read_policy(session, file).map(Some),
         (None, input) => Ok(input.map(|(policy, _)| policy)),
     }

@@ -14,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs},
-    commands::{apply, completion, controller, delete, list, plan, status, validate},
+    commands::{apply, completion, controller, delete, forget, list, plan, status, validate},
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -39,6 +39,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Status(status::Status),
     List(list::List),
+    Forget(forget::Forget),
     Validate(validate::ValidateArgs),
     Controller(controller::ControllerArgs),
     #[cfg(feature = "sandbox")]
@@ -117,6 +118,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Plan(args) => plan::run(session, interrupts, args).await,
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
+        Command::Forget(args) => interrupts.unless(forget::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
         Command::Controller(args) => controller::run(session, interrupts, args).await,
         #[cfg(feature = "sandbox")]

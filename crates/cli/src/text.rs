@@ -7,7 +7,9 @@ pub(crate) fn note(note: &Note) -> String {
     let flag = match &note.kind {
         NoteKind::TooManyDeletions { .. } => "--max-deletions",
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
-        NoteKind::PolicyLost => "replace it with --policy",
+        NoteKind::PolicyLost => "choose the policy with --policy",
+        NoteKind::Unlabelled { deleted: false, .. } => "delete it with --yes",
+        NoteKind::Unlabelled { deleted: true, .. } => "--yes",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),
     };
@@ -39,6 +41,9 @@ fn hint(problem: &Problem) -> Option<String> {
             "create the namespace, add it to the release, or let billhook create it with --create-namespace"
         }
         Problem::Unowned { .. } => "take over existing objects with --adopt",
+        Problem::Unlabelled { .. } | Problem::Unrecorded { .. } => {
+            "check the object and the record; let the release take it over, or prune it, with --adopt"
+        }
         Problem::BeingDeleted { .. } => "run the command again once the object is gone",
         _ => return None,
     };

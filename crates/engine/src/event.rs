@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{ObjectKey, Uid};
-use billhook_plan::{Operation, Uncovered};
+use billhook_plan::{ListFailure, Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
 /// The format version of the events; the first event of a run carries it.
@@ -126,6 +126,15 @@ pub enum Status {
     Failed,
 }
 
+/// What a sweep for the label of a release found after its deletion.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// The objects that still carry the label, except those that the policy left.
+    pub left: Vec<ObjectKey>,
+    /// What could not be listed, so that it is unknown whether objects are left there.
+    pub unlisted: Vec<ListFailure>,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -153,6 +162,19 @@ pub struct Summary {
     /// Why writing the release record failed at the end. The labels of the objects still show what remains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_error: Option<String>,
+    /// Whether the record remains with the objects that the policy does not cover.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retained: bool,
+    /// What the sweep at the end found; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+}
+
+impl Proof {
+    /// Whether nothing is left, and everything could be listed.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.unlisted.is_empty()
+    }
 }
 
 /// Finalizers removed from an object by force.

@@ -25,10 +25,12 @@ mod write;
 
 pub use billhook_plan::MissingNamespaces;
 pub use dry_run::dry_run;
-pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, RefusedBy, Sink, Status, Summary};
+pub use event::{
+    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Left, Proof, RefusedBy, Sink, Status, Summary,
+};
 pub use operation::{
-    ApplyInput, DeleteInput, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply, delete, forget,
-    load_record, prepare_apply, prepare_delete,
+    ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,
+    delete, forget, forget_record, load_record, prepare_apply, prepare_delete,
 };
 pub use progress::{Goal, Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};

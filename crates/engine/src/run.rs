@@ -168,6 +168,8 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             requests: BTreeMap::new(),
             elapsed_ms: 0,
             record_error: None,
+            retained: false,
+            proof: None,
         },
         gone: Vec::new(),
         applied: Vec::new(),

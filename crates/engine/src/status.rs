@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Resource,
-    Snapshot, Wanted,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Observed, Operation, Phase,
+    Query, Resource, Snapshot, Swept, Unlabelled, Wanted,
 };
 use billhook_policy::Propagation;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::{Blocker, Clusters, OperationError, blockers::blockers_of, load_record};
+use crate::{
+    Blocker, Clusters, OperationError,
+    blockers::blockers_of,
+    operation::{load_record, sweep},
+};
 
 /// How many objects that are being deleted are read for their blockers.
 const MAX_READ: usize = 20;
@@ -26,12 +30,15 @@ pub struct ReleaseStatus {
     pub namespace: String,
     /// The last operation of the release.
     pub phase: String,
-    /// How often the record was written; 0 if it was deleted with its Namespace, which is all that remains.
+    /// How often the record was written; 0 if it was lost, and the objects were found by their label.
     pub revision: u64,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
     /// The objects that are not as deployed.
     pub objects: Vec<ObjectStatus>,
+    /// Of a release that lost its record: what could not be listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<ListFailure>,
 }
 
 /// How many objects of one kind are in which state.
@@ -91,9 +98,18 @@ pub enum ObjectState {
 /// When there is no such release, or its record or the kinds of the cluster cannot be read.
 pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Result<ReleaseStatus, OperationError> {
     let (inventory, catalog) = tokio::try_join!(load_record(clusters, release), clusters.own.catalog())?;
-    let inventory = inventory.ok_or_else(|| OperationError::NoRelease(release.clone()))?;
+    let (inventory, unlisted) = match inventory {
+        Some(inventory) => (inventory, Vec::new()),
+        None => {
+            let Swept { entries, unlisted } = sweep(clusters, &catalog, release).await;
+            if entries.is_empty() {
+                return Err(OperationError::NoRelease(release.clone(), unlisted));
+            }
+            (Inventory { entries, ..Inventory::new(release.clone()) }, unlisted)
+        }
+    };
     let found = Found::read(&clusters.own, catalog, &inventory).await?;
-    Ok(report(&inventory, &found))
+    Ok(ReleaseStatus { unlisted, ..report(&inventory, &found) })
 }
 
 /// What exists of a release.
@@ -119,6 +135,7 @@ impl Found {
             propagation: Propagation::Background,
             operation: Operation::Delete,
             record_here: true,
+            unlabelled: Unlabelled::Leave,
         })?;
         let snapshot = Snapshot { listings: cluster.snapshot(deletion.queries()).await };
         let missing = deletion.missing(&snapshot);
@@ -226,10 +243,11 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         revision: inventory.revision,
         kinds: kinds.into_values().collect(),
         objects,
+        unlisted: Vec::new(),
     }
 }
 
-/// Without a record the last operation is unknown, unless the Namespace that held the record is being deleted.
+/// Without a record the last operation is unknown, unless objects are being deleted.
 fn phase(inventory: &Inventory, objects: &[ObjectStatus]) -> String {
     match inventory.revision {
         0 if objects.iter().any(|object| object.state == ObjectState::Deleting) => Phase::Deleting.to_string(),

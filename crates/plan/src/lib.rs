@@ -21,6 +21,7 @@ mod problem;
 mod queries;
 mod request;
 mod snapshot;
+mod sweep;
 pub mod text;
 mod wanted;
 
@@ -40,8 +41,9 @@ pub use note::{
     UncoveredNote, UnreadableNote, UnservedKind,
 };
 pub use problem::{PlanError, PlanErrorKind, Problem};
-pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Wait};
+pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wait};
 pub use snapshot::{ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot};
+pub use sweep::{Swept, sweep_queries};
 pub use wanted::Wanted;
 
 #[cfg(test)]

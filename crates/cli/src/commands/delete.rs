@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use billhook_engine::{DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
+use billhook_plan::Unlabelled;
 use billhook_policy::{GoDuration, Propagation};
 use clap::{ArgGroup, Args};
 
@@ -38,6 +39,9 @@ pub(crate) struct DeleteArgs {
     /// Succeed if the release does not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// At the end, look for the release's label in all kinds, and fail if an object still carries it
+    #[arg(long, requires = "name")]
+    verify: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -56,7 +60,7 @@ pub(crate) struct DeletionArgs {
     name: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Use this policy file [default: the policy recorded with the release]
+    /// Use this policy file, or the default policy with "default" [default: the policy recorded with the release]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Choose how dependents are deleted, unless the policy specifies it
@@ -70,13 +74,25 @@ pub(crate) struct DeletionArgs {
     target: Vec<Target>,
 }
 
+/// How a deletion is planned.
+#[derive(Clone, Copy)]
+pub(crate) struct Mode {
+    /// Whether to look for objects that the release did not create and that would be deleted too.
+    pub(crate) look_for_foreign: bool,
+    pub(crate) ignore_not_found: bool,
+    /// Whether the plan is shown only: then the default policy replaces one that was lost.
+    pub(crate) preview: bool,
+    /// Whether dangerous notes are accepted.
+    pub(crate) yes: bool,
+    pub(crate) verify: bool,
+}
+
 /// Reads the input and plans, without changing anything. Returns `None` if the release does not exist and
 /// `ignore_not_found` is set.
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
-    look_for_foreign: bool,
-    ignore_not_found: bool,
+    mode: Mode,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
     let connection = session.connection().await?;
     let namespace = connection.namespace.clone();
@@ -94,16 +110,21 @@ pub(crate) async fn plan(
         policy,
         propagation: Propagation::from(args.cascade),
         max_deletions: args.max_deletions,
-        look_for_foreign,
+        look_for_foreign: mode.look_for_foreign,
         namespace,
         inherited: Vec::new(),
         require_record: true,
+        require_policy: !mode.preview,
+        unlabelled: if mode.yes { Unlabelled::Take } else { Unlabelled::Leave },
+        retain: true,
+        verify: mode.verify,
         catalog: None,
     };
     match billhook_engine::prepare_delete(&clusters, delete).await {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),
-        Err(OperationError::NoRelease(release)) if ignore_not_found => {
+        Err(OperationError::NoRelease(release, unlisted)) if mode.ignore_not_found => {
             session.printer.err(&format!("release {release} not found; nothing to delete"));
+            unlisted.iter().for_each(|failure| session.printer.err(&format!("  {failure}")));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -118,7 +139,14 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     // With --yes, the plan is shown only in a dry run: otherwise its notes on foreign objects are not needed.
     let look_for_foreign = !args.yes || args.dry_run != DryRun::None;
-    let planned = interrupts.unless(plan(session, args.deletion, look_for_foreign, args.ignore_not_found)).await?;
+    let mode = Mode {
+        look_for_foreign,
+        ignore_not_found: args.ignore_not_found,
+        preview: args.dry_run != DryRun::None,
+        yes: args.yes,
+        verify: args.verify,
+    };
+    let planned = interrupts.unless(plan(session, args.deletion, mode)).await?;
     let Some(Planned { prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     match args.dry_run {
         DryRun::Client => {

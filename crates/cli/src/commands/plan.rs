@@ -35,7 +35,14 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
     let plan = match args.command {
         PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args)).await?.prepared.plan),
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, true, false)).await?;
+            let mode = delete::Mode {
+                look_for_foreign: true,
+                ignore_not_found: false,
+                preview: true,
+                yes: false,
+                verify: false,
+            };
+            let planned = interrupts.unless(delete::plan(session, args, mode)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

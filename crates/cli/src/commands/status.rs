@@ -43,7 +43,7 @@ fn text(status: &ReleaseStatus, paint: Paint) -> Vec<String> {
         format!("revision   {}", status.revision),
     ];
     if status.revision == 0 {
-        lines.push("the record was deleted: the objects below were found by the label of the release".to_owned());
+        lines.push("the record was lost: the objects below were found by the label of the release".to_owned());
     }
     lines.push(String::new());
     let mut table = vec![["KIND", "DESIRED", "LIVE", "DELETING", "MISSING"].map(str::to_owned).to_vec()];
@@ -53,6 +53,7 @@ fn text(status: &ReleaseStatus, paint: Paint) -> Vec<String> {
         table.push([kind.kind.to_string()].into_iter().chain(numbers).collect());
     }
     lines.extend(columns(&table));
+    lines.extend(status.unlisted.iter().map(|failure| format!("{} {failure}", paint.warn("not listed:"))));
     for why in status.kinds.iter().filter_map(|kind| kind.unreadable.as_ref()) {
         lines.push(format!("{} {why}", paint.warn("unreadable:")));
     }
@@ -116,6 +117,7 @@ mod tests {
             revision,
             kinds: vec![KindStatus { kind, desired: 1, live: 1, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
+            unlisted: Vec::new(),
         };
         text(&status, Paint(false))
     }

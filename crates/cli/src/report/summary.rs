@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Status, Summary};
-use billhook_plan::Uncovered;
+use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary};
+use billhook_plan::{Uncovered, UncoveredCause};
 
 use crate::{
     output::Paint,
@@ -32,6 +32,14 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
         lines.results.push(done(progress, summary, out));
     }
     remarks(summary, &mut lines.results);
+    if summary.status == Status::Done && summary.retained {
+        let name = progress.release.as_deref().and_then(|release| release.rsplit('/').next()).unwrap_or("NAME");
+        let hint = format!(
+            "delete what remains with billhook delete {name} --policy FILE or --policy default, or drop the record with \
+             billhook forget {name}"
+        );
+        lines.problems.push(format!("{} {hint}", err.good("hint:")));
+    }
     if summary.status != Status::Done {
         failure(progress, summary, err, &mut lines.problems);
     }
@@ -39,7 +47,13 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
 }
 
 fn done(progress: &Progress, summary: &Summary, paint: Paint) -> String {
-    let verb = if progress.deletes() { "deleted" } else { "applied" };
+    let remains =
+        |uncovered: &Uncovered| uncovered.deleted_with.is_none() && uncovered.cause != UncoveredCause::CreatedNamespace;
+    let verb = match progress.deletes() {
+        true if progress.release.is_some() && summary.uncovered.iter().any(remains) => "retained",
+        true => "deleted",
+        false => "applied",
+    };
     let what = match &progress.release {
         Some(release) => format!("release {release} {verb}"),
         None => verb.to_owned(),
@@ -93,6 +107,7 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     };
     let of = progress.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
     let what = match summary.left.len() {
+        0 if let Some(proof) = &summary.proof => unproven(proof, &of),
         0 => format!("all objects{of} are {}", if progress.deletes() { "gone" } else { "applied" }),
         objects if progress.deletes() => remaining(objects, &of),
         1 => format!("1 object{of} is unfinished"),
@@ -102,10 +117,25 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     lines.extend(indent(blocked(&summary.blocked())));
     let not_started = |(group, objects)| format!("group {group} was not started: {}", count(objects, "object"));
     lines.extend(indent(summary.not_started().into_iter().map(not_started).collect()));
+    if let Some(proof) = &summary.proof {
+        lines.extend(indent(first(&proof.left, LISTED, |key| vec![object(key), "carries the label".to_owned()])));
+        lines.extend(indent(first(&proof.unlisted, LISTED, |failure| vec![failure.to_string()])));
+    }
     if let Some(error) = &summary.record_error {
         lines.push(format!("  release record not written: {error}"));
     }
     lines.push(format!("{} {}", paint.good("hint:"), hint(progress, summary)));
+}
+
+/// What the sweep at the end found: `1 object still carries the label of release shop/web`.
+fn unproven(proof: &Proof, of: &str) -> String {
+    match proof.left.len() {
+        0 => format!("not verified that all objects{of} are gone: some kinds could not be listed"),
+        objects => {
+            let verb = if objects == 1 { "carries" } else { "carry" };
+            format!("{} still {verb} the label{of}", count(objects, "object"))
+        }
+    }
 }
 
 /// Each object with what blocks it, one blocker per line.
@@ -132,6 +162,12 @@ fn hint(progress: &Progress, summary: &Summary) -> &'static str {
             if !progress.deletes() && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
         {
             "use --force-conflicts to take over the fields from their managers"
+        }
+        Status::Failed if summary.proof.as_ref().is_some_and(|proof| !proof.left.is_empty()) => {
+            "delete what is left with --policy FILE or --policy default, or drop the label with billhook forget"
+        }
+        Status::Failed if summary.proof.as_ref().is_some_and(|proof| !proof.unlisted.is_empty()) => {
+            "run the same command as a user who may list all kinds"
         }
         Status::Failed => "fix the problem, then run the same command again to resume",
         _ => "run the same command again to resume",

@@ -68,6 +68,8 @@ fn summary(status: Status) -> Summary {
         requests: BTreeMap::new(),
         elapsed_ms: 0,
         record_error: None,
+        retained: false,
+        proof: None,
     }
 }
 

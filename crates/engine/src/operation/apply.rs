@@ -6,11 +6,15 @@ use std::{
 };
 
 use billhook_cluster::ApplyOptions;
-use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
-use billhook_plan::{ApplyRequest, Deployment, Directives, MissingNamespaces, Note, Plan, Resource, Snapshot, Wait};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
+use billhook_plan::{
+    ApplyRequest, Deployment, Directives, Inventory, MissingNamespaces, Note, Plan, Resource, Snapshot, Unlabelled,
+    Wait,
+};
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
 use super::{
+    claims::gone,
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
     record::{Inherited, Record, applied, finish},
@@ -44,6 +48,10 @@ pub struct ApplyInput {
     pub wait: Wait,
     /// What happens to namespaces that do not exist and that the release does not contain.
     pub missing_namespaces: MissingNamespaces,
+    /// Whether namespaces that are created belong to the release, as if it contained them.
+    pub own_namespaces: bool,
+    /// What happens to objects to prune that do not carry the release's label.
+    pub unlabelled: Unlabelled,
     /// How dependents of pruned objects are treated if the policy does not specify it.
     pub propagation: Propagation,
     /// Notes of earlier stages, such as those on a chart's hooks.
@@ -77,14 +85,15 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
-    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
+    let mut manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)?;
     let directives = by_object(input.directives, &manifests);
     let record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
-    let deployment = Deployment::new(ApplyRequest {
+    manifests.extend(owned_namespaces(&record.inventory, &manifests));
+    let request = |manifests| ApplyRequest {
         release: &input.release,
-        manifests: &manifests,
+        manifests,
         directives: &directives,
         strategy: input.strategy,
         inventory: record.known(),
@@ -93,14 +102,21 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         not_served: &not_served,
         missing_namespaces: input.missing_namespaces,
         adopt: input.adopt,
+        unlabelled: input.unlabelled,
         prune: input.prune,
         wait: input.wait,
         propagation: input.propagation,
         record_here: clusters.record_here(),
-    })?;
-    let mut snapshot = clusters.snapshot(deployment.queries()).await;
-    snapshot.listings.extend(clusters.snapshot(&deployment.missing(&snapshot)).await.listings);
-    let mut plan = deployment.plan(&snapshot)?;
+    };
+    let (mut plan, mut snapshot) = plan_apply(clusters, request(&manifests)).await?;
+    let created = plan.namespaces.clone();
+    let mut owning = Vec::new();
+    if input.own_namespaces && !created.is_empty() {
+        let owned = created.iter().flat_map(|name| namespace_of(&input.release, name));
+        owning = manifests.iter().cloned().chain(owned).collect();
+        (plan, snapshot) = plan_apply(clusters, request(&owning)).await?;
+    }
+    let manifests = if owning.is_empty() { manifests } else { owning };
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     plan.add_notes(input.notes);
     let label = input.release.label_value();
@@ -109,8 +125,41 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
-    let record = record.intend(&manifests, &directives, &tasks, policy);
+    let record = record.intend(&manifests, &directives, &tasks, policy, &created);
     Ok(PreparedApply { plan, manifests, directives, snapshot, label, record, prune: input.prune })
+}
+
+/// Reads what the plan of an apply needs, and plans it.
+async fn plan_apply(clusters: &Clusters, request: ApplyRequest<'_>) -> Result<(Plan, Snapshot), OperationError> {
+    let mut deployment = Deployment::new(request)?;
+    let mut snapshot = clusters.snapshot(deployment.queries()).await;
+    snapshot.listings.extend(clusters.snapshot(&deployment.missing(&snapshot)).await.listings);
+    let claims = deployment.claims(&snapshot);
+    if !claims.is_empty() {
+        deployment.ignore_claims(gone(clusters, claims).await);
+    }
+    let plan = deployment.plan(&snapshot)?;
+    Ok((plan, snapshot))
+}
+
+/// Returns the namespaces that an earlier apply created for the release, which belong to it as long as it uses them.
+fn owned_namespaces(inventory: &Inventory, manifests: &[Manifest]) -> Vec<Manifest> {
+    let key = |name: &str| ObjectKey::new(wellknown::namespace(), None, name);
+    let is_used = |name: &str| {
+        manifests.iter().any(|manifest| manifest.key.namespace.as_deref() == Some(name))
+            && manifests.iter().all(|manifest| manifest.key != key(name))
+    };
+    let owned = inventory.created_namespaces.iter().filter(|name| inventory.entries.contains_key(&key(name)));
+    owned.filter(|name| is_used(name)).flat_map(|name| namespace_of(&inventory.release, name)).collect()
+}
+
+/// Returns the manifest of a namespace that belongs to a release without being in its manifests.
+fn namespace_of(release: &ReleaseName, name: &str) -> Vec<Manifest> {
+    let value = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let document = Document { line: 1, value };
+    let mut manifests = Manifest::from_document(document, &Arc::from("created namespace")).unwrap_or_default();
+    manifests.iter_mut().for_each(|manifest| manifest.set_label(wellknown::RELEASE_LABEL, &release.label_value()));
+    manifests
 }
 
 /// Runs a planned apply and keeps the inventory up to date.
@@ -124,10 +173,16 @@ pub async fn apply(
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
     let PreparedApply { plan, manifests, snapshot, label, mut record, prune, .. } = prepared;
-    for namespace in &plan.namespaces {
+    // The record names the namespaces before they are created, except the one that holds it.
+    let is_first = |namespace: &&String| clusters.record_here() && **namespace == record.inventory.release.namespace();
+    let (first, others): (Vec<&String>, Vec<&String>) = plan.namespaces.iter().partition(is_first);
+    for namespace in first {
         create_namespace(clusters, namespace).await?;
     }
     record.begin_apply(clusters, &plan, &manifests).await?;
+    for namespace in others {
+        create_namespace(clusters, namespace).await?;
+    }
     let outcome = crate::run::run(&plan, &snapshot, clusters, &manifests, Some(label), options).await;
     let written = record.end_apply(clusters, &plan, &outcome, prune).await;
     Ok(finish(outcome, written, clusters, options))
