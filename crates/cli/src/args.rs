@@ -93,6 +93,15 @@ impl From<Cascade> for Propagation {
     }
 }
 
+/// The values of `--create-namespace`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CreateNamespace {
+    /// The namespaces remain when the release is deleted
+    Kept,
+    /// The namespaces belong to the release and are deleted with it
+    Owned,
+}
+
 /// The values of `--update-strategy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UpdateStrategyArg {

@@ -7,6 +7,7 @@ pub(crate) mod delete;
 #[cfg(feature = "sandbox")]
 pub(crate) mod demo;
 pub(crate) mod diff;
+pub(crate) mod forget;
 pub(crate) mod list;
 pub(crate) mod operate;
 pub(crate) mod plan;

@@ -3,9 +3,13 @@
 use std::fmt::Display;
 
 use billhook_engine::{OperationError, Status};
-use billhook_plan::{PlanError, PlanErrorKind};
+use billhook_objects::ReleaseName;
+use billhook_plan::{ListFailure, PlanError, PlanErrorKind, Swept};
 
-use crate::text;
+use crate::{
+    render::{count, object},
+    text,
+};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub(crate) enum Problem {
     Message(String, Vec<String>),
     /// A message that is rendered already, with an excerpt of the source.
     Rendered(String),
+    /// One of the things that the message before it is about.
+    Listed(String),
 }
 
 impl CommandError {
@@ -176,13 +182,38 @@ impl From<OperationError> for CommandError {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Plan(error) => error.into(),
-            OperationError::NoRelease(release) => {
+            OperationError::NoRelease(release, unlisted) => {
                 let problem = format!("release {} not found in namespace {}", release.name(), release.namespace());
-                Self::input(problem).hint("run billhook list -A to list all releases")
+                Self::input(not_listed(problem, &unlisted)).hint("run billhook list -A to list all releases")
             }
+            OperationError::PolicyLost(release, swept) => policy_lost(&release, &swept),
             OperationError::Cluster(error) => error.into(),
         }
     }
+}
+
+/// Adds what could not be listed to a problem.
+fn not_listed(problem: String, unlisted: &[ListFailure]) -> Problem {
+    Problem::Message(problem, unlisted.iter().map(ToString::to_string).collect())
+}
+
+/// Refuses to delete a release whose policy was lost with its record, and lists its objects.
+fn policy_lost(release: &ReleaseName, swept: &Swept) -> CommandError {
+    const LISTED: usize = 20;
+    let objects = swept.entries.len();
+    let found = count(objects, "object");
+    let problem = format!(
+        "the record of release {release} was lost, and its policy with it; {found} carry its label; nothing was changed"
+    );
+    let mut problems: Vec<Problem> = vec![problem.into()];
+    problems.extend(swept.entries.keys().take(LISTED).map(|key| Problem::Listed(object(key))));
+    if objects > LISTED {
+        problems.push(Problem::Listed(format!("and {} more", objects - LISTED)));
+    }
+    problems.extend(swept.unlisted.iter().map(|failure| Problem::Listed(failure.to_string())));
+    CommandError::all(Exit::Refused, problems)
+        .hint("choose the policy with --policy FILE or --policy default, which deletes all of them")
+        .hint(format!("keep the objects and drop the label with billhook forget {}", release.name()))
 }
 
 impl From<billhook_cluster::Error> for CommandError {

@@ -50,6 +50,9 @@ pub(crate) struct Input {
     pub(crate) timeout: Option<ItemTimeout>,
 }
 
+/// The name of the default policy in place of a file.
+const DEFAULT_POLICY: &str = "default";
+
 /// The number of problems that are printed.
 const PRINTED: usize = 100;
 
@@ -59,8 +62,11 @@ pub(crate) async fn read(
     sources: &Sources,
     policy: Option<&PathBuf>,
 ) -> Result<Input, CommandError> {
-    let policy = policy.map(|path| read_policy(session, path)).transpose();
-    let ((mut input, document), policy) = both(read_sources(session, sources).await, policy)?;
+    let policy = policy.map(|path| match path.as_os_str() == DEFAULT_POLICY {
+        true => Ok(Policy::default()),
+        false => read_policy(session, path),
+    });
+    let ((mut input, document), policy) = both(read_sources(session, sources).await, policy.transpose())?;
     if let (Some(place), Some(_)) = (document, &policy) {
         let problem = format!("--policy cannot be combined with the policy in {place}");
         return Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"));

@@ -217,6 +217,7 @@ impl Printer {
         for problem in &error.problems {
             match problem {
                 Problem::Rendered(text) => self.err_lines(text.trim_end()),
+                Problem::Listed(text) => self.err(&format!("  {text}")),
                 Problem::Message(text, causes) => {
                     self.problem(&paint.bad("error:"), text);
                     causes.iter().for_each(|cause| self.problem("  caused by:", cause));

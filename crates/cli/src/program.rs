@@ -14,7 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs},
-    commands::{apply, completion, controller, delete, diff, list, plan, schema, status, validate},
+    commands::{apply, completion, controller, delete, diff, forget, list, plan, schema, status, validate},
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -40,6 +40,7 @@ enum Command {
     Diff(diff::DiffArgs),
     Status(status::Status),
     List(list::List),
+    Forget(forget::Forget),
     Validate(validate::ValidateArgs),
     Schema(schema::SchemaArgs),
     Controller(controller::ControllerArgs),
@@ -123,6 +124,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Diff(args) => diff::run(session, interrupts, args).await,
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
+        Command::Forget(args) => interrupts.unless(forget::run(session, args)).await,
         Command::Validate(args) => validate::run(session, &args),
         Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,

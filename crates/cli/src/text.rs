@@ -17,10 +17,11 @@ pub(crate) fn answer(note: &Note) -> Option<&'static str> {
 /// Returns the text of a note, with the flag that concerns it.
 pub(crate) fn note(note: &Note) -> String {
     let flag = match &note.kind {
+        NoteKind::Unlabelled { deleted: false, .. } => "delete it with --yes",
         _ if let Some(flag) = answer(note) => flag,
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
         NoteKind::ForceBeyondLimit { .. } => "--timeout",
-        NoteKind::PolicyLost => "replace it with --policy",
+        NoteKind::PolicyLost => "choose the policy with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),
     };
@@ -52,6 +53,9 @@ fn hint(problem: &Problem) -> Option<String> {
             "create the namespace, add it to the release, or let billhook create it with --create-namespace"
         }
         Problem::Unowned { .. } => "take over existing objects with --adopt",
+        Problem::Unlabelled { .. } | Problem::Unrecorded { .. } => {
+            "check the object and the record; let the release take it over, or prune it, with --adopt"
+        }
         Problem::BeingDeleted { .. } => "run the command again once the object is gone",
         Problem::Locked(Locked { lease: Some(_), expires_in: Some(_), .. }) => {
             "run the command again when the controller has finished, or stop the controller"

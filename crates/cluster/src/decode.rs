@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Observed, Owner};
 use serde::{
-    de::IgnoredAny,
     Deserialize, Deserializer,
+    de::IgnoredAny,
     de::{DeserializeOwned, Error as _},
 };
 use serde_json::value::RawValue;

@@ -209,7 +209,9 @@ impl Cluster {
                 let url = url::object(resource, namespace, name);
                 let url = strict_url(&url, options.field_manager, options.dry_run);
                 let what = format!("update {}", object_name(resource, namespace, name));
-                let call = Call::new(Verb::Update, what, url).accept(answer(options.dry_run)).body("application/json", object.to_string());
+                let call = Call::new(Verb::Update, what, url)
+                    .accept(answer(options.dry_run))
+                    .body("application/json", object.to_string());
                 self.send_write(resource, &call).await.map(Some)
             }
             Change::Patch(body) => {

@@ -84,7 +84,9 @@ impl From<OperationError> for ItemFailure {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Plan(error) => error.into(),
-            OperationError::NoRelease(_) => Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem),
+            OperationError::NoRelease(..) | OperationError::PolicyLost(..) => {
+                Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem)
+            }
             OperationError::Cluster(error) => error.into(),
         }
     }

@@ -118,7 +118,7 @@ mod tests {
 
     fn other(name: &str) -> Note {
         let object = ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name);
-        NoteKind::OtherRelease { object, release: "a/b".to_owned() }.into()
+        NoteKind::OtherRelease { object, release: "a/b".to_owned(), remains: false }.into()
     }
 
     fn messages(status: &DeployItemStatus) -> Vec<&str> {

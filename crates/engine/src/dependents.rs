@@ -17,9 +17,9 @@ pub(crate) fn created_by(kind: &GroupKind) -> Option<Resource> {
     let (kind, plural) = match (kind.group.as_str(), kind.kind.as_str()) {
         ("apps", "Deployment") => (GroupKind::new("apps", "ReplicaSet"), "replicasets"),
         ("batch", "CronJob") => (GroupKind::new("batch", "Job"), "jobs"),
-        ("apps", "ReplicaSet" | "StatefulSet" | "DaemonSet")
-        | ("batch", "Job")
-        | ("", "ReplicationController") => (wellknown::pod(), "pods"),
+        ("apps", "ReplicaSet" | "StatefulSet" | "DaemonSet") | ("batch", "Job") | ("", "ReplicationController") => {
+            (wellknown::pod(), "pods")
+        }
         _ => return None,
     };
     Some(Resource { kind, version: "v1".to_owned(), plural: plural.to_owned(), namespaced: true })

@@ -117,7 +117,11 @@ pub(crate) struct Unchecked<'a> {
 }
 
 impl<'a> Unchecked<'a> {
-    pub(crate) fn new(plan: &'a Plan, manifests: &'a BTreeMap<ObjectKey, Manifest>, not_served: &BTreeSet<GroupKind>) -> Self {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        manifests: &'a BTreeMap<ObjectKey, Manifest>,
+        not_served: &BTreeSet<GroupKind>,
+    ) -> Self {
         let crds =
             manifests.values().filter(|manifest| !not_served.is_empty() && manifest.key.kind == wellknown::crd());
         let definitions = crds.filter_map(|crd| Some((ResourceType::from_crd(&crd.value())?.kind, crd)));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
-use billhook_plan::{Note, Operation, Uncovered};
+use billhook_plan::{ListFailure, Note, Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
 /// The format version of the events; the first event of a run carries it.
@@ -158,6 +158,15 @@ pub enum Status {
     Failed,
 }
 
+/// What a sweep for the label of a release found after its deletion.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// The objects that still carry the label, except those that the policy left.
+    pub left: Vec<ObjectKey>,
+    /// What could not be listed, so that it is unknown whether objects are left there.
+    pub unlisted: Vec<ListFailure>,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -192,6 +201,19 @@ pub struct Summary {
     /// not be renewed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lock_lost: bool,
+    /// Whether the record remains with the objects that the policy does not cover.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retained: bool,
+    /// What the sweep at the end found; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+}
+
+impl Proof {
+    /// Whether nothing is left, and everything could be listed.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.unlisted.is_empty()
+    }
 }
 
 /// Finalizers removed from an object by force.

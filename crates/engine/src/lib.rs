@@ -30,11 +30,11 @@ pub use billhook_plan::MissingNamespaces;
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{
-    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, RefusedBy, Sink, Status, Summary,
+    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, Proof, RefusedBy, Sink, Status, Summary,
 };
 pub use operation::{
-    ApplyInput, DeleteInput, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply, delete, forget,
-    load_record, prepare_apply, prepare_delete, take_over,
+    ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,
+    delete, forget, forget_record, load_record, prepare_apply, prepare_delete, take_over,
 };
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};

@@ -1,12 +1,17 @@
 //! Operations on releases: from the input to a plan, and from a plan to the release's inventory. All front ends share them.
 
 mod apply;
+mod claims;
 mod delete;
 mod error;
+mod forget;
 mod read;
 mod record;
+mod sweep;
 
 pub use apply::{ApplyInput, PreparedApply, apply, prepare_apply};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
-pub use record::{Inherited, forget, load_record, take_over};
+pub use forget::{Forgotten, forget};
+pub use record::{Inherited, forget_record, load_record, take_over};
+pub(crate) use sweep::sweep;

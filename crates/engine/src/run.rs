@@ -189,6 +189,8 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             elapsed_ms: 0,
             record_error: None,
             lock_lost: false,
+            retained: false,
+            proof: None,
         },
         gone: Vec::new(),
         applied: Vec::new(),

@@ -11,8 +11,8 @@ use std::{
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, Listed, Listing, Observed, Operation, Phase, Query, Snapshot,
-    Wanted, is_ready_when_created,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Observed, Operation, Phase,
+    Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
 use futures::future::join_all;
@@ -22,7 +22,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     Blocker, Clusters, OperationError,
     blockers::blockers,
-    load_record,
+    operation::{load_record, sweep},
     readiness::{Readiness, View, readiness},
 };
 
@@ -37,7 +37,7 @@ pub struct ReleaseStatus {
     pub namespace: String,
     /// The last operation of the release.
     pub phase: String,
-    /// How often the record was written; 0 if it was deleted with its Namespace, which is all that remains.
+    /// How often the record was written; 0 if it was lost, and the objects were found by their label.
     pub revision: u64,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
@@ -46,6 +46,9 @@ pub struct ReleaseStatus {
     /// The other clusters that the policy names, and what its groups select there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetStatus>,
+    /// Of a release that lost its record: what could not be listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<ListFailure>,
 }
 
 /// How many objects of one kind are in which state.
@@ -119,10 +122,19 @@ pub enum ObjectState {
 /// When there is no such release, or its record or the kinds of the cluster cannot be read.
 pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Result<ReleaseStatus, OperationError> {
     let (inventory, catalog) = tokio::try_join!(load_record(clusters, release), clusters.own.catalog())?;
-    let inventory = inventory.ok_or_else(|| OperationError::NoRelease(release.clone()))?;
+    let (inventory, unlisted) = match inventory {
+        Some(inventory) => (inventory, Vec::new()),
+        None => {
+            let Swept { entries, unlisted } = sweep(clusters, &catalog, release).await;
+            if entries.is_empty() {
+                return Err(OperationError::NoRelease(release.clone(), unlisted));
+            }
+            (Inventory { entries, ..Inventory::new(release.clone()) }, unlisted)
+        }
+    };
     let found = Found::read(&clusters.own, catalog, &inventory);
     let (found, targets) = tokio::join!(found, targets::read(clusters, &inventory));
-    Ok(ReleaseStatus { targets, ..report(&inventory, &found?) })
+    Ok(ReleaseStatus { targets, unlisted, ..report(&inventory, &found?) })
 }
 
 /// What the lists show of an object besides its identity.
@@ -168,6 +180,7 @@ impl Found {
             propagation: Propagation::Background,
             operation: Operation::Delete,
             record_here: true,
+            unlabelled: Unlabelled::Leave,
         })?;
         let mut found = Self::default();
         let snapshot = Snapshot { listings: found.list(cluster, deletion.queries()).await };
@@ -288,10 +301,11 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         kinds: kinds.into_values().collect(),
         objects,
         targets: Vec::new(),
+        unlisted: Vec::new(),
     }
 }
 
-/// Without a record the last operation is unknown, unless the Namespace that held the record is being deleted.
+/// Without a record the last operation is unknown, unless objects are being deleted.
 fn phase(inventory: &Inventory, objects: &[ObjectStatus]) -> String {
     match inventory.revision {
         0 if objects.iter().any(|object| object.state == ObjectState::Deleting) => Phase::Deleting.to_string(),

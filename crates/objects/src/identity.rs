@@ -215,6 +215,20 @@ impl ReleaseName {
         if full.len() <= 128 { full } else { shortened(&full, 128) }
     }
 
+    /// Returns the release of a label value; none if the value was shortened or is not that of a release.
+    pub fn of_label(label_value: &str) -> Option<Self> {
+        let release = match label_value.strip_prefix(DEPLOY_ITEM).and_then(|item| item.rsplit_once('.')) {
+            Some((item, namespace)) => Self::of_deploy_item(namespace, item),
+            None => label_value.split_once('.').and_then(|(name, namespace)| Self::new(namespace, name).ok())?,
+        };
+        (label_value.len() < 63 && release.label_value() == label_value).then_some(release)
+    }
+
+    /// Returns the name of the DeployItem whose release this is; none for the release of a user. A long name is shortened.
+    pub fn deploy_item(&self) -> Option<&str> {
+        self.name.strip_prefix(DEPLOY_ITEM)
+    }
+
     /// Returns the release of a label value for output: `NAMESPACE/NAME`, `DeployItem NAMESPACE/NAME`, or the value itself
     /// if it was shortened.
     pub fn shown(label_value: &str) -> String {

@@ -1,6 +1,6 @@
 //! The stored record of a release's objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_objects::{ApiVersion, Digest, ObjectKey, ReleaseName, Uid};
 use billhook_policy::Policy;
@@ -26,6 +26,8 @@ pub struct Inventory {
     pub revision: u64,
     /// The policy of the last apply, which a deletion uses.
     pub policy: Policy,
+    /// The namespaces that applies created because they did not exist. Those without an entry do not belong to the release.
+    pub created_namespaces: BTreeSet<String>,
     /// The objects, by identity.
     pub entries: BTreeMap<ObjectKey, Entry>,
 }
@@ -33,7 +35,14 @@ pub struct Inventory {
 impl Inventory {
     /// Returns an inventory without objects.
     pub fn new(release: ReleaseName) -> Self {
-        Self { release, phase: Phase::Applying, revision: 0, policy: Policy::default(), entries: BTreeMap::new() }
+        Self {
+            release,
+            phase: Phase::Applying,
+            revision: 0,
+            policy: Policy::default(),
+            created_namespaces: BTreeSet::new(),
+            entries: BTreeMap::new(),
+        }
     }
 }
 
@@ -46,6 +55,13 @@ pub enum Phase {
     Applied,
     /// A deletion was started.
     Deleting,
+    /// Everything that the policy covers is gone. The entries are the objects that remain.
+    Retained,
+}
+
+impl Phase {
+    /// All phases.
+    pub const ALL: [Self; 4] = [Self::Applying, Self::Applied, Self::Deleting, Self::Retained];
 }
 
 impl std::fmt::Display for Phase {
@@ -54,6 +70,7 @@ impl std::fmt::Display for Phase {
             Self::Applying => "applying",
             Self::Applied => "applied",
             Self::Deleting => "deleting",
+            Self::Retained => "retained",
         })
     }
 }
@@ -84,6 +101,10 @@ pub struct Entry {
     /// The merge patch to send before it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_delete: Option<Value>,
+    /// Whether it was taken over without a write, so that it does not carry the release's label: it is inherited from an
+    /// earlier deployer, or its policy is `immutable`. Only a record that is stored apart from the objects is believed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlabelled: bool,
 }
 
 impl Entry {
@@ -98,6 +119,7 @@ impl Entry {
             obsolete: false,
             keep: false,
             before_delete: None,
+            unlabelled: false,
         }
     }
 }

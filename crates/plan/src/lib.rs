@@ -22,6 +22,7 @@ mod problem;
 mod queries;
 mod request;
 mod snapshot;
+mod sweep;
 pub mod text;
 mod wanted;
 
@@ -42,10 +43,11 @@ pub use note::{
     UncoveredNote, UnreadableNote, UnservedKind,
 };
 pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
-pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Wait};
+pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wait};
 pub use snapshot::{
     Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
 };
+pub use sweep::{Swept, sweep_queries};
 pub use wanted::Wanted;
 
 #[cfg(test)]

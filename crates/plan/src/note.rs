@@ -64,7 +64,21 @@ pub enum NoteKind {
     /// A collection contains objects in system namespaces that its selector does not name.
     SystemNamespace { group: String, title: String, counts: Counts },
     /// An object carries the label of another release.
-    OtherRelease { object: ObjectKey, release: String },
+    OtherRelease {
+        object: ObjectKey,
+        release: String,
+        /// Whether it remains.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        remains: bool,
+    },
+    /// An object is in the record of the release, but does not carry its label.
+    Unlabelled {
+        object: ObjectKey,
+        /// Whether it is deleted nevertheless.
+        deleted: bool,
+    },
+    /// Kinds are now served in another scope, so that the recorded objects cannot exist any more.
+    ScopeChanged { counts: Counts },
     /// Objects that remain although they belong, or belonged, to the release.
     Uncovered(UncoveredNote),
     /// An object of that name exists that does not belong to the release. It remains.
@@ -110,7 +124,7 @@ pub enum NoteKind {
     },
     /// The Namespace that holds the inventory is deleted last.
     InventoryLast { object: ObjectKey },
-    /// The inventory was deleted with its Namespace, and the recorded policy with it.
+    /// The record of the release was lost, and the recorded policy with it.
     PolicyLost,
     /// A namespace does not exist and is created.
     NamespaceCreated { object: ObjectKey },
@@ -161,6 +175,8 @@ pub enum UnreadableNote {
     Contents { failures: Vec<ListFailure> },
     /// The force stage cannot remove the finalizers of a CRD's instances.
     Instances { failure: ListFailure },
+    /// Not all objects of a release that lost its record are known.
+    Release { failures: Vec<ListFailure> },
     /// Objects of an unavailable API count as deleted with its APIService.
     UnavailableApi { counts: Counts },
 }
@@ -243,9 +259,13 @@ impl NoteKind {
             | Self::PrunesProtected { .. }
             | Self::Unreadable(UnreadableNote::Contents { .. })
             | Self::SystemNamespace { .. }
-            | Self::OtherRelease { .. } => Severity::Dangerous,
+            | Self::OtherRelease { remains: false, .. }
+            | Self::Unlabelled { .. } => Severity::Dangerous,
             Self::ProtectedNamespace { .. }
             | Self::Uncovered(UncoveredNote::DeletedWithContainer { .. } | UncoveredNote::Needed { .. })
+            | Self::OtherRelease { remains: true, .. }
+            | Self::ScopeChanged { .. }
+            | Self::Order(OrderNote::Unrecorded { .. })
             | Self::Recreated { was_created: true, .. }
             | Self::Finalizers { deleting: true, .. }
             | Self::NotServed(
@@ -253,7 +273,11 @@ impl NoteKind {
             )
             | Self::ForceStage { .. }
             | Self::ForceBeyondLimit { .. }
-            | Self::Unreadable(UnreadableNote::Instances { .. } | UnreadableNote::UnavailableApi { .. })
+            | Self::Unreadable(
+                UnreadableNote::Instances { .. }
+                | UnreadableNote::UnavailableApi { .. }
+                | UnreadableNote::Release { .. },
+            )
             | Self::DeadApiService { deleted: false, .. }
             | Self::Hook { treatment: HookTreatment::LeftOut, .. }
             | Self::PolicyLost => Severity::Warning,
@@ -265,7 +289,7 @@ impl NoteKind {
             | Self::DeadApiService { deleted: true, .. }
             | Self::InventoryLast { .. }
             | Self::NamespaceCreated { .. }
-            | Self::Order(_)
+            | Self::Order(OrderNote::NoMatch { .. } | OrderNote::LeftOut { .. })
             | Self::Hook { treatment: HookTreatment::Deployed | HookTreatment::TestLeftOut, .. }
             | Self::Fallback { .. } => Severity::Info,
         }
@@ -317,6 +341,10 @@ pub enum UncoveredCause {
     HoldsInventory,
     /// It is a Namespace or CRD with objects of the new version in it.
     Needed,
+    /// It does not carry the release's label.
+    Unlabelled,
+    /// It is a namespace that an apply created because it did not exist, and does not belong to the release.
+    CreatedNamespace,
 }
 
 impl Uncovered {

@@ -54,8 +54,6 @@ pub enum Problem {
         source: Option<Source>,
         object: ObjectKey,
     },
-    /// A cluster-scoped object has a namespace.
-    HasNamespace { object: ObjectKey },
     /// Two manifests define one object.
     Duplicate { source: Source, object: ObjectKey, first: Source },
     /// Objects of a deployment group need a Namespace or CRD that is not applied earlier.
@@ -77,7 +75,15 @@ pub enum Problem {
     /// An object belongs to another release.
     OtherRelease { object: ObjectKey, release: String },
     /// An object exists and belongs to no release.
-    Unowned { object: ObjectKey },
+    Unowned {
+        object: ObjectKey,
+        /// The release whose label it carries, which no longer exists.
+        former: Option<String>,
+    },
+    /// An object is in the record of the release, but does not carry its label.
+    Unlabelled { object: ObjectKey },
+    /// An object carries the label of the release, but is not in its record.
+    Unrecorded { object: ObjectKey },
     /// An object is being deleted.
     BeingDeleted { object: ObjectKey },
     /// Another operation works on the release.
@@ -115,12 +121,15 @@ impl Problem {
             | Self::VersionNotDefined { .. }
             | Self::NoLastingVersion { .. }
             | Self::NoNamespace { .. }
-            | Self::HasNamespace { .. }
             | Self::Duplicate { .. }
             | Self::TooEarly { .. }
             | Self::MissingNamespace { .. } => PlanErrorKind::Input,
             Self::ListFailed(_) | Self::NotLookedUp { .. } | Self::UnavailableApi { .. } => PlanErrorKind::Unreadable,
-            Self::SystemNamespace { .. } | Self::OtherRelease { .. } | Self::Unowned { .. } => PlanErrorKind::Refused,
+            Self::SystemNamespace { .. }
+            | Self::OtherRelease { .. }
+            | Self::Unowned { .. }
+            | Self::Unlabelled { .. }
+            | Self::Unrecorded { .. } => PlanErrorKind::Refused,
             Self::BeingDeleted { .. } | Self::Locked(_) => PlanErrorKind::Busy,
         }
     }

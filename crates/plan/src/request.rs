@@ -7,6 +7,19 @@ use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
 
 use crate::{Catalogs, Directives, Inventory, Operation, Wanted};
 
+/// What happens to objects that the record of a release names by their UID, but that do not carry its label: an edited
+/// record may name any object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unlabelled {
+    /// They are a problem, and no plan is made.
+    Refuse,
+    /// They are deleted like all others, and a dangerous note reports them.
+    Take,
+    /// They remain, and a dangerous note reports them.
+    #[default]
+    Leave,
+}
+
 /// What to delete, and how.
 #[derive(Clone, Debug)]
 pub struct DeleteRequest<'a> {
@@ -25,6 +38,8 @@ pub struct DeleteRequest<'a> {
     /// Whether the inventory is stored in the release's own cluster, in the release's namespace. If so, the Namespace of
     /// that name is deleted last.
     pub record_here: bool,
+    /// What happens to recorded objects without the release's label.
+    pub unlabelled: Unlabelled,
 }
 
 /// What the end of a deployment waits for. CRDs are always Established before the next node starts.
@@ -74,6 +89,8 @@ pub struct ApplyRequest<'a> {
     pub missing_namespaces: MissingNamespaces,
     /// Whether to take over existing objects that belong to no release.
     pub adopt: bool,
+    /// What happens to objects to prune that do not carry the release's label.
+    pub unlabelled: Unlabelled,
     /// Whether to delete objects that the new version no longer contains.
     pub prune: bool,
     /// What the end of the deployment waits for.

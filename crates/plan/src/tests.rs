@@ -8,3 +8,4 @@ mod directives;
 mod notes;
 mod properties;
 mod queries;
+mod sweep;

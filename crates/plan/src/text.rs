@@ -49,7 +49,20 @@ impl Display for NoteKind {
             Self::SystemNamespace { group, title, counts } => {
                 write!(f, "{group} ({title}) deletes {} in system namespaces: {counts}", objects(counts.total()))
             }
-            Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
+            Self::OtherRelease { object, release, remains: false } => {
+                write!(f, "{object} belongs to release {release}")
+            }
+            Self::OtherRelease { object, release, remains: true } => {
+                write!(f, "{object} carries the label of release {release}; it will not be deleted")
+            }
+            Self::Unlabelled { object, deleted } => {
+                let will = if *deleted { "will be deleted nevertheless" } else { "will not be deleted" };
+                write!(f, "{object} is in the record of the release, but does not carry its label; it {will}")
+            }
+            Self::ScopeChanged { counts } => write!(
+                f,
+                "recorded in another scope than the cluster now serves their kinds in, so counted as gone: {counts}"
+            ),
             Self::Uncovered(note) => note.fmt(f),
             Self::Recreated { object, was_created: true } => write!(
                 f,
@@ -97,7 +110,8 @@ impl Display for NoteKind {
                 write!(f, "{object} holds the inventory of the release and is deleted last")
             }
             Self::PolicyLost => f.write_str(
-                "the inventory was deleted with its Namespace, and the recorded policy with it; the default policy applies",
+                "the record of the release was lost, and its policy with it; the objects were found by their label, and the \
+                 default policy applies",
             ),
             Self::NamespaceCreated { object } => {
                 write!(f, "namespace {} does not exist and will be created", object.name)
@@ -163,6 +177,11 @@ impl Display for UnreadableNote {
                 write!(f, "not all objects that will be deleted are known: failed to list {}", first_of(&lists))?;
                 failures.first().map_or(Ok(()), |first| write!(f, ": {}", first.reason))
             }
+            Self::Release { failures } => {
+                let failures: Vec<_> =
+                    failures.iter().map(|ListFailure { list, reason }| format!("{list} ({reason})")).collect();
+                write!(f, "not all objects of the release are known: failed to list {}", first_of(&failures))
+            }
             Self::Instances { failure } => {
                 write!(f, "the force stage cannot remove the finalizers of instances: {failure}")
             }
@@ -201,6 +220,10 @@ impl Uncovered {
             UncoveredCause::Keep => "its policy is keep".to_owned(),
             UncoveredCause::SystemNamespace => "it is a system namespace".to_owned(),
             UncoveredCause::HoldsInventory => "it holds the inventory of the release".to_owned(),
+            UncoveredCause::Unlabelled => "it does not carry the release's label".to_owned(),
+            UncoveredCause::CreatedNamespace => {
+                "it was created for the release, but may contain other objects".to_owned()
+            }
             UncoveredCause::Needed => "objects of the new version need it".to_owned(),
         };
         match &self.deleted_with {
@@ -269,7 +292,6 @@ impl Display for Problem {
                 let source = source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default();
                 write!(f, "{source}{object} has no namespace, but its kind is namespaced")
             }
-            Self::HasNamespace { object } => write!(f, "{object} has a namespace, but its kind is cluster-scoped"),
             Self::Duplicate { source, object, first } => write!(f, "{source}: {object} is already defined at {first}"),
             Self::TooEarly { group, count, needed } => {
                 let verb = if *count == 1 { "needs" } else { "need" };
@@ -283,7 +305,16 @@ impl Display for Problem {
                 write!(f, "{object} is a system namespace and is never deleted; exclude it with excludedResources")
             }
             Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
-            Self::Unowned { object } => write!(f, "{object} exists and belongs to no release"),
+            Self::Unowned { object, former: None } => write!(f, "{object} exists and belongs to no release"),
+            Self::Unowned { object, former: Some(release) } => {
+                write!(f, "{object} exists and belongs to no release: release {release} no longer exists")
+            }
+            Self::Unlabelled { object } => {
+                write!(f, "{object} is in the record of the release, but does not carry its label")
+            }
+            Self::Unrecorded { object } => {
+                write!(f, "{object} carries the label of the release, but is not in its record")
+            }
             Self::BeingDeleted { object } => write!(f, "{object} is being deleted"),
             Self::Locked(locked) => locked.fmt(f),
         }

@@ -21,6 +21,8 @@ pub struct Wanted {
     pub keep: bool,
     /// The merge patch to send before anything is deleted.
     pub before_delete: Option<Value>,
+    /// See [`Entry::unlabelled`].
+    pub unlabelled: bool,
 }
 
 impl Wanted {
@@ -32,6 +34,7 @@ impl Wanted {
             uid: entry.uid.clone(),
             keep: entry.keep,
             before_delete: entry.before_delete.clone(),
+            unlabelled: entry.unlabelled,
         }
     }
 
@@ -61,6 +64,7 @@ impl Wanted {
                 uid: None,
                 keep: directives.is_some_and(|directives| directives.policy == ManifestPolicy::Keep),
                 before_delete: directives.and_then(|directives| directives.before_delete.clone()),
+                unlabelled: false,
             }
         };
         manifests.iter().enumerate().map(wanted).collect()

@@ -18,7 +18,7 @@ use billhook_engine::{
     Status, Subject, Summary,
 };
 use billhook_objects::{ApiVersion, Manifest, ObjectKey, ReleaseName, Uid, wellknown, yaml};
-use billhook_plan::{Directives, Entry, Wait};
+use billhook_plan::{Directives, Entry, Unlabelled, Wait};
 use billhook_policy::{DeletionGroup, ManifestPolicy, Members, Policy, Propagation, UpdateStrategy};
 use billhook_sandbox::{
     Options, Sandbox, User, Verb,
@@ -94,6 +94,8 @@ impl World {
             namespace: Some("default".to_owned()),
             is_new: false,
             missing_namespaces: MissingNamespaces::Refuse,
+            own_namespaces: false,
+            unlabelled: Unlabelled::Leave,
             propagation: Propagation::Background,
             notes: Vec::new(),
             catalog: None,
@@ -187,6 +189,10 @@ fn delete_input(edit: impl FnOnce(&mut DeleteInput)) -> DeleteInput {
         namespace: "default".into(),
         inherited: Vec::new(),
         require_record: false,
+        require_policy: false,
+        unlabelled: Unlabelled::Leave,
+        retain: false,
+        verify: false,
         catalog: None,
     };
     edit(&mut input);
@@ -408,7 +414,7 @@ async fn objects_of_an_earlier_deployer_are_updated_and_pruned() {
 async fn a_release_without_a_record_is_an_error_only_if_one_is_required() {
     let world = World::new();
     let refused = world.delete_with(|input| input.require_record = true).await;
-    assert!(matches!(refused, Err(OperationError::NoRelease(_))));
+    assert!(matches!(refused, Err(OperationError::NoRelease(..))));
     let summary = world.delete().await;
     assert_eq!((summary.status, summary.gone, world.has_record()), (Status::Done, 0, false));
 }

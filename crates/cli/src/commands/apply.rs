@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
-use billhook_plan::Wait;
+use billhook_plan::{Unlabelled, Wait};
 use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
-    args::{Cascade, DryRun, UpdateStrategyArg},
+    args::{Cascade, CreateNamespace, DryRun, UpdateStrategyArg},
     chart::{self, ChartArgs},
     connect::Target,
     error::{CommandError, Exit, both},
@@ -55,10 +55,10 @@ pub(crate) struct DeploymentArgs {
     sources: Sources,
     #[command(flatten)]
     chart: ChartArgs,
-    /// Use this policy file, and record it with the release [default: the recorded policy]
+    /// Use this policy file, or the default policy with "default", and record it [default: the recorded policy]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Adopt existing objects that belong to no release
+    /// Adopt existing objects that belong to no release, and take over those whose label or record is missing
     #[arg(long)]
     adopt: bool,
     /// Wait until all objects are ready
@@ -79,9 +79,9 @@ pub(crate) struct DeploymentArgs {
     /// Change nothing if the plan prunes more than N objects, not even with --yes
     #[arg(long, value_name = "N")]
     max_deletions: Option<usize>,
-    /// Create missing namespaces
-    #[arg(long)]
-    create_namespace: bool,
+    /// Create missing namespaces; with =owned they belong to the release and are deleted with it
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "kept")]
+    create_namespace: Option<CreateNamespace>,
     /// Choose how to update existing objects; not recorded with the release
     #[arg(long, value_name = "STRATEGY", default_value = "server-side")]
     update_strategy: UpdateStrategyArg,
@@ -142,7 +142,9 @@ pub(crate) async fn plan(
         require_objects: true,
         wait: if waits { Wait::All } else { Wait::Nothing },
         is_new: false,
-        missing_namespaces: if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse },
+        missing_namespaces: args.create_namespace.map_or(MissingNamespaces::Refuse, |_| MissingNamespaces::Create),
+        own_namespaces: args.create_namespace == Some(CreateNamespace::Owned),
+        unlabelled: if args.adopt { Unlabelled::Take } else { Unlabelled::Refuse },
         propagation: Propagation::from(args.cascade),
         notes,
         catalog: catalog.map(Into::into),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use billhook_engine::{DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
+use billhook_plan::Unlabelled;
 use billhook_policy::{GoDuration, Propagation};
 use clap::{ArgGroup, Args};
 
@@ -44,6 +45,9 @@ pub(crate) struct DeleteArgs {
     /// Take over from another operation that works on the release, which then stops [default: refuse]
     #[arg(long, requires = "name")]
     take_over: bool,
+    /// At the end, look for the release's label in all kinds, and fail if an object still carries it
+    #[arg(long, requires = "name")]
+    verify: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -62,7 +66,7 @@ pub(crate) struct DeletionArgs {
     name: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Use this policy file [default: the policy recorded with the release]
+    /// Use this policy file, or the default policy with "default" [default: the policy recorded with the release]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Choose how dependents are deleted, unless the policy specifies it
@@ -76,13 +80,26 @@ pub(crate) struct DeletionArgs {
     target: Vec<Target>,
 }
 
-/// Reads the input and plans, without changing anything except a lock that is to be taken over. Returns `None` if the release does not exist and
+/// How a deletion is planned.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Mode {
+    pub(crate) ignore_not_found: bool,
+    /// Whether the plan is shown only: then the default policy replaces one that was lost.
+    pub(crate) preview: bool,
+    /// Whether dangerous notes are accepted.
+    pub(crate) yes: bool,
+    pub(crate) verify: bool,
+    /// Whether to take the lock of another operation over.
+    pub(crate) take_over: bool,
+}
+
+/// Reads the input and plans, without changing anything except a lock that is to be
+/// taken over. Returns `None` if the release does not exist and
 /// `ignore_not_found` is set.
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
-    ignore_not_found: bool,
-    take_over: bool,
+    mode: Mode,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
     let input = input::read(session, &args.sources, args.policy.as_ref()).await;
     let connection = session.connection().await.and_then(|connection| {
@@ -95,7 +112,7 @@ pub(crate) async fn plan(
     let clusters = connection.with(targets);
     let Input { manifests, directives, policy, timeout: item_timeout } = input;
     let subject = release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release);
-    if let (true, Subject::Release(release)) = (take_over, &subject) {
+    if let (true, Subject::Release(release)) = (mode.take_over, &subject) {
         operate::take_over(session, &clusters, release).await?;
     }
     let delete = DeleteInput {
@@ -106,12 +123,17 @@ pub(crate) async fn plan(
         namespace,
         inherited: Vec::new(),
         require_record: true,
+        require_policy: !mode.preview,
+        unlabelled: if mode.yes { Unlabelled::Take } else { Unlabelled::Leave },
+        retain: true,
+        verify: mode.verify,
         catalog: None,
     };
     match billhook_engine::prepare_delete(&clusters, delete).await {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),
-        Err(OperationError::NoRelease(release)) if ignore_not_found => {
+        Err(OperationError::NoRelease(release, unlisted)) if mode.ignore_not_found => {
             session.printer.err(&format!("release {release} not found; nothing to delete"));
+            unlisted.iter().for_each(|failure| session.printer.err(&format!("  {failure}")));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -124,8 +146,14 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: DeleteArgs,
 ) -> Result<Exit, CommandError> {
-    let take_over = args.take_over && args.dry_run == DryRun::None;
-    let planned = interrupts.unless(plan(session, args.deletion, args.ignore_not_found, take_over)).await?;
+    let mode = Mode {
+        ignore_not_found: args.ignore_not_found,
+        preview: args.dry_run != DryRun::None,
+        yes: args.yes,
+        verify: args.verify,
+        take_over: args.take_over && args.dry_run == DryRun::None,
+    };
+    let planned = interrupts.unless(plan(session, args.deletion, mode)).await?;
     let Some(Planned { mut prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
     let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {

@@ -58,7 +58,8 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
         }
         PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, false, false)).await?;
+            let mode = delete::Mode { preview: true, ..delete::Mode::default() };
+            let planned = interrupts.unless(delete::plan(session, args, mode)).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

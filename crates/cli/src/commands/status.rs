@@ -49,7 +49,7 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         format!("revision   {}", status.revision),
     ];
     if status.revision == 0 {
-        lines.push("the record was deleted: the objects below were found by the label of the release".to_owned());
+        lines.push("the record was lost: the objects below were found by the label of the release".to_owned());
     }
     lines.push(String::new());
     let mut table = vec![["KIND", "DESIRED", "LIVE", "READY", "DELETING", "MISSING"].map(str::to_owned).to_vec()];
@@ -60,6 +60,7 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         table.push(vec![kind.kind.to_string(), desired, known(kind.live), known(kind.ready), deleting, missing]);
     }
     lines.extend(columns(&table));
+    lines.extend(status.unlisted.iter().map(|failure| format!("{} {failure}", paint.warn("not listed:"))));
     for why in status.kinds.iter().filter_map(|kind| kind.unreadable.as_ref()) {
         lines.push(format!("{} {why}", paint.warn("unreadable:")));
     }
@@ -161,6 +162,7 @@ mod tests {
             kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
             targets: Vec::new(),
+            unlisted: Vec::new(),
         };
         text(&status, false, Paint(false))
     }
@@ -211,6 +213,7 @@ mod tests {
                 object("b", Some(Readiness::NotYet("0 of 1 updated".into()))),
                 object("c", Some(Readiness::Failed("the pod failed".into()))),
             ],
+            unlisted: Vec::new(),
             targets: vec![target("edge", TargetState::Read { groups }), target("far", TargetState::NotGiven)],
         };
         let shown = [

@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Status, Summary};
-use billhook_plan::Uncovered;
+use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary};
+use billhook_plan::{Uncovered, UncoveredCause};
 
 use crate::{
     output::Paint,
@@ -33,6 +33,14 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
         lines.results.push(done(progress, summary, out));
     }
     remarks(summary, &mut lines.results);
+    if summary.status == Status::Done && summary.retained {
+        let name = progress.release.as_deref().and_then(|release| release.rsplit('/').next()).unwrap_or("NAME");
+        let hint = format!(
+            "delete what remains with billhook delete {name} --policy FILE or --policy default, or drop the record with \
+             billhook forget {name}"
+        );
+        lines.problems.push(format!("{} {hint}", err.good("hint:")));
+    }
     if summary.status != Status::Done {
         failure(progress, summary, err, &mut lines.problems);
     }
@@ -40,7 +48,13 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
 }
 
 fn done(progress: &Progress, summary: &Summary, paint: Paint) -> String {
-    let verb = if progress.deletes() { "deleted" } else { "applied" };
+    let remains =
+        |uncovered: &Uncovered| uncovered.deleted_with.is_none() && uncovered.cause != UncoveredCause::CreatedNamespace;
+    let verb = match progress.deletes() {
+        true if progress.release.is_some() && summary.uncovered.iter().any(remains) => "retained",
+        true => "deleted",
+        false => "applied",
+    };
     let what = match &progress.release {
         Some(release) => format!("release {release} {verb}"),
         None => verb.to_owned(),
@@ -112,6 +126,7 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     };
     let of = progress.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
     let what = match summary.left.len() {
+        0 if let Some(proof) = &summary.proof => unproven(proof, &of),
         0 => format!("all objects{of} are {}", if progress.deletes() { "gone" } else { "applied" }),
         objects if progress.deletes() => remaining(objects, &of),
         1 => format!("1 object{of} is unfinished"),
@@ -126,10 +141,25 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
             "  the lock of the release was lost: another operation took over, or it could not be renewed".to_owned(),
         );
     }
+    if let Some(proof) = &summary.proof {
+        lines.extend(indent(first(&proof.left, LISTED, |key| vec![object(key), "carries the label".to_owned()])));
+        lines.extend(indent(first(&proof.unlisted, LISTED, |failure| vec![failure.to_string()])));
+    }
     if let Some(error) = &summary.record_error {
         lines.push(format!("  release record not written: {error}"));
     }
     lines.push(format!("{} {}", paint.good("hint:"), hint(progress, summary)));
+}
+
+/// What the sweep at the end found: `1 object still carries the label of release shop/web`.
+fn unproven(proof: &Proof, of: &str) -> String {
+    match proof.left.len() {
+        0 => format!("not verified that all objects{of} are gone: some kinds could not be listed"),
+        objects => {
+            let verb = if objects == 1 { "carries" } else { "carry" };
+            format!("{} still {verb} the label{of}", count(objects, "object"))
+        }
+    }
 }
 
 /// Each object with what blocks it, one blocker per line.
@@ -178,6 +208,12 @@ fn hint(progress: &Progress, summary: &Summary) -> &'static str {
             if !progress.deletes() && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
         {
             text::TAKE_OVER
+        }
+        Status::Failed if summary.proof.as_ref().is_some_and(|proof| !proof.left.is_empty()) => {
+            "delete what is left with --policy FILE or --policy default, or drop the label with billhook forget"
+        }
+        Status::Failed if summary.proof.as_ref().is_some_and(|proof| !proof.unlisted.is_empty()) => {
+            "run the same command as a user who may list all kinds"
         }
         Status::Failed => "fix the problem, then run the same command again to resume",
         _ => "run the same command again to resume",

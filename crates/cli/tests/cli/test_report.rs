@@ -75,7 +75,7 @@ fn only_gone_objects_are_reported_as_deleted() {
 deleted Widget.a.example shop/a
 force-removed finalizer a.example/x from Widget.a.example shop/b
 deleted Widget.a.example shop/b
-release shop/web deleted: 3 objects gone in 3.2s (7 requests)
+release shop/web retained: 3 objects gone in 3.2s (7 requests)
 finalizers removed by force from 1 object:
   Widget.a.example shop/b  a.example/x
 1 object remains, recreated by another client:

@@ -1,7 +1,7 @@
 //! The encoding of a record: the head as JSON, the index as gzipped JSON lines.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead as _, BufReader, Read, Write as _},
 };
 
@@ -28,6 +28,8 @@ pub(super) struct Head {
     pub(super) phase: Phase,
     pub(super) objects: usize,
     pub(super) policy: Policy,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) created_namespaces: BTreeSet<String>,
     pub(super) index: Place,
     /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +110,7 @@ impl Head {
             phase: inventory.phase,
             objects: inventory.entries.len(),
             policy: inventory.policy.clone(),
+            created_namespaces: inventory.created_namespaces.clone(),
             index,
             lock,
             manifests: None,

@@ -149,7 +149,7 @@ pub(super) fn release_info(meta: SecretMeta) -> Option<ReleaseInfo> {
     let written = meta.managed_fields.unwrap_or_default().into_iter().filter_map(|fields| fields.time).max();
     Some(ReleaseInfo {
         release: ReleaseName::new(&meta.namespace?, &name).ok()?,
-        phase: [Phase::Applying, Phase::Applied, Phase::Deleting]
+        phase: Phase::ALL
             .into_iter()
             .find(|phase| annotations.get(PHASE).is_some_and(|text| *text == phase.to_string())),
         objects: annotations.get(OBJECTS).and_then(|text| text.parse().ok()).unwrap_or_default(),

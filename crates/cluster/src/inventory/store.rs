@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_objects::{ReleaseName, wellknown::FIELD_MANAGER};
+use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
 use billhook_plan::{Inventory, Resource};
 use futures::{
     StreamExt as _, TryStreamExt as _,
@@ -113,6 +113,7 @@ impl InventoryStore {
             phase: token.head.phase,
             revision: token.head.revision,
             policy: token.head.policy.clone(),
+            created_namespaces: token.head.created_namespaces.clone(),
             entries,
         };
         Ok(Some(Stored { inventory, token }))
@@ -467,6 +468,17 @@ impl InventoryStore {
             Err(error) if !error.object_not_found() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether a release has a record, without reading it.
+    ///
+    /// # Errors
+    ///
+    /// When the request fails.
+    pub async fn exists(&self, release: &ReleaseName) -> Result<bool, Error> {
+        let resource = Resource::secrets();
+        let key = ObjectKey::new(resource.kind.clone(), Some(release.namespace()), format::head_name(release));
+        Ok(self.cluster.get_meta(&resource, &key).await?.is_some())
     }
 
     /// Lists the releases of a namespace, or of all namespaces, by one metadata-only list.

@@ -143,6 +143,7 @@ fn entry(n: usize) -> Entry {
         obsolete: false,
         keep: false,
         before_delete: None,
+        unlabelled: false,
     }
 }
 

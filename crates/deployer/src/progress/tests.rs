@@ -70,6 +70,8 @@ fn summary(status: Status) -> Summary {
         elapsed_ms: 0,
         record_error: None,
         lock_lost: false,
+        retained: false,
+        proof: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use billhook_engine::{DeleteInput, PreparedDelete, Subject};
-use billhook_plan::{NoteKind, Uncovered};
+use billhook_plan::{NoteKind, Uncovered, Unlabelled};
 use billhook_policy::{Propagation, ProviderConfiguration};
 
 use futures::FutureExt as _;
@@ -69,7 +69,7 @@ pub(super) async fn delete(
 
 /// Deletes the record and our finalizer, but none of the objects. Failures are retried.
 async fn abandon(item: &mut Item) -> Result<(), ItemFailure> {
-    let forgotten = billhook_engine::forget(&item.shared.home, &item.release()).await;
+    let forgotten = billhook_engine::forget_record(&item.shared.home, &item.release()).await;
     forgotten.map_err(|error| ItemFailure::from(error).transient())?;
     item.remove_finalizer().await.map_err(ItemFailure::transient)
 }
@@ -102,6 +102,10 @@ async fn prepare(
         namespace: item.namespace.clone(),
         inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
         require_record: false,
+        require_policy: false,
+        unlabelled: Unlabelled::Leave,
+        retain: false,
+        verify: false,
         catalog: Some(catalog),
     };
     Ok(billhook_engine::prepare_delete(clusters, input).boxed().await?)

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use billhook_cluster::ApplyOptions;
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply};
 use billhook_objects::ObjectKey;
-use billhook_plan::{Catalogs, Resource, Wait};
+use billhook_plan::{Catalogs, Resource, Unlabelled, Wait};
 use billhook_policy::{Propagation, Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
@@ -170,6 +170,8 @@ async fn prepare(
         require_objects: false,
         wait: if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads },
         missing_namespaces: MissingNamespaces::Leave,
+        own_namespaces: false,
+        unlabelled: Unlabelled::Leave,
         propagation: Propagation::Background,
         notes: Vec::new(),
         catalog: Some(catalog),

@@ -6,13 +6,15 @@ use std::{
 };
 
 use billhook_cluster::ApplyOptions;
-use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    ApplyRequest, Deployment, Directives, MissingNamespaces, Note, Plan, PlanError, Problem, Resource, Snapshot, Wait,
+    ApplyRequest, Deployment, Directives, Inventory, MissingNamespaces, Note, Plan, PlanError, Problem, Resource,
+    Snapshot, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
 use super::{
+    claims::gone,
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
     record::{Inherited, Record, applied, finish},
@@ -50,6 +52,10 @@ pub struct ApplyInput {
     pub wait: Wait,
     /// What happens to namespaces that do not exist and that the release does not contain.
     pub missing_namespaces: MissingNamespaces,
+    /// Whether namespaces that are created belong to the release, as if it contained them.
+    pub own_namespaces: bool,
+    /// What happens to objects to prune that do not carry the release's label.
+    pub unlabelled: Unlabelled,
     /// How dependents of pruned objects are treated if the policy does not specify it.
     pub propagation: Propagation,
     /// Notes of earlier stages, such as those on a chart's hooks.
@@ -89,13 +95,14 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         return Err(PlanError::from(Problem::NoObjects).into());
     }
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
-    let manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)
+    let mut manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)
         .map_err(|error| error.with(billhook_plan::check_policy(&policy, &catalog)))?;
     let directives = by_object(input.directives, &manifests);
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
-    let deployment = Deployment::new(ApplyRequest {
+    manifests.extend(owned_namespaces(&record.inventory, &manifests));
+    let request = |manifests| ApplyRequest {
         release: &input.release,
-        manifests: &manifests,
+        manifests,
         directives: &directives,
         strategy: input.strategy,
         inventory: record.known(),
@@ -104,14 +111,21 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         not_served: &not_served,
         missing_namespaces: input.missing_namespaces,
         adopt: input.adopt,
+        unlabelled: input.unlabelled,
         prune: input.prune,
         wait: input.wait,
         propagation: input.propagation,
         record_here: clusters.record_here(),
-    })?;
-    let mut snapshot = clusters.snapshot_tracked(deployment.queries()).await;
-    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot)).await.listings);
-    let mut plan = deployment.plan(&snapshot)?;
+    };
+    let (mut plan, mut snapshot) = plan_apply(clusters, request(&manifests)).await?;
+    let created = plan.namespaces.clone();
+    let mut owning = Vec::new();
+    if input.own_namespaces && !created.is_empty() {
+        let owned = created.iter().flat_map(|name| namespace_of(&input.release, name));
+        owning = manifests.iter().cloned().chain(owned).collect();
+        (plan, snapshot) = plan_apply(clusters, request(&owning)).await?;
+    }
+    let manifests = if owning.is_empty() { manifests } else { owning };
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
@@ -122,8 +136,41 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
-    let record = record.intend(&manifests, &directives, &tasks, policy);
+    let record = record.intend(&manifests, &directives, &tasks, policy, &created);
     Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
+}
+
+/// Reads what the plan of an apply needs, and plans it.
+async fn plan_apply(clusters: &Clusters, request: ApplyRequest<'_>) -> Result<(Plan, Snapshot), OperationError> {
+    let mut deployment = Deployment::new(request)?;
+    let mut snapshot = clusters.snapshot_tracked(deployment.queries()).await;
+    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot)).await.listings);
+    let claims = deployment.claims(&snapshot);
+    if !claims.is_empty() {
+        deployment.ignore_claims(gone(clusters, claims).await);
+    }
+    let plan = deployment.plan(&snapshot)?;
+    Ok((plan, snapshot))
+}
+
+/// Returns the namespaces that an earlier apply created for the release, which belong to it as long as it uses them.
+fn owned_namespaces(inventory: &Inventory, manifests: &[Manifest]) -> Vec<Manifest> {
+    let key = |name: &str| ObjectKey::new(wellknown::namespace(), None, name);
+    let is_used = |name: &str| {
+        manifests.iter().any(|manifest| manifest.key.namespace.as_deref() == Some(name))
+            && manifests.iter().all(|manifest| manifest.key != key(name))
+    };
+    let owned = inventory.created_namespaces.iter().filter(|name| inventory.entries.contains_key(&key(name)));
+    owned.filter(|name| is_used(name)).flat_map(|name| namespace_of(&inventory.release, name)).collect()
+}
+
+/// Returns the manifest of a namespace that belongs to a release without being in its manifests.
+fn namespace_of(release: &ReleaseName, name: &str) -> Vec<Manifest> {
+    let value = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let document = Document { line: 1, value };
+    let mut manifests = Manifest::from_document(document, &Arc::from("created namespace")).unwrap_or_default();
+    manifests.iter_mut().for_each(|manifest| manifest.set_label(wellknown::RELEASE_LABEL, &release.label_value()));
+    manifests
 }
 
 /// Runs a planned apply and keeps the inventory up to date.
@@ -138,10 +185,15 @@ pub async fn apply(
 ) -> Result<Summary, OperationError> {
     let PreparedApply { mut plan, manifests, snapshot, mut record, prune, .. } = prepared;
     crate::run::announce(&plan, options);
-    for namespace in &plan.namespaces {
-        create_namespace(clusters, namespace).await?;
-    }
+    // The record names the namespaces before they are created, except the one that holds it.
+    let is_first = |name: &String| clusters.record_here() && name == record.inventory.release.namespace();
+    let (first, others): (Vec<String>, Vec<String>) = plan.namespaces.iter().cloned().partition(is_first);
+    create_namespaces(clusters, &first).await?;
     record.begin_apply(clusters, &mut plan, &manifests).await?;
+    if let Err(error) = create_namespaces(clusters, &others).await {
+        record.unlock(clusters).await;
+        return Err(error);
+    }
     let outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
     let written = record.end_apply(clusters, &plan, &outcome, prune).await;
     Ok(finish(outcome, written, clusters, options))
@@ -165,9 +217,11 @@ fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTre
     not_served
 }
 
-async fn create_namespace(clusters: &Clusters, name: &str) -> Result<(), OperationError> {
-    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let key = ObjectKey::new(wellknown::namespace(), None, name);
-    clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &ApplyOptions::default()).await?;
+async fn create_namespaces(clusters: &Clusters, names: &[String]) -> Result<(), OperationError> {
+    for name in names {
+        let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let key = ObjectKey::new(wellknown::namespace(), None, name.as_str());
+        clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &ApplyOptions::default()).await?;
+    }
     Ok(())
 }

@@ -1,19 +1,26 @@
 //! The deletion of a release, or of what manifests name.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use billhook_objects::{Catalog, Manifest, ReleaseName};
+use billhook_cluster::Error;
+use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, wellknown};
 use billhook_plan::{
-    DeleteRequest, Deletion, Directives, NoteKind, Operation, Plan, PlanError, Problem, Snapshot, Wanted,
+    DeleteRequest, Deletion, Directives, ListFailure, Note, NoteKind, Operation, Plan, PlanError, Problem, Resource,
+    Snapshot, Swept, Uncovered, UncoveredCause, Unlabelled, UnreadableNote, Wanted, Work,
 };
 use billhook_policy::{Policy, Propagation};
 
 use super::{
+    claims::{labelled, remove_labels},
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
-    record::{Inherited, Record, finish},
+    record::{Inherited, NotWritten, Record, finish},
+    sweep::{prove, sweep},
 };
-use crate::{Clusters, RunOptions, Summary};
+use crate::{Clusters, RunOptions, Status, Summary, run::Outcome};
 
 /// What to delete.
 pub enum Subject {
@@ -37,8 +44,17 @@ pub struct DeleteInput {
     pub namespace: String,
     /// The objects of an earlier deployer, used if there is no inventory.
     pub inherited: Vec<Inherited>,
-    /// Whether a release without an inventory is an error. If not, inherited objects and collections are deleted.
+    /// Whether a release without an inventory is looked for by its label, and is an error if no object carries it. If not,
+    /// inherited objects and collections are deleted.
     pub require_record: bool,
+    /// Whether a release that lost its policy is an error if no other one is given. If not, the default policy applies.
+    pub require_policy: bool,
+    /// What happens to recorded objects without the release's label.
+    pub unlabelled: Unlabelled,
+    /// Whether the record remains as long as objects do that no group covers. If not, these objects lose the release's label.
+    pub retain: bool,
+    /// Whether the deletion of a release ends with a sweep for its label. That of a release without a record always does.
+    pub verify: bool,
     /// The kinds of the release's cluster, if they are known already.
     pub catalog: Option<Arc<Catalog>>,
 }
@@ -49,6 +65,9 @@ pub struct PreparedDelete {
     pub plan: Plan,
     snapshot: Snapshot,
     record: Option<Record>,
+    retain: bool,
+    /// The kinds for the sweep at the end, if there is one.
+    sweep: Option<Arc<Catalog>>,
 }
 
 /// Plans a deletion. Changes nothing.
@@ -58,11 +77,17 @@ pub struct PreparedDelete {
 /// When the release does not exist, the policy does not fit the cluster, or the cluster cannot be read.
 pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<PreparedDelete, OperationError> {
     let catalog = catalog(clusters, input.catalog);
+    let mut unlisted = Vec::new();
     let (catalog, record, objects) = match input.subject {
         Subject::Release(release) => {
-            let (catalog, record) = tokio::try_join!(catalog, Record::load_or_namespace(clusters, &release))?;
+            let (catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &release))?;
             let record = match record {
-                None if input.require_record => return Err(OperationError::NoRelease(release)),
+                None if input.require_record => {
+                    let swept = sweep(clusters, &catalog, &release).await;
+                    let needs_policy = input.require_policy && input.policy.is_none();
+                    unlisted.clone_from(&swept.unlisted);
+                    found(release, swept, needs_policy)?
+                }
                 None => Record::inherited(release, input.inherited),
                 Some(record) => record,
             };
@@ -78,9 +103,16 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
             (catalog, None, objects)
         }
     };
+    let is_lost = record.as_ref().is_some_and(Record::is_lost);
+    let policy_is_lost = input.policy.is_none() && is_lost;
     let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
-    let policy_is_lost = input.policy.is_none() && record.as_ref().is_some_and(Record::is_lost);
-    let policy = input.policy.or(recorded).unwrap_or_default();
+    // Everything that the recorded policy covers is gone: deleting the release again deletes nothing more.
+    let is_over = input.policy.is_none() && record.as_ref().is_some_and(Record::is_retained);
+    let mut policy = input.policy.or(recorded).unwrap_or_default();
+    if is_over {
+        policy.deletion.clear();
+    }
+    let sweep = record.as_ref().filter(|_| input.verify || is_lost).map(|_| Arc::clone(&catalog));
     let catalogs = catalogs(clusters, catalog, &policy.deletion).await?;
     let release = record.as_ref().map(|record| &record.inventory.release);
     let deletion = Deletion::new(DeleteRequest {
@@ -91,6 +123,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         propagation: input.propagation,
         operation: Operation::Delete,
         record_here: clusters.record_here(),
+        unlabelled: input.unlabelled,
     })?;
     let mut snapshot = clusters.snapshot(deletion.queries()).await;
     snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
@@ -100,7 +133,47 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         billhook_plan::limit_deletions(&mut plan, max);
     }
     plan.add_notes(policy_is_lost.then(|| NoteKind::PolicyLost.into()));
-    Ok(PreparedDelete { plan, snapshot, record })
+    plan.add_notes(unlisted_note(unlisted));
+    if let Some(record) = &record {
+        list_created_namespaces(clusters, record, &mut plan).await;
+    }
+    Ok(PreparedDelete { plan, snapshot, record, retain: input.retain, sweep })
+}
+
+/// Returns the record of a release that lost its own, from what a sweep found.
+fn found(release: ReleaseName, swept: Swept, needs_policy: bool) -> Result<Record, OperationError> {
+    if swept.entries.is_empty() {
+        return Err(OperationError::NoRelease(release, swept.unlisted));
+    }
+    if needs_policy {
+        return Err(OperationError::PolicyLost(release, Box::new(swept)));
+    }
+    Ok(Record::swept(release, swept.entries))
+}
+
+fn unlisted_note(failures: Vec<ListFailure>) -> Option<Note> {
+    (!failures.is_empty()).then(|| NoteKind::Unreadable(UnreadableNote::Release { failures }).into())
+}
+
+/// Adds the namespaces that were created for a release to what the plan leaves, unless they do not exist any more.
+async fn list_created_namespaces(clusters: &Clusters, record: &Record, plan: &mut Plan) {
+    let key = |name: &String| ObjectKey::new(wellknown::namespace(), None, name.as_str());
+    let works =
+        plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
+    let deleted: BTreeSet<&ObjectKey> = works.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect();
+    let created = record.inventory.created_namespaces.iter().map(key);
+    let created = created.filter(|key| !record.inventory.entries.contains_key(key) && !deleted.contains(key));
+    let remains = |key: ObjectKey| async move {
+        let found = clusters.own.get_meta(&Resource::namespaces(), &key).await;
+        // Without the right to read it, it is assumed to exist.
+        let exists = !matches!(found, Ok(None));
+        exists.then_some(Uncovered { object: key, cause: UncoveredCause::CreatedNamespace, deleted_with: None })
+    };
+    // Collected because the closures must not live across an await: the future would not be `Send`.
+    let reads: Vec<_> = created.map(remains).collect();
+    let remaining = futures::future::join_all(reads).await;
+    plan.uncovered.extend(remaining.into_iter().flatten());
+    plan.uncovered.sort_by(|a, b| a.object.cmp(&b.object));
 }
 
 /// Runs a planned deletion and keeps the inventory up to date.
@@ -113,17 +186,55 @@ pub async fn delete(
     prepared: PreparedDelete,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedDelete { plan, snapshot, record } = prepared;
+    let PreparedDelete { plan, snapshot, record, retain, sweep } = prepared;
     crate::run::announce(&plan, options);
     let none = BTreeMap::new();
-    let (outcome, written) = match record {
-        Some(mut record) => {
-            record.begin_delete(clusters, &plan).await?;
-            let outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
-            let written = record.end_delete(clusters, &plan, &outcome).await;
-            (outcome, written)
-        }
-        None => (crate::run::run(&plan, &snapshot, clusters, &none, None, options).await, Ok(())),
+    let Some(mut record) = record else {
+        let outcome = crate::run::run(&plan, &snapshot, clusters, &none, None, options).await;
+        return Ok(finish(outcome, Ok(()), clusters, options));
     };
-    Ok(finish(outcome, written, clusters, options))
+    record.begin_delete(clusters, &plan).await?;
+    let release = record.inventory.release.clone();
+    let mut outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
+    let done = outcome.summary.status == Status::Done;
+    let released = match done && !retain {
+        true => release_remaining(clusters, &plan, &outcome, &snapshot, &release.label_value()).await,
+        false => Ok(()),
+    };
+    if released.is_err() {
+        // The record remains, so that the next try finds the objects.
+        outcome.summary.status = Status::Failed;
+    }
+    let written = record.end_delete(clusters, &plan, &outcome, retain).await;
+    let written = released.map_err(NotWritten::Failed).and(written);
+    outcome.summary.retained = written.as_ref().is_ok_and(|retained| *retained);
+    if let Some(catalog) = sweep.filter(|_| done) {
+        let expected = plan.uncovered.iter().map(|uncovered| uncovered.object.clone()).collect();
+        let proof = prove(clusters, &catalog, &release, &expected, &options.stop).await;
+        if !proof.is_complete() {
+            outcome.summary.status = Status::Failed;
+        }
+        outcome.summary.proof = Some(proof);
+    }
+    Ok(finish(outcome, written.map(drop), clusters, options))
+}
+
+/// Removes the release's label from what a deletion leaves, so that another release can take it over. An object whose label
+/// cannot be removed keeps it: the claim of a release that does not exist refuses nobody.
+async fn release_remaining(
+    clusters: &Clusters,
+    plan: &Plan,
+    outcome: &Outcome,
+    snapshot: &Snapshot,
+    label: &str,
+) -> Result<(), Error> {
+    let gone: BTreeSet<_> = outcome.gone.iter().collect();
+    let remaining = plan.uncovered.iter().filter(|uncovered| match &uncovered.deleted_with {
+        Some(container) => !gone.contains(container),
+        None => true,
+    });
+    let keys = remaining.map(|uncovered| &uncovered.object).collect();
+    let answers = remove_labels(&clusters.own, label, labelled(snapshot, label, &keys)).await;
+    let failed = answers.into_iter().filter_map(|(_, error)| error).find(Error::is_transient);
+    failed.map_or(Ok(()), Err)
 }

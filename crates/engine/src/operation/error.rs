@@ -2,7 +2,7 @@
 
 use billhook_cluster::Error;
 use billhook_objects::ReleaseName;
-use billhook_plan::PlanError;
+use billhook_plan::{ListFailure, PlanError, Swept};
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -10,9 +10,12 @@ pub enum OperationError {
     /// No plan could be made; nothing was changed.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The release does not exist.
+    /// The release has no record, and no object carries its label; with what could not be listed.
     #[error("find release {0}")]
-    NoRelease(ReleaseName),
+    NoRelease(ReleaseName, Vec<ListFailure>),
+    /// The release lost its record and with it its policy, and none is given.
+    #[error("find the policy of release {0}")]
+    PolicyLost(ReleaseName, Box<Swept>),
     /// A request failed.
     #[error(transparent)]
     Cluster(#[from] Error),

@@ -9,7 +9,7 @@ use std::{
 use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, TakeOver, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, Directives, Entry, Inventory, Locked, Phase, Plan, PlanError, Problem, Resource, Snapshot,
+    ApplyAction, ApplyTask, Directives, Entry, Inventory, Locked, Phase, Plan, PlanError, Problem, Snapshot, Uncovered,
     Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
@@ -46,7 +46,8 @@ impl Inherited {
     fn into_entry(self) -> (ObjectKey, Entry) {
         let Self { key, api_version, uid, before_delete, keep } = self;
         // The applied manifest is unknown, so the next apply always writes the object.
-        (key, Entry { uid, before_delete, keep, ..Entry::new(api_version, Digest::of(&Value::Null)) })
+        let unlabelled = uid.is_some();
+        (key, Entry { uid, before_delete, keep, unlabelled, ..Entry::new(api_version, Digest::of(&Value::Null)) })
     }
 }
 
@@ -79,8 +80,8 @@ enum Origin {
     Stored,
     /// It consists of the objects of an earlier deployer, and is not stored yet.
     Inherited,
-    /// It was deleted with its Namespace, which is all that is known of the release.
-    Namespace,
+    /// It was lost. Its objects were found by their label.
+    Swept,
 }
 
 impl Record {
@@ -105,26 +106,10 @@ impl Record {
         Ok(stored.map(of))
     }
 
-    /// Reads the inventory. If it was deleted with its Namespace, but that Namespace still exists and carries the release's
-    /// label, returns an inventory of this Namespace.
-    pub(super) async fn load_or_namespace(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
-        let record = Self::load(clusters, release).await?;
-        if record.is_some() || !clusters.record_here() {
-            return Ok(record);
-        }
-        let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
-        let found = match clusters.own.get_meta(&Resource::namespaces(), &key).await {
-            Ok(found) => found,
-            Err(error) if *error.kind() == ErrorKind::Forbidden => None,
-            Err(error) => return Err(error),
-        };
-        let ours = found.filter(|n| n.labels.get(wellknown::RELEASE_LABEL) == Some(&release.label_value()));
-        Ok(ours.map(|namespace| {
-            let mut inventory = Inventory::new(release.clone());
-            let entry = Entry::new(Resource::namespaces().api_version(), Digest::of(&Value::Null));
-            inventory.entries.insert(key, Entry { uid: Some(namespace.uid), ..entry });
-            Self { inventory, token: None, origin: Origin::Namespace, dirty: true, lock: None }
-        }))
+    /// Returns the inventory of a release that lost its own: the objects that a sweep found.
+    pub(super) fn swept(release: ReleaseName, entries: BTreeMap<ObjectKey, Entry>) -> Self {
+        let inventory = Inventory { entries, ..Inventory::new(release) };
+        Self { inventory, token: None, origin: Origin::Swept, dirty: true, lock: None }
     }
 
     /// Returns the inventory as it was read; none for a new release.
@@ -132,9 +117,14 @@ impl Record {
         (self.origin != Origin::New).then_some(&self.inventory)
     }
 
-    /// Whether the inventory was deleted with its Namespace.
+    /// Whether the inventory was lost.
     pub(super) fn is_lost(&self) -> bool {
-        self.origin == Origin::Namespace
+        self.origin == Origin::Swept
+    }
+
+    /// Whether everything that the recorded policy covers is gone.
+    pub(super) fn is_retained(&self) -> bool {
+        self.inventory.phase == Phase::Retained
     }
 
     /// Adds the objects that an apply intends to write. The old ones remain until they are gone.
@@ -144,6 +134,7 @@ impl Record {
         directives: &BTreeMap<ObjectKey, Directives>,
         tasks: &BTreeMap<&ObjectKey, &ApplyTask>,
         policy: Policy,
+        created: &[String],
     ) -> Self {
         let entries = &mut self.inventory.entries;
         for (key, entry) in entries.iter_mut() {
@@ -163,7 +154,7 @@ impl Record {
             let before = entry.clone();
             match left {
                 // It is not written, so the entry keeps describing the last apply.
-                Some(uid) => entry.uid = Some(uid.clone()),
+                Some(uid) => (entry.uid, entry.unlabelled) = (Some(uid.clone()), true),
                 None if entry.digest == directives.digest(manifest) => {}
                 None => {
                     // The recorded version belongs to the old digest.
@@ -175,6 +166,9 @@ impl Record {
             entry.keep = directives.policy == ManifestPolicy::Keep;
             entry.before_delete.clone_from(&directives.before_delete);
             self.dirty |= *entry != before;
+        }
+        for namespace in created {
+            self.dirty |= self.inventory.created_namespaces.insert(namespace.clone());
         }
         self.dirty |= self.inventory.policy != policy;
         self.inventory.policy = policy;
@@ -196,13 +190,17 @@ impl Record {
             Work::Delete(_) | Work::Patch(_) => false,
         };
         // A lock that a killed command left is removed at the end.
-        let locked = self.token.as_ref().is_some_and(Token::is_locked);
-        if !self.dirty && !locked && plan.nodes.iter().all(idle) {
+        if !self.dirty && !self.is_locked() && plan.nodes.iter().all(idle) {
             return Ok(());
         }
         self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
         self.begin(clusters, "apply", false).await
+    }
+
+    /// Whether the inventory was locked when it was read.
+    fn is_locked(&self) -> bool {
+        self.token.as_ref().is_some_and(Token::is_locked)
     }
 
     /// Writes the inventory and locks the release.
@@ -244,6 +242,13 @@ impl Record {
         let Some(lock) = self.lock.take() else { return Ok(false) };
         self.token = Some(lock.end().await.ok_or(NotWritten::LockLost)?);
         Ok(true)
+    }
+
+    /// Removes the lock of an operation that ends before its run. If that fails, the lock expires.
+    pub(super) async fn unlock(mut self, clusters: &Clusters) {
+        if let Ok(true) = self.end_lock().await {
+            self.save(clusters).await.ok();
+        }
     }
 
     /// Applies the Namespace of the inventory if the release contains it, since the inventory cannot be written before.
@@ -307,6 +312,7 @@ impl Record {
             entry.uid = Some(applied.uid.clone());
             entry.resource_version = desired.then(|| applied.resource_version.clone());
             entry.fingerprint = applied.fingerprint.filter(|_| desired);
+            entry.unlabelled = false;
             self.dirty |= *entry != before;
         }
     }
@@ -314,59 +320,77 @@ impl Record {
     /// Marks the release as being deleted, and locks it.
     pub(super) async fn begin_delete(&mut self, clusters: &Clusters, plan: &Plan) -> Result<(), OperationError> {
         match self.origin {
+            // Deleting a retained release again changes nothing.
+            Origin::Stored if self.is_retained() && plan.nodes.is_empty() && !self.is_locked() => return Ok(()),
             Origin::Stored | Origin::Inherited => {}
             // Collections may be deleted without any record.
             Origin::New if !plan.nodes.is_empty() => {}
-            // An inventory that was deleted with its Namespace has no place to be written to.
-            Origin::New | Origin::Namespace => return Ok(()),
+            // A new release has nothing to record. A lost record may have no place to be written to, and a sweep finds its
+            // objects again.
+            Origin::New | Origin::Swept => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
         self.begin(clusters, "delete", true).await
     }
 
-    /// Returns whether a plan deletes the Namespace of the inventory.
-    fn is_deleted_by(&self, clusters: &Clusters, plan: &Plan) -> bool {
-        let namespace = ObjectKey::new(wellknown::namespace(), None, self.inventory.release.namespace());
-        clusters.record_here() && deleted(plan).contains(&namespace)
-    }
-
-    /// Writes what a deletion has left, or deletes the inventory if everything that the policy covers is gone.
+    /// Writes what a deletion has left. If everything that the policy covers is gone, deletes the inventory, unless objects
+    /// remain that it is to `retain`. Returns whether it retains any.
     pub(super) async fn end_delete(
         mut self,
         clusters: &Clusters,
         plan: &Plan,
         outcome: &Outcome,
-    ) -> Result<(), NotWritten> {
+        retain: bool,
+    ) -> Result<bool, NotWritten> {
         let locked = self.end_lock().await?;
-        let Some(token) = self.token.clone() else { return Ok(()) };
-        let with_namespace = self.is_deleted_by(clusters, plan);
-        let written = if outcome.summary.status == Status::Done {
-            clusters.inventory().remove(&self.inventory.release, token).await
-        } else {
-            self.forget(plan, outcome, |_| true);
-            in_time(outcome, self.save(clusters)).await
+        if self.token.is_none() && self.origin != Origin::Swept {
+            return Ok(false);
+        }
+        self.dirty |= locked;
+        let release = self.inventory.release.clone();
+        let lost = self.origin == Origin::Swept;
+        let before = self.inventory.phase;
+        let done = outcome.summary.status == Status::Done;
+        self.forget(plan, outcome, |_| true);
+        let retains = done && retain && !self.inventory.entries.is_empty();
+        if retains {
+            self.inventory.phase = Phase::Retained;
+            self.dirty |= before != Phase::Retained;
+        }
+        let written = match self.token.clone() {
+            _ if retains && !self.dirty => Ok(()),
+            _ if retains => self.save(clusters).await,
+            Some(token) if done => clusters.inventory().remove(&release, token).await,
+            Some(_) => in_time(outcome, self.save(clusters)).await,
+            None => Ok(()),
         };
         match written {
             // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
-            Err(error) if with_namespace && (error.code() == Some(404) || *error.kind() == ErrorKind::Refused) => {
-                Ok(())
-            }
-            written => written.map_err(|error| not_written(error, locked)),
+            Err(error) if unwritable(clusters, plan, &release, lost, &error) => Ok(false),
+            written => written.map(|()| retains).map_err(|error| not_written(error, locked)),
         }
     }
 
-    /// Removes the entries of objects that are gone: confirmed by the API server during the run, or not found when the plan
-    /// was made (then they are in no node and not uncovered).
+    /// Removes the entries of objects that are gone: confirmed by the API server during the run, deleted with their Namespace
+    /// or CRD, or not found when the plan was made (then they are in no node and not uncovered).
     fn forget(&mut self, plan: &Plan, outcome: &Outcome, concerned: impl Fn(&Entry) -> bool) {
         let gone: BTreeSet<_> = outcome.gone.iter().collect();
         let planned = deleted(plan);
-        let uncovered: BTreeSet<_> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
+        let remains = |uncovered: &&Uncovered| !uncovered.deleted_with.as_ref().is_some_and(|with| gone.contains(with));
+        let uncovered: BTreeSet<_> = plan.uncovered.iter().filter(remains).map(|uncovered| &uncovered.object).collect();
         let before = self.inventory.entries.len();
         self.inventory.entries.retain(|key, entry| {
-            let existed = planned.contains(key) || uncovered.contains(key);
-            !concerned(entry) || (existed && !gone.contains(key))
+            !concerned(entry) || uncovered.contains(key) || (planned.contains(key) && !gone.contains(key))
         });
         self.dirty |= self.inventory.entries.len() != before;
+    }
+
+    /// Deletes the inventory, if one is stored.
+    pub(super) async fn remove(self, clusters: &Clusters) -> Result<(), Error> {
+        match self.token {
+            Some(token) => clusters.inventory().remove(&self.inventory.release, token).await,
+            None => Ok(()),
+        }
     }
 
     async fn save(&mut self, clusters: &Clusters) -> Result<(), Error> {
@@ -419,13 +443,20 @@ fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
     work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
 }
 
-/// Returns the inventory of a release. If it was deleted with its Namespace, returns one of that Namespace alone.
+/// Whether an inventory cannot be written because its Namespace is gone, or about to be.
+fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: bool, error: &Error) -> bool {
+    let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
+    let refused = error.code() == Some(404) || *error.kind() == ErrorKind::Refused;
+    clusters.record_here() && refused && (lost || deleted(plan).contains(&namespace))
+}
+
+/// Returns the inventory of a release, if it is stored.
 ///
 /// # Errors
 ///
 /// When it cannot be read.
 pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Inventory>, Error> {
-    Ok(Record::load_or_namespace(clusters, release).await?.map(|record| record.inventory))
+    Ok(Record::load(clusters, release).await?.map(|record| record.inventory))
 }
 
 /// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
@@ -450,12 +481,12 @@ pub async fn take_over(
     Ok(())
 }
 
-/// Deletes the inventory of a release, and leaves its objects unchanged.
+/// Deletes the inventory of a release without reading it, and leaves its objects unchanged.
 ///
 /// # Errors
 ///
 /// When the inventory cannot be deleted.
-pub async fn forget(records: &Cluster, release: &ReleaseName) -> Result<(), Error> {
+pub async fn forget_record(records: &Cluster, release: &ReleaseName) -> Result<(), Error> {
     records.inventory().forget(release).await
 }
 

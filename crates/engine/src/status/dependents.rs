@@ -17,7 +17,9 @@ impl Found {
     /// Adds the dependents of objects that wait for them: those in the release, and those that controllers of Kubernetes
     /// create. It sends one list for each kind and namespace of these, and none if no object waits.
     pub(super) async fn add_dependents(&mut self, cluster: &Cluster) {
-        let waits = |found: &&Observed| found.deleting && found.finalizers.iter().any(|name| name == wellknown::FOREGROUND_FINALIZER);
+        let waits = |found: &&Observed| {
+            found.deleting && found.finalizers.iter().any(|name| name == wellknown::FOREGROUND_FINALIZER)
+        };
         let mut owners: BTreeMap<(&GroupKind, Option<&str>), Vec<Uid>> = BTreeMap::new();
         for (key, found) in self.objects.iter().filter(|(_, found)| waits(found)) {
             owners.entry((&key.kind, key.namespace.as_deref())).or_default().push(found.uid.clone());

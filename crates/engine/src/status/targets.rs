@@ -6,7 +6,7 @@ use std::{
 };
 
 use billhook_cluster::Cluster;
-use billhook_plan::{Catalogs, DeleteRequest, DeleteTask, Deletion, Inventory, Operation, Snapshot, Work};
+use billhook_plan::{Catalogs, DeleteRequest, DeleteTask, Deletion, Inventory, Operation, Snapshot, Unlabelled, Work};
 use billhook_policy::{DeletionGroup, Propagation};
 use futures::future::join_all;
 use serde::Serialize;
@@ -87,6 +87,7 @@ async fn selected(
         propagation: Propagation::Background,
         operation: Operation::Delete,
         record_here: clusters.record_here(),
+        unlabelled: Unlabelled::Leave,
     })?;
     let mut snapshot: Snapshot = clusters.snapshot(deletion.queries()).await;
     snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);

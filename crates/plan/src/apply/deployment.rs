@@ -5,11 +5,12 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
-use billhook_objects::{Catalog, KindName, Manifest, ObjectKey};
+use billhook_objects::{Catalog, KindName, Manifest, ObjectKey, wellknown::RELEASE_LABEL};
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, DeleteRequest, Deletion, Directives, NotServedNote, NoteKind, Operation, PlanError, Problem, Query,
+    ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Operation, PlanError, Problem,
+    Query, Select, Snapshot,
     groups::{Matcher, place, unserved},
     problem::Problems,
     queries::{ByKind, QuerySet, release_selector},
@@ -31,6 +32,8 @@ pub struct Deployment<'a> {
     pub(super) kept: Vec<Kept>,
     /// Notes on kinds of the policy that are not served.
     pub(super) unserved: Vec<NoteKind>,
+    /// The labels of releases that no longer exist: their objects belong to nobody.
+    pub(super) gone: BTreeSet<String>,
     queries: Vec<Query>,
     /// How many of the queries are for the manifests; the others are for the pruning.
     own: usize,
@@ -66,13 +69,30 @@ impl<'a> Deployment<'a> {
             propagation: request.propagation,
             operation: Operation::Apply,
             record_here: request.record_here,
+            unlabelled: request.unlabelled,
         })?;
         let own_queries = first_round(&request, &objects);
         let own = own_queries.len();
         let mut queries = QuerySet::default();
         queries.extend(own_queries);
         queries.extend(pruning.queries().iter().cloned());
-        Ok(Self { request, objects, pruning, kept, unserved, queries: queries.into_vec(), own })
+        let gone = BTreeSet::new();
+        Ok(Self { request, objects, pruning, kept, unserved, gone, queries: queries.into_vec(), own })
+    }
+
+    /// Returns the labels of other releases on the objects that were looked up by name. Whether these releases still exist
+    /// decides whether the objects can be taken over.
+    pub fn claims(&self, snapshot: &Snapshot) -> BTreeSet<String> {
+        let own = self.request.release.label_value();
+        let named = snapshot.listings.iter().filter(|listing| matches!(listing.query.select, Select::Names(_)));
+        let items = named.filter_map(|l| if let Listed::Items { items, .. } = &l.found { Some(items) } else { None });
+        let labels = items.flatten().filter_map(|item| item.labels.get(RELEASE_LABEL));
+        labels.filter(|label| **label != own).cloned().collect()
+    }
+
+    /// Treats objects with these labels like objects that belong to no release: the releases no longer exist.
+    pub fn ignore_claims(&mut self, gone: BTreeSet<String>) {
+        self.gone = gone;
     }
 
     /// Returns the first round of queries.

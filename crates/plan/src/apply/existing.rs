@@ -87,23 +87,21 @@ impl Deployment<'_> {
         let key = &manifest.key;
         let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
-        let holder = object.labels.get(RELEASE_LABEL);
-        let known = entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid));
-        let ours = known || holder.is_some_and(|holder| holder == label);
+        let ours = self.is_ours(entry, object, label);
         if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
             notes.push(NoteKind::Fallback { object: key.clone() }.into());
             return None;
         }
-        let problem = match holder {
-            Some(holder) if !ours => Problem::OtherRelease { object: key.clone(), release: ReleaseName::shown(holder) },
-            None if !ours && !self.request.adopt => Problem::Unowned { object: key.clone() },
-            _ if object.deleting => Problem::BeingDeleted { object: key.clone() },
-            _ if directives.policy == ManifestPolicy::Immutable => return Some(ApplyAction::Unchanged),
-            _ if !ours => return Some(ApplyAction::Adopt),
-            _ if entry.is_some_and(|e| self.is_unchanged(e, object, manifest, &directives)) => {
+        let refusal = if ours { None } else { self.refusal(key, object, label) };
+        let problem = match refusal {
+            Some(problem) => problem,
+            None if object.deleting => Problem::BeingDeleted { object: key.clone() },
+            None if directives.policy == ManifestPolicy::Immutable => return Some(ApplyAction::Unchanged),
+            None if !ours => return Some(ApplyAction::Adopt),
+            None if entry.is_some_and(|e| self.is_unchanged(e, object, manifest, &directives)) => {
                 return Some(ApplyAction::Unchanged);
             }
-            _ => return Some(ApplyAction::Update),
+            None => return Some(ApplyAction::Update),
         };
         problems.add(problem);
         None
@@ -122,6 +120,37 @@ impl Deployment<'_> {
         entry.uid.as_ref() == Some(&object.uid)
             && (same_version || same_state())
             && entry.digest == directives.digest(manifest)
+    }
+
+    /// Whether an object belongs to the release: the record names it, and it carries the label. Where there is no record,
+    /// the label alone tells what a lost one named.
+    fn is_ours(&self, entry: Option<&Entry>, object: &Observed, label: &str) -> bool {
+        match object.labels.get(RELEASE_LABEL) {
+            Some(holder) => holder == label && (entry.is_some() || self.request.inventory.is_none()),
+            None => {
+                let believed = |entry: &Entry| entry.unlabelled && entry.uid.as_ref() == Some(&object.uid);
+                !self.request.record_here && entry.is_some_and(believed)
+            }
+        }
+    }
+
+    /// Returns why an object that is not ours must not be taken over.
+    fn refusal(&self, key: &ObjectKey, object: &Observed, label: &str) -> Option<Problem> {
+        let (object_key, other) = (|| key.clone(), object.labels.get(RELEASE_LABEL).filter(|holder| *holder != label));
+        if let Some(other) = other.filter(|other| !self.gone.contains(*other)) {
+            return Some(Problem::OtherRelease { object: object_key(), release: ReleaseName::shown(other) });
+        }
+        let recorded = || {
+            let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
+            entry.is_some_and(|entry| entry.uid.as_ref() == Some(&object.uid))
+        };
+        let former = other.map(|other| ReleaseName::shown(other));
+        match object.labels.contains_key(RELEASE_LABEL) {
+            _ if self.request.adopt => None,
+            true if former.is_none() => Some(Problem::Unrecorded { object: object_key() }),
+            false if recorded() => Some(Problem::Unlabelled { object: object_key() }),
+            _ => Some(Problem::Unowned { object: object_key(), former }),
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown};
 
 use crate::{
-    NoteKind, Observed, Operation, PatchTask, PlanError, Problem, Query, Resource, Uncovered, UncoveredCause, Wanted,
+    NoteKind, Observed, Operation, PatchTask, PlanError, Problem, Query, Resource, Uncovered, UncoveredCause,
+    Unlabelled, Wanted,
     find::{Answer, Finder, Index, Seen, State},
     groups::{Verdict, is_protected},
     problem::Problems,
@@ -22,6 +23,18 @@ use super::{
 struct Found<'a> {
     ours: Vec<Ours<'a>>,
     strangers: Vec<(&'a Wanted, &'a Observed)>,
+    /// Objects of the release that now carry the label of another one.
+    claimed: Vec<(&'a Wanted, &'a Observed)>,
+}
+
+/// Whose an object of a wanted name is.
+enum Whose {
+    Ours,
+    /// The record names it by its UID, but it does not carry the label of the release.
+    Unlabelled,
+    /// The record names it by its UID, but it carries the label of another release.
+    Claimed,
+    Stranger,
 }
 
 struct Ours<'a> {
@@ -30,6 +43,8 @@ struct Ours<'a> {
     group: Option<usize>,
     /// The first group that would match it without its exclusions.
     excluded: Option<usize>,
+    /// Whether it does not carry the label of the release.
+    unlabelled: bool,
 }
 
 impl<'a> Deletion<'a> {
@@ -42,6 +57,7 @@ impl<'a> Deletion<'a> {
         let found = self.look_up(finder, &mut assigned, &mut problems);
         self.check_collections(index, &mut problems);
         self.check_protected(&found, &mut problems);
+        self.check_unlabelled(&found, &mut problems);
         problems.check()?;
         self.collect(&found, index, &mut assigned);
         self.take_ours(&found, &mut assigned);
@@ -61,11 +77,23 @@ impl<'a> Deletion<'a> {
         for wanted in self.request.objects.iter().filter(|w| !self.objects.unknown.contains_key(&w.key.kind)) {
             let key = &wanted.key;
             match finder.state(&key.kind, key.namespace.as_deref(), &key.name) {
-                State::Found(seen) if is_ours(wanted, seen.object, label.as_deref()) => {
+                State::Found(seen) => {
+                    let whose = self.whose(wanted, seen.object, label.as_deref());
+                    let unlabelled = match whose {
+                        Whose::Ours => false,
+                        Whose::Unlabelled => true,
+                        Whose::Claimed => {
+                            found.claimed.push((wanted, seen.object));
+                            continue;
+                        }
+                        Whose::Stranger => {
+                            found.strangers.push((wanted, seen.object));
+                            continue;
+                        }
+                    };
                     let (group, excluded) = if wanted.keep { (None, None) } else { self.group_of(key, seen.object) };
-                    found.ours.push(Ours { wanted, seen, group, excluded });
+                    found.ours.push(Ours { wanted, seen, group, excluded, unlabelled });
                 }
-                State::Found(seen) => found.strangers.push((wanted, seen.object)),
                 State::Gone => {}
                 State::NotServed => *assigned.not_served.entry(key.kind.clone()).or_default() += 1,
                 State::Open(problem) => problems.add(problem),
@@ -74,6 +102,21 @@ impl<'a> Deletion<'a> {
         // The order of the input must not matter, not even for an object that is served under two kinds.
         found.ours.sort_unstable_by_key(|ours| &ours.wanted.key);
         found
+    }
+
+    /// Returns whose an object of a wanted name is. The record and the label must both name the release, since others may be
+    /// able to edit either of them. An object with another UID than the recorded one belongs to the release if it carries the
+    /// label: then the recorded object is gone, and an apply created this one before it could be recorded.
+    fn whose(&self, wanted: &Wanted, object: &Observed, label: Option<&str>) -> Whose {
+        let Some(label) = label else { return Whose::Ours };
+        let recorded = wanted.uid.as_ref() == Some(&object.uid);
+        match object.labels.get(wellknown::RELEASE_LABEL) {
+            Some(holder) if holder == label => Whose::Ours,
+            _ if !recorded => Whose::Stranger,
+            Some(_) => Whose::Claimed,
+            None if wanted.unlabelled && !self.request.record_here => Whose::Ours,
+            None => Whose::Unlabelled,
+        }
     }
 
     /// Returns the first group that matches an object, and the first that would without its exclusions.
@@ -98,6 +141,13 @@ impl<'a> Deletion<'a> {
         let covered = found.ours.iter().filter(|ours| ours.group.is_some()).map(|ours| &ours.wanted.key);
         for object in covered.filter(|key| is_protected(key)) {
             problems.add(Problem::SystemNamespace { object: object.clone() });
+        }
+    }
+
+    fn check_unlabelled(&self, found: &Found<'_>, problems: &mut Problems) {
+        if self.request.unlabelled == Unlabelled::Refuse {
+            let deleted = found.ours.iter().filter(|ours| ours.unlabelled && ours.group.is_some());
+            deleted.for_each(|ours| problems.add(Problem::Unlabelled { object: ours.wanted.key.clone() }));
         }
     }
 
@@ -151,7 +201,7 @@ impl<'a> Deletion<'a> {
     }
 
     fn take_ours<'s>(&'s self, found: &Found<'s>, assigned: &mut Assigned<'s>) {
-        for Ours { wanted: Wanted { key, keep, .. }, seen, group, excluded } in &found.ours {
+        for Ours { wanted: Wanted { key, keep, .. }, seen, group, excluded, unlabelled } in &found.ours {
             if assigned.taken.contains(&seen.object.uid) {
                 self.note_other_release(key, seen.object, assigned);
                 continue;
@@ -174,8 +224,18 @@ impl<'a> Deletion<'a> {
                 assigned.notes.push(NoteKind::ProtectedNamespace { object: key.clone(), holds_inventory }.into());
                 continue;
             }
+            if *unlabelled {
+                let deleted = self.request.unlabelled == Unlabelled::Take;
+                assigned.notes.push(NoteKind::Unlabelled { object: key.clone(), deleted }.into());
+                if !deleted {
+                    assigned.uncovered.push(Uncovered::new(key, UncoveredCause::Unlabelled));
+                    continue;
+                }
+            }
             assigned.taken.insert(&seen.object.uid);
-            self.note_other_release(key, seen.object, assigned);
+            if self.request.release.is_none() {
+                self.note_other_release(key, seen.object, assigned);
+            }
             let pick = Pick { key: key.clone(), object: seen.object, query: seen.query, named: true };
             match holds_inventory {
                 true => assigned.last = Some((group, pick)),
@@ -209,7 +269,7 @@ impl<'a> Deletion<'a> {
         let Some(holder) = object.labels.get(wellknown::RELEASE_LABEL) else { return };
         if self.request.release.is_none_or(|release| release.label_value() != *holder) {
             let release = ReleaseName::shown(holder);
-            assigned.notes.push(NoteKind::OtherRelease { object: key.clone(), release }.into());
+            assigned.notes.push(NoteKind::OtherRelease { object: key.clone(), release, remains: false }.into());
         }
     }
 
@@ -220,13 +280,10 @@ impl<'a> Deletion<'a> {
                 assigned.notes.push(NoteKind::Recreated { object, was_created }.into());
             }
         }
+        for (wanted, object) in found.claimed.iter().filter(|(_, object)| !assigned.taken.contains(&object.uid)) {
+            let release = object.labels.get(wellknown::RELEASE_LABEL).map(|holder| ReleaseName::shown(holder));
+            let (object, release) = (wanted.key.clone(), release.unwrap_or_default());
+            assigned.notes.push(NoteKind::OtherRelease { object, release, remains: true }.into());
+        }
     }
-}
-
-/// Whether an object of the wanted name belongs to the release. With another UID it does only if it carries the release's
-/// label: then the recorded object is gone, and an apply created this one before it could be recorded.
-fn is_ours(wanted: &Wanted, object: &Observed, label: Option<&str>) -> bool {
-    let Some(label) = label else { return true };
-    wanted.uid.as_ref() == Some(&object.uid)
-        || object.labels.get(wellknown::RELEASE_LABEL).is_some_and(|value| value == label)
 }

@@ -1,12 +1,12 @@
 //! A deletion request with everything resolved that does not depend on the clusters' answers.
 
-use std::collections::BTreeMap;
+use std::{collections::HashMap, sync::Arc};
 
 use billhook_objects::{Catalog, GroupKind, Scope};
 use billhook_policy::DeletionGroup;
 
 use crate::{
-    DeleteRequest, PlanError, Problem, Query, Snapshot,
+    Counts, DeleteRequest, PlanError, Problem, Query, Snapshot,
     find::{Finder, Index},
     groups::{Matcher, is_crd, place},
     problem::Problems,
@@ -22,6 +22,8 @@ pub struct Deletion<'a> {
     pub(super) objects: ByKind,
     /// Kinds that are unknown because their aggregated API is unavailable, and whose APIService is deleted too.
     pub(super) orphaned: Vec<GroupKind>,
+    /// How many objects are recorded in another scope than that of their kind now.
+    pub(super) rescoped: Counts,
     queries: Vec<Query>,
 }
 
@@ -38,13 +40,13 @@ impl<'a> Deletion<'a> {
     /// # Errors
     ///
     /// When the policy or the objects are invalid: all problems at once.
-    pub fn new(request: DeleteRequest<'a>) -> Result<Self, PlanError> {
+    pub fn new(mut request: DeleteRequest<'a>) -> Result<Self, PlanError> {
         let mut problems = Problems::default();
+        let rescoped = remove_rescoped(&mut request);
         let groups = request.groups.iter().filter_map(|group| resolve(group, &request, &mut problems)).collect();
         let keys = request.objects.iter().map(|wanted| (&wanted.key, wanted.version.as_str()));
         let objects = ByKind::of(keys, &request.catalogs.own);
-        let mut deletion = Self { request, groups, objects, orphaned: Vec::new(), queries: Vec::new() };
-        deletion.check_scopes(&mut problems);
+        let mut deletion = Self { request, groups, objects, orphaned: Vec::new(), rescoped, queries: Vec::new() };
         deletion.check_unavailable(&mut problems);
         problems.check()?;
         deletion.queries = deletion.first_round();
@@ -81,22 +83,6 @@ impl<'a> Deletion<'a> {
         group.policy.force.as_ref()?;
         let kind = kind_of_crd(self.request.catalogs.get(group.cluster())?, crd)?;
         Some(all_of(group.cluster(), kind))
-    }
-
-    fn check_scopes(&self, problems: &mut Problems) {
-        let catalog = self.catalog();
-        let scopes: BTreeMap<_, _> =
-            self.objects.kinds.iter().filter_map(|(kind, _)| Some((kind, catalog.get(kind)?.scope))).collect();
-        for wanted in &self.request.objects {
-            let object = &wanted.key;
-            match (scopes.get(&object.kind), &object.namespace) {
-                (Some(Scope::Namespaced), None) => {
-                    problems.add(Problem::NoNamespace { source: None, object: object.clone() });
-                }
-                (Some(Scope::Cluster), Some(_)) => problems.add(Problem::HasNamespace { object: object.clone() }),
-                _ => {}
-            }
-        }
     }
 
     /// Checks unknown kinds: a kind whose aggregated API is unavailable is not gone, unless that API is deleted too.
@@ -163,4 +149,25 @@ fn resolve<'a>(
     let matcher = Matcher::resolve(&group.members, &group.excluded, catalog, place, problems);
     let drafts = drafts(group, &matcher, request);
     Some(ResolvedGroup { policy: group, matcher, drafts })
+}
+
+/// Removes the objects that cannot exist because their kind is now served in another scope, as after the recreation of its
+/// CRD, and counts them.
+fn remove_rescoped(request: &mut DeleteRequest<'_>) -> Counts {
+    let catalog = Arc::clone(&request.catalogs.own);
+    let mut scopes: HashMap<GroupKind, Option<Scope>> = HashMap::new();
+    let mut rescoped = Counts::default();
+    request.objects.retain(|wanted| {
+        let kind = &wanted.key.kind;
+        let scope = match scopes.get(kind) {
+            Some(scope) => *scope,
+            None => *scopes.entry(kind.clone()).or_insert(catalog.get(kind).map(|served| served.scope)),
+        };
+        let fits = scope.is_none_or(|scope| (scope == Scope::Namespaced) == wanted.key.namespace.is_some());
+        if !fits {
+            rescoped.add(kind);
+        }
+        fits
+    });
+    rescoped
 }

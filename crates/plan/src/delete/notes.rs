@@ -34,6 +34,9 @@ impl Deletion<'_> {
                 false => NoteKind::NotServed(NotServedNote::Objects { counts }),
             });
         }
+        if self.rescoped.total() > 0 {
+            notes.push(NoteKind::ScopeChanged { counts: self.rescoped.clone() });
+        }
         self.note_uncovered(plan, &mut notes);
         let mut finalizers = HashMap::new();
         for node in &plan.nodes {

@@ -44,6 +44,8 @@ pub(super) struct TestDeployment {
     pub(super) not_served: BTreeSet<GroupKind>,
     pub(super) missing_namespaces: MissingNamespaces,
     pub(super) adopt: bool,
+    pub(super) unlabelled: Unlabelled,
+    pub(super) gone: BTreeSet<String>,
     pub(super) prune: bool,
     pub(super) wait: Wait,
     pub(super) record_here: bool,
@@ -69,6 +71,8 @@ pub(super) fn deployment(lines: &[&str]) -> TestDeployment {
         not_served,
         missing_namespaces: MissingNamespaces::Leave,
         adopt: false,
+        unlabelled: Unlabelled::Refuse,
+        gone: BTreeSet::new(),
         prune: true,
         wait: Wait::Nothing,
         record_here: true,
@@ -102,6 +106,7 @@ impl TestDeployment {
             not_served: &self.not_served,
             missing_namespaces: self.missing_namespaces,
             adopt: self.adopt,
+            unlabelled: self.unlabelled,
             prune: self.prune,
             wait: self.wait,
             propagation: Propagation::Background,
@@ -111,9 +116,11 @@ impl TestDeployment {
 
     pub(super) fn plan(&self, live: &Cluster) -> Result<Plan, PlanError> {
         let release = release();
-        let deployment = Deployment::new(self.request(&release))?;
+        let mut deployment = Deployment::new(self.request(&release))?;
         let mut snapshot = Snapshot { listings: live.answer(deployment.queries()) };
         snapshot.listings.extend(live.answer(&deployment.missing(&snapshot)));
+        let claims = deployment.claims(&snapshot);
+        deployment.ignore_claims(claims.intersection(&self.gone).cloned().collect());
         deployment.plan(&snapshot)
     }
 
@@ -173,13 +180,35 @@ fn uid_and_label_decide_the_action() {
         ("ConfigMap/a/x", "", false, Ok("create")),
         ("ConfigMap/a/x 1", "", false, Ok("create")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours", false, Ok("unchanged")),
-        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1", false, Ok("unchanged")),
+        (
+            "ConfigMap/a/x 1",
+            "ConfigMap/a/x uid=1",
+            false,
+            Err("ConfigMap/a/x is in the record of the release, but does not carry its label"),
+        ),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1", true, Ok("adopt")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 rv=2 ours", false, Ok("update")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
-        ("", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Err("ConfigMap/a/x exists and belongs to no release")),
+        (
+            "",
+            "ConfigMap/a/x uid=2 ours",
+            false,
+            Err("ConfigMap/a/x carries the label of the release, but is not in its record"),
+        ),
+        ("", "ConfigMap/a/x uid=2 ours", true, Ok("adopt")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2", false, Err("ConfigMap/a/x exists and belongs to no release")),
         ("", "ConfigMap/a/x uid=2", true, Ok("adopt")),
         ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
+        (
+            "",
+            "ConfigMap/a/x uid=2 of=gone.app",
+            false,
+            Err("ConfigMap/a/x exists and belongs to no release: release app/gone no longer exists"),
+        ),
+        ("", "ConfigMap/a/x uid=2 of=gone.app", true, Ok("adopt")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours deleting", false, Err("ConfigMap/a/x is being deleted")),
     ] {
         let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(if entry.is_empty() {
@@ -188,6 +217,7 @@ fn uid_and_label_decide_the_action() {
             std::slice::from_ref(&entry)
         });
         deployment.adopt = adopt;
+        deployment.gone.insert("gone.app".to_owned());
         let found = deployment.plan(&cluster(if live.is_empty() { &[] } else { std::slice::from_ref(&live) }));
         let found = found.map(|plan| nodes(&plan).concat()).map_err(|error| (error.kind, texts(&error).concat()));
         let expected = expected.map(|action| format!("namespaced-resources: ConfigMap/a/x({action})"));
@@ -242,6 +272,29 @@ fn a_write_carries_the_uid_that_was_seen() {
     assert_eq!(task(&deployment, &["ConfigMap/a/x uid=1 rv=1 ours state=s,common"]), (None, false, false));
     deployment.strategy = UpdateStrategy::Update;
     assert_eq!(task(&deployment, &[&seen("s,common")]), (Some("7".into()), false, false));
+}
+
+#[test]
+fn without_a_record_the_label_alone_decides() {
+    let lost = deployment(&["v1 ConfigMap/a/x"]);
+    lost.check(&["ConfigMap/a/x ours"], &["namespaced-resources: ConfigMap/a/x(update)"]);
+    let unowned = ["ConfigMap/a/x exists and belongs to no release"];
+    lost.fails(&["ConfigMap/a/x"], PlanErrorKind::Refused, &unowned);
+}
+
+#[test]
+fn pruned_objects_need_the_label_too() {
+    let live = ["ConfigMap/a/old uid=1", "ConfigMap/a/x uid=2 ours"];
+    let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/old 1", "ConfigMap/a/x 2"]);
+    let unlabelled = ["ConfigMap/a/old is in the record of the release, but does not carry its label"];
+    deployment.fails(&live, PlanErrorKind::Refused, &unlabelled);
+    let (apply, prune) = ("namespaced-resources: ConfigMap/a/x(unchanged)", "namespaced-resources: ConfigMap/a/old");
+    deployment.unlabelled = Unlabelled::Take;
+    deployment.check(&live, &[apply, prune]);
+    deployment.unlabelled = Unlabelled::Leave;
+    let plan = deployment.check(&live, &[apply]);
+    assert_eq!(uncovered(&plan), ["ConfigMap/a/old: it does not carry the release's label"]);
+    assert!(is_dangerous(&plan));
 }
 
 #[test]
@@ -326,7 +379,7 @@ fn containers_of_the_new_version_are_not_pruned() {
         "CustomResourceDefinition/widgets.a.example 2",
         "Namespace/z 3",
     ]);
-    let live = ["Namespace/x uid=1", "CustomResourceDefinition/widgets.a.example uid=2", "Namespace/z uid=3"];
+    let live = ["Namespace/x uid=1", "CustomResourceDefinition/widgets.a.example uid=2", "Namespace/z uid=3 ours"];
     let plan = deployment.check(
         &live,
         &[

@@ -35,7 +35,9 @@ fn own_objects_and_those_of_kubernetes_are_not_foreign() {
         "Secret/m/extra uid=x",
     ];
     let objects = ["Namespace/m uid=ns", "Deployment/m/d uid=d", "Service/m/s uid=s", "Secret/m/extra uid=x"];
-    check(&objects, &[], &live, &[]);
+    let mut labelled = live;
+    labelled[10] = "Secret/m/extra uid=x ours";
+    check(&objects, &[], &labelled, &[]);
     check(
         &objects,
         &["cluster"],
@@ -76,7 +78,14 @@ fn an_inventory_is_foreign_unless_it_is_our_own() {
 #[test]
 fn instances_count_for_their_crd() {
     let crd = "CustomResourceDefinition/widgets.a.example uid=crd";
-    let live = [NAMESPACE, crd, "Widget.a.example/m/x", "Widget.a.example/z/y", "Widget.a.example/z/ours uid=w ours"];
+    let live_crd = format!("{crd} ours");
+    let live = [
+        NAMESPACE,
+        live_crd.as_str(),
+        "Widget.a.example/m/x",
+        "Widget.a.example/z/y",
+        "Widget.a.example/z/ours uid=w ours",
+    ];
     let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example also deletes 2 objects that the release did not create: 2 Widget.a.example";
     check(&[crd, "Namespace/m uid=ns"], &[], &live, &[note]);
     check(&[crd], &["a.example/v1 widgets all", "crds"], &live, &[]);
@@ -116,6 +125,7 @@ fn queries_skip_what_cannot_matter() {
     let many: Vec<String> = (0..5).map(|n| format!("Namespace/n{n} uid={n}")).collect();
     let lines: Vec<&str> = many.iter().map(String::as_str).collect();
     deletion.objects = lines.iter().map(|line| wanted(line)).collect();
+    deletion.unlabelled = Unlabelled::Take;
     let plan = deletion.plan(&cluster(&lines)).unwrap();
     let queries = blast_queries(&plan, &deletion.catalogs);
     assert!(queries.iter().all(|query| query.namespace.is_none() && query.namespaces.len() == 5));

@@ -72,16 +72,18 @@ pub(crate) fn key(text: &str) -> ObjectKey {
     }
 }
 
-/// A wanted object: `KEY [uid=U] [keep] [patch=VALUE]`; without a UID no write has confirmed it.
+/// A wanted object: `KEY [uid=U] [keep] [unlabelled] [patch=VALUE]`; without a UID no write has confirmed it.
 pub(crate) fn wanted(text: &str) -> Wanted {
     let mut words = text.split_whitespace();
     let key = key(words.next().unwrap());
-    let mut wanted = Wanted { key, version: "v1".into(), uid: None, keep: false, before_delete: None };
+    let mut wanted =
+        Wanted { key, version: "v1".into(), uid: None, keep: false, before_delete: None, unlabelled: false };
     for word in words {
         match word.split_once('=') {
             Some(("uid", uid)) => wanted.uid = Some(Uid::new(uid)),
             Some(("patch", value)) => wanted.before_delete = Some(serde_json::json!({ "a": value })),
             _ if word == "keep" => wanted.keep = true,
+            _ if word == "unlabelled" => wanted.unlabelled = true,
             _ => panic!("{word}"),
         }
     }
@@ -249,6 +251,7 @@ pub(crate) struct TestDeletion {
     pub(crate) catalogs: Catalogs,
     pub(crate) operation: Operation,
     pub(crate) record_here: bool,
+    pub(crate) unlabelled: Unlabelled,
 }
 
 pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> TestDeletion {
@@ -262,6 +265,7 @@ pub(crate) fn deletion(objects: &[&str], group_lines: &[&str]) -> TestDeletion {
         catalogs,
         operation: Operation::Delete,
         record_here: true,
+        unlabelled: Unlabelled::Leave,
     }
 }
 
@@ -275,6 +279,7 @@ impl TestDeletion {
             propagation: Propagation::Background,
             operation: self.operation,
             record_here: self.record_here,
+            unlabelled: self.unlabelled,
         }
     }
 

@@ -32,8 +32,8 @@ fn check(entry: &str, live: &str, adopt: bool, expected: [&str; 4]) {
 fn policies_of_manifests_apply_to_existing_objects() {
     check("", "", false, ["(create)"; 4]);
     let known = ["(update)", "(update)", "(update)", "(unchanged)"];
-    check("ConfigMap/a/x 1", "ConfigMap/a/x uid=1", false, known);
-    check("", "ConfigMap/a/x uid=1 ours", false, known);
+    check("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours", false, known);
+    check("ConfigMap/a/x", "ConfigMap/a/x uid=1 ours", false, known);
     check("ConfigMap/a/x 2", "ConfigMap/a/x uid=1 ours", false, known);
     let item = "manifest.deployer.landscaper.gardener.cloud/deployitem";
     let adopted = ["(adopt)", "(adopt)", "(adopt)", "(unchanged)"];
@@ -46,7 +46,7 @@ fn policies_of_manifests_apply_to_existing_objects() {
     let others = "ConfigMap/a/x belongs to release app/db";
     check("", "ConfigMap/a/x uid=1 of=db.app", true, [others, "", others, others]);
     let going = "ConfigMap/a/x is being deleted";
-    check("", "ConfigMap/a/x uid=1 ours deleting", true, [going; 4]);
+    check("ConfigMap/a/x", "ConfigMap/a/x uid=1 ours deleting", true, [going; 4]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn tasks_contain_strategy_annotations_and_uid() {
         };
         deployment.directives.insert(key(&format!("ConfigMap/a/{name}")), directives);
     }
-    let plan = deployment.plan(&cluster(&["ConfigMap/a/same uid=1 ours", "ConfigMap/a/left uid=2 rv=7"])).unwrap();
+    let plan = deployment.plan(&cluster(&["ConfigMap/a/same uid=1 ours", "ConfigMap/a/left uid=2 rv=7 ours"])).unwrap();
     let Work::Apply(work) = &plan.nodes[0].work else { panic!() };
     let said: Vec<_> = work
         .objects

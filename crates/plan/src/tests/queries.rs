@@ -99,6 +99,7 @@ fn a_collection_lists_the_namespaces_that_it_names() {
 fn the_second_round_queries_objects_that_the_first_did_not_show() {
     let deletion = deletion(&["ConfigMap/a/x uid=1", "ConfigMap/a/lost uid=2", "ConfigMap/a/gone uid=3"], &[]);
     let live = cluster(&["ConfigMap/a/x uid=1 ours", "ConfigMap/a/lost uid=2"]);
+    let deletion = TestDeletion { unlabelled: Unlabelled::Take, ..deletion };
     let resolved = Deletion::new(deletion.request()).unwrap();
     let first = Snapshot { listings: live.answer(resolved.queries()) };
     let second = resolved.missing(&first);

@@ -1,0 +1,69 @@
+//! `billhook forget`: drops the record of a release and the label of its objects.
+
+use std::collections::BTreeMap;
+
+use billhook_engine::Forgotten;
+use billhook_objects::ReleaseName;
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    error::{CommandError, Exit},
+    render::{count, object},
+    session::Session,
+};
+
+/// Drop the record of a release and the label of its objects, without deleting anything
+///
+/// Afterwards the objects belong to no release, and another release can take them over with --adopt.
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
+    /// Name of the release
+    name: String,
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    release: String,
+    #[serde(flatten)]
+    forgotten: &'a Forgotten,
+}
+
+/// Runs the command.
+pub(crate) async fn run(session: &Session, args: Forget) -> Result<Exit, CommandError> {
+    let connection = session.connection().await?;
+    let release = connection.release(&args.name)?;
+    let forgotten = billhook_engine::forget(&connection.with(BTreeMap::new()), &release).await?;
+    if session.json() {
+        session.printer.json(&Report { release: release.to_string(), forgotten: &forgotten });
+    } else {
+        print(session, &release, &forgotten);
+    }
+    let complete = forgotten.failed.is_empty() && forgotten.unlisted.is_empty();
+    Ok(if complete { Exit::Done } else { Exit::Failed })
+}
+
+fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {
+    let Forgotten { objects, failed, unlisted } = forgotten;
+    let (out, err) = (session.printer.out_paint(), session.printer.err_paint());
+    for key in objects {
+        session.printer.out(&format!("released {}", object(key)));
+    }
+    for (key, why) in failed {
+        session.printer.err(&format!("{} {} keeps the label: {why}", err.bad("failed:"), object(key)));
+    }
+    for failure in unlisted {
+        session.printer.err(&format!("{} {failure}", err.warn("not listed:")));
+    }
+    let number = count(objects.len(), "object");
+    if failed.is_empty() && unlisted.is_empty() {
+        let what = out.good(&format!("release {release} forgotten"));
+        session.printer.out(&format!("{what}: {number} released, nothing deleted"));
+    } else {
+        let problem = format!("{} release {release} is not forgotten completely", err.bad("error:"));
+        session.printer.err(&format!("{problem}: {number} released, nothing deleted"));
+        let hint = "fix the problem, then run the same command again to resume";
+        session.printer.err(&format!("{} {hint}", err.good("hint:")));
+    }
+}

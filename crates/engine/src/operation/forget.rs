@@ -1,0 +1,76 @@
+//! Drops the record of a release and the label of its objects, and deletes none of them.
+
+use std::collections::BTreeSet;
+
+use billhook_objects::{ObjectKey, ReleaseName};
+use billhook_plan::{Catalogs, DeleteRequest, Deletion, ListFailure, Operation, Unlabelled};
+use billhook_policy::Propagation;
+use serde::Serialize;
+
+use super::{
+    claims::{labelled, remove_labels},
+    error::OperationError,
+    read::catalog,
+    record::Record,
+    sweep::sweep,
+};
+use crate::Clusters;
+
+/// What was forgotten.
+#[derive(Clone, Debug, Serialize)]
+pub struct Forgotten {
+    /// The objects that lost the label of the release.
+    pub objects: Vec<ObjectKey>,
+    /// The objects that keep the label because a request failed, each with the reason. The record then remains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<(ObjectKey, String)>,
+    /// Of a release that lost its record: what could not be listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<ListFailure>,
+}
+
+/// Removes the label of a release from its objects, then its record. Objects that the record does not name keep the label.
+///
+/// # Errors
+///
+/// When there is no such release, its objects cannot be looked up, or the record cannot be deleted.
+pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgotten, OperationError> {
+    let (catalog, record) = tokio::try_join!(catalog(clusters, None), Record::load(clusters, release))?;
+    let (record, unlisted) = match record {
+        Some(record) => (record, Vec::new()),
+        None => {
+            let swept = sweep(clusters, &catalog, release).await;
+            if swept.entries.is_empty() {
+                return Err(OperationError::NoRelease(release.clone(), swept.unlisted));
+            }
+            (Record::swept(release.clone(), swept.entries), swept.unlisted)
+        }
+    };
+    let deletion = Deletion::new(DeleteRequest {
+        release: Some(release),
+        objects: record.inventory.wanted(),
+        groups: &[],
+        catalogs: Catalogs::own(catalog),
+        propagation: Propagation::Background,
+        operation: Operation::Delete,
+        record_here: clusters.record_here(),
+        unlabelled: Unlabelled::Leave,
+    })?;
+    let mut snapshot = clusters.snapshot(deletion.queries()).await;
+    snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
+    let plan = deletion.plan(&snapshot)?;
+    let label = release.label_value();
+    let keys: BTreeSet<&ObjectKey> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
+    let objects = labelled(&snapshot, &label, &keys);
+    let mut forgotten = Forgotten { objects: Vec::new(), failed: Vec::new(), unlisted };
+    for (object, error) in remove_labels(&clusters.own, &label, objects).await {
+        match error {
+            None => forgotten.objects.push(object),
+            Some(error) => forgotten.failed.push((object, error.message())),
+        }
+    }
+    if forgotten.failed.is_empty() {
+        record.remove(clusters).await?;
+    }
+    Ok(forgotten)
+}

@@ -1,0 +1,51 @@
+//! Finds the objects of a release by its label in all kinds: of a release that lost its record, and to prove that nothing is
+//! left of one.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
+use billhook_plan::{Swept, sweep_queries};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Clusters, Proof};
+
+/// How often what is left is listed again: Kubernetes deletes the dependents of an object a moment after it.
+const TRIES: usize = 10;
+/// The time between two of these lists.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Lists every kind once.
+pub(crate) async fn sweep(clusters: &Clusters, catalog: &Catalog, release: &ReleaseName) -> Swept {
+    let queries = sweep_queries(catalog, release);
+    Swept::new(catalog, &clusters.snapshot(&queries).await.listings)
+}
+
+/// Sweeps after a deletion, and returns what is left except the `expected` objects.
+pub(super) async fn prove(
+    clusters: &Clusters,
+    catalog: &Catalog,
+    release: &ReleaseName,
+    expected: &BTreeSet<ObjectKey>,
+    stop: &CancellationToken,
+) -> Proof {
+    let Swept { mut entries, mut unlisted } = sweep(clusters, catalog, release).await;
+    for _ in 0..TRIES {
+        entries.retain(|key, _| !expected.contains(key));
+        if entries.is_empty() {
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = stop.cancelled() => break,
+        }
+        let kinds: BTreeSet<GroupKind> = entries.keys().map(|key| key.kind.clone()).collect();
+        let mut queries = sweep_queries(catalog, release);
+        queries.retain(|query| kinds.contains(&query.resource.kind));
+        let again = Swept::new(catalog, &clusters.snapshot(&queries).await.listings);
+        entries = again.entries;
+        unlisted.extend(again.unlisted);
+    }
+    unlisted.sort_unstable();
+    unlisted.dedup();
+    Proof { left: entries.into_keys().filter(|key| !expected.contains(key)).collect(), unlisted }
+}
