@@ -187,6 +187,12 @@ impl From<OperationError> for CommandError {
                 Self::input(not_listed(problem, &unlisted)).hint("run billhook list -A to list all releases")
             }
             OperationError::PolicyLost(release, swept) => policy_lost(&release, &swept),
+            OperationError::LockLost(release) => {
+                let problem = format!(
+                    "the lock of release {release} was lost: another operation took over, or it could not be renewed"
+                );
+                Self::new(Exit::Unfinished, problem).hint("run the same command again to resume")
+            }
             OperationError::Cluster(error) => error.into(),
         }
     }

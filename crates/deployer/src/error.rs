@@ -84,7 +84,7 @@ impl From<OperationError> for ItemFailure {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Plan(error) => error.into(),
-            OperationError::NoRelease(..) | OperationError::PolicyLost(..) => {
+            OperationError::NoRelease(..) | OperationError::PolicyLost(..) | OperationError::LockLost(_) => {
                 Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem)
             }
             OperationError::Cluster(error) => error.into(),

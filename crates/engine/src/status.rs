@@ -11,8 +11,8 @@ use std::{
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Observed, Operation, Phase,
-    Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
+    Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Locked, Observed, Operation,
+    Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
 use futures::future::join_all;
@@ -22,7 +22,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     Blocker, Clusters, OperationError,
     blockers::blockers,
-    operation::{load_record, sweep},
+    operation::sweep,
     readiness::{Readiness, View, readiness},
 };
 
@@ -39,6 +39,9 @@ pub struct ReleaseStatus {
     pub phase: String,
     /// How often the record was written; 0 if it was lost, and the objects were found by their label.
     pub revision: u64,
+    /// The operation that works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Locked>,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
     /// The objects of the release, except those of earlier versions that are gone.
@@ -121,7 +124,14 @@ pub enum ObjectState {
 ///
 /// When there is no such release, or its record or the kinds of the cluster cannot be read.
 pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Result<ReleaseStatus, OperationError> {
-    let (inventory, catalog) = tokio::try_join!(load_record(clusters, release), clusters.own.catalog())?;
+    let store = clusters.inventory();
+    let (stored, catalog) = tokio::try_join!(store.load(release), clusters.own.catalog())?;
+    let operation = match &stored {
+        // Without the right to read a controller's Lease, nothing is known about it.
+        Some(stored) => store.locked(release, &stored.token, &clusters.holder).await.unwrap_or_default(),
+        None => None,
+    };
+    let inventory = stored.map(|stored| stored.inventory);
     let (inventory, unlisted) = match inventory {
         Some(inventory) => (inventory, Vec::new()),
         None => {
@@ -134,7 +144,7 @@ pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Resul
     };
     let found = Found::read(&clusters.own, catalog, &inventory);
     let (found, targets) = tokio::join!(found, targets::read(clusters, &inventory));
-    Ok(ReleaseStatus { targets, unlisted, ..report(&inventory, &found?) })
+    Ok(ReleaseStatus { operation, targets, unlisted, ..report(&inventory, &found?) })
 }
 
 /// What the lists show of an object besides its identity.
@@ -300,6 +310,7 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         revision: inventory.revision,
         kinds: kinds.into_values().collect(),
         objects,
+        operation: None,
         targets: Vec::new(),
         unlisted: Vec::new(),
     }

@@ -4,6 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey, ReleaseName, Source};
 
+use serde::{Serialize, Serializer};
+
 use crate::{ListFailure, UnservedKind};
 
 /// Why no plan could be made: every problem that was found, not only the first.
@@ -91,9 +93,11 @@ pub enum Problem {
 }
 
 /// The operation that works on a release.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Locked {
     /// The release.
+    #[serde(skip)]
     pub release: ReleaseName,
     /// The operation, such as `apply`.
     pub operation: String,
@@ -102,11 +106,19 @@ pub struct Locked {
     /// The number of its process.
     pub pid: u32,
     /// When it started, by the holder's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// When the lock expires unless the holder renews it; none if the server does not tell its age.
+    #[serde(rename = "expiresInSeconds", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Duration>,
     /// The Lease that the holder renews instead of the lock, as `namespace/name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+}
+
+#[expect(clippy::ref_option, reason = "the signature that serde calls")]
+fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs()).serialize(serializer)
 }
 
 impl Problem {

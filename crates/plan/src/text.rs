@@ -233,7 +233,6 @@ impl Uncovered {
     }
 }
 
-/// Prints one problem a line.
 impl Display for Locked {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let Self { release, operation, holder, pid, since, expires_in, lease } = self;
@@ -249,6 +248,7 @@ impl Display for Locked {
     }
 }
 
+/// Prints one problem a line.
 impl Display for PlanError {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let lines: Vec<_> = self.problems.iter().map(ToString::to_string).collect();

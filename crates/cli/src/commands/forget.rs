@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
+    commands::operate,
     error::{CommandError, Exit},
     render::{count, object},
     session::Session,
@@ -20,6 +21,9 @@ use crate::{
 pub(crate) struct Forget {
     /// Name of the release
     name: String,
+    /// Take over from another operation that works on the release, which then stops [default: refuse]
+    #[arg(long)]
+    take_over: bool,
 }
 
 /// What `-o json` prints.
@@ -34,7 +38,11 @@ struct Report<'a> {
 pub(crate) async fn run(session: &Session, args: Forget) -> Result<Exit, CommandError> {
     let connection = session.connection().await?;
     let release = connection.release(&args.name)?;
-    let forgotten = billhook_engine::forget(&connection.with(BTreeMap::new()), &release).await?;
+    let clusters = connection.with(BTreeMap::new());
+    if args.take_over {
+        operate::take_over(session, &clusters, &release).await?;
+    }
+    let forgotten = billhook_engine::forget(&clusters, &release).await?;
     if session.json() {
         session.printer.json(&Report { release: release.to_string(), forgotten: &forgotten });
     } else {

@@ -1,6 +1,7 @@
 //! `billhook status`: prints the status of a release.
 
 use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, readiness::Readiness};
+use billhook_plan::Locked;
 use clap::Args;
 
 use crate::{
@@ -48,6 +49,10 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         format!("phase      {}", status.phase),
         format!("revision   {}", status.revision),
     ];
+    if let Some(Locked { operation, holder, pid, since, .. }) = &status.operation {
+        let since = since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+        lines.push(format!("operation  {operation} by {holder} (process {pid}){since}"));
+    }
     if status.revision == 0 {
         lines.push("the record was lost: the objects below were found by the label of the release".to_owned());
     }
@@ -161,6 +166,7 @@ mod tests {
             revision,
             kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
+            operation: None,
             targets: Vec::new(),
             unlisted: Vec::new(),
         };
@@ -188,7 +194,7 @@ mod tests {
     #[test]
     fn a_record_that_was_deleted_with_its_namespace_is_explained() {
         let lines = shown(0, &[], Vec::new());
-        assert_eq!((lines[2].as_str(), lines[4].starts_with("the record was deleted")), ("phase      deleting", true));
+        assert_eq!((lines[2].as_str(), lines[4].starts_with("the record was lost")), ("phase      deleting", true));
     }
 
     #[test]
@@ -214,6 +220,7 @@ mod tests {
                 object("c", Some(Readiness::Failed("the pod failed".into()))),
             ],
             unlisted: Vec::new(),
+            operation: None,
             targets: vec![target("edge", TargetState::Read { groups }), target("far", TargetState::NotGiven)],
         };
         let shown = [

@@ -263,7 +263,11 @@ impl InventoryStore {
     }
 
     /// Returns who works on a release, unless the lock is the caller's own or has expired.
-    async fn locked(&self, release: &ReleaseName, token: &Token, holder: &Holder) -> Result<Option<Locked>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// When the Lease that the lock names cannot be read.
+    pub async fn locked(&self, release: &ReleaseName, token: &Token, holder: &Holder) -> Result<Option<Locked>, Error> {
         let Some(lock) = token.head.lock.as_ref().filter(|lock| !holder.owns(lock)) else { return Ok(None) };
         let age = match &lock.lease {
             None => token.age(),

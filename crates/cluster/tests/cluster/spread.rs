@@ -124,7 +124,9 @@ async fn many_namespaces_are_listed_one_by_one_among_many_objects_of_others() {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_cannot_be_listed_does_not_hide_the_others() {
     let (cluster, _) = cluster(|req| match req.path.as_str() {
-        "/api/v1/configmaps" | "/api/v1/namespaces/n0003/configmaps" => status(403, "Forbidden", "no"),
+        "/api/v1/configmaps" | "/api/v1/namespaces/n0003/configmaps" => {
+            status(403, "Forbidden", "User \"a\" cannot list resource")
+        }
         path => ok(json!({"metadata": {"resourceVersion": "7"}, "items": [object(path.split('/').nth(4).unwrap())]})),
     });
     let query = Query { namespaces: namespaces(6), ..query(None, Select::All) };

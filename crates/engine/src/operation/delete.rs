@@ -78,7 +78,7 @@ pub struct PreparedDelete {
 pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<PreparedDelete, OperationError> {
     let catalog = catalog(clusters, input.catalog);
     let mut unlisted = Vec::new();
-    let (catalog, record, objects) = match input.subject {
+    let (catalog, mut record, objects) = match input.subject {
         Subject::Release(release) => {
             let (catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &release))?;
             let record = match record {
@@ -109,6 +109,9 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     // Everything that the recorded policy covers is gone: deleting the release again deletes nothing more.
     let is_over = input.policy.is_none() && record.as_ref().is_some_and(Record::is_retained);
     let mut policy = input.policy.or(recorded).unwrap_or_default();
+    if let Some(record) = record.as_mut().filter(|record| record.is_lost()) {
+        record.inventory.policy = policy.clone();
+    }
     if is_over {
         policy.deletion.clear();
     }

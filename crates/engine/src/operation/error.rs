@@ -16,6 +16,9 @@ pub enum OperationError {
     /// The release lost its record and with it its policy, and none is given.
     #[error("find the policy of release {0}")]
     PolicyLost(ReleaseName, Box<Swept>),
+    /// Another operation took the lock of the release over.
+    #[error("keep the lock of release {0}")]
+    LockLost(ReleaseName),
     /// A request failed.
     #[error(transparent)]
     Cluster(#[from] Error),

@@ -1,8 +1,8 @@
 //! Drops the record of a release and the label of its objects, and deletes none of them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use billhook_objects::{ObjectKey, ReleaseName};
+use billhook_objects::{Catalog, ObjectKey, ReleaseName};
 use billhook_plan::{Catalogs, DeleteRequest, Deletion, ListFailure, Operation, Unlabelled};
 use billhook_policy::Propagation;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
     read::catalog,
-    record::Record,
+    record::{NotWritten, Record},
     sweep::sweep,
 };
 use crate::Clusters;
@@ -33,10 +33,11 @@ pub struct Forgotten {
 ///
 /// # Errors
 ///
-/// When there is no such release, its objects cannot be looked up, or the record cannot be deleted.
+/// When there is no such release, another operation works on it, its objects cannot be looked up, or the record cannot be
+/// deleted.
 pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgotten, OperationError> {
     let (catalog, record) = tokio::try_join!(catalog(clusters, None), Record::load(clusters, release))?;
-    let (record, unlisted) = match record {
+    let (mut record, unlisted) = match record {
         Some(record) => (record, Vec::new()),
         None => {
             let swept = sweep(clusters, &catalog, release).await;
@@ -46,6 +47,33 @@ pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgot
             (Record::swept(release.clone(), swept.entries), swept.unlisted)
         }
     };
+    let clusters = &record.lock(clusters, "forget").await?;
+    let forgotten = drop_labels(clusters, release, &record, catalog).await;
+    let mut forgotten = match forgotten {
+        Ok(forgotten) if forgotten.failed.is_empty() => {
+            match record.remove(clusters).await {
+                Ok(()) => {}
+                Err(NotWritten::Failed(error)) => return Err(error.into()),
+                Err(NotWritten::LockLost) => return Err(OperationError::LockLost(release.clone())),
+            }
+            forgotten
+        }
+        forgotten => {
+            record.unlock(clusters).await;
+            forgotten?
+        }
+    };
+    forgotten.unlisted = unlisted;
+    Ok(forgotten)
+}
+
+/// Removes the label of a release from the objects of its record.
+async fn drop_labels(
+    clusters: &Clusters,
+    release: &ReleaseName,
+    record: &Record,
+    catalog: Arc<Catalog>,
+) -> Result<Forgotten, OperationError> {
     let deletion = Deletion::new(DeleteRequest {
         release: Some(release),
         objects: record.inventory.wanted(),
@@ -62,15 +90,12 @@ pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgot
     let label = release.label_value();
     let keys: BTreeSet<&ObjectKey> = plan.uncovered.iter().map(|uncovered| &uncovered.object).collect();
     let objects = labelled(&snapshot, &label, &keys);
-    let mut forgotten = Forgotten { objects: Vec::new(), failed: Vec::new(), unlisted };
+    let mut forgotten = Forgotten { objects: Vec::new(), failed: Vec::new(), unlisted: Vec::new() };
     for (object, error) in remove_labels(&clusters.own, &label, objects).await {
         match error {
             None => forgotten.objects.push(object),
             Some(error) => forgotten.failed.push((object, error.message())),
         }
-    }
-    if forgotten.failed.is_empty() {
-        record.remove(clusters).await?;
     }
     Ok(forgotten)
 }

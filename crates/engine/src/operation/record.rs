@@ -214,6 +214,14 @@ impl Record {
         Ok(())
     }
 
+    /// Locks the release for work other than a plan, if its inventory is stored. Returns the clusters for this work.
+    pub(super) async fn lock(&mut self, clusters: &Clusters, operation: &str) -> Result<Clusters, OperationError> {
+        if self.token.is_some() {
+            self.begin(clusters, operation, false).await?;
+        }
+        Ok(self.lock.as_ref().map_or_else(|| clusters.clone(), |lock| clusters.fenced(&lock.fence())))
+    }
+
     /// Runs a plan while the release is locked. When the lock is lost, no further request passes.
     pub(super) async fn run(
         &mut self,
@@ -324,13 +332,16 @@ impl Record {
             Origin::Stored if self.is_retained() && plan.nodes.is_empty() && !self.is_locked() => return Ok(()),
             Origin::Stored | Origin::Inherited => {}
             // Collections may be deleted without any record.
-            Origin::New if !plan.nodes.is_empty() => {}
-            // A new release has nothing to record. A lost record may have no place to be written to, and a sweep finds its
-            // objects again.
+            Origin::New | Origin::Swept if !plan.nodes.is_empty() => {}
+            // There is nothing to record.
             Origin::New | Origin::Swept => return Ok(()),
         }
         self.inventory.phase = Phase::Deleting;
-        self.begin(clusters, "delete", true).await
+        match self.begin(clusters, "delete", true).await {
+            // A lost record may have no place to be written to. A sweep finds its objects again.
+            Err(OperationError::Cluster(error)) if self.is_lost() && is_unwritable(&error) => Ok(()),
+            begun => begun,
+        }
     }
 
     /// Writes what a deletion has left. If everything that the policy covers is gone, deletes the inventory, unless objects
@@ -385,10 +396,14 @@ impl Record {
         self.dirty |= self.inventory.entries.len() != before;
     }
 
-    /// Deletes the inventory, if one is stored.
-    pub(super) async fn remove(self, clusters: &Clusters) -> Result<(), Error> {
+    /// Deletes the inventory, if one is stored, and with it the lock.
+    pub(super) async fn remove(mut self, clusters: &Clusters) -> Result<(), NotWritten> {
+        let locked = self.end_lock().await?;
         match self.token {
-            Some(token) => clusters.inventory().remove(&self.inventory.release, token).await,
+            Some(token) => {
+                let removed = clusters.inventory().remove(&self.inventory.release, token).await;
+                removed.map_err(|error| not_written(error, locked))
+            }
             None => Ok(()),
         }
     }
@@ -446,8 +461,12 @@ fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
 /// Whether an inventory cannot be written because its Namespace is gone, or about to be.
 fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: bool, error: &Error) -> bool {
     let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
-    let refused = error.code() == Some(404) || *error.kind() == ErrorKind::Refused;
-    clusters.record_here() && refused && (lost || deleted(plan).contains(&namespace))
+    clusters.record_here() && is_unwritable(error) && (lost || deleted(plan).contains(&namespace))
+}
+
+/// Whether a record cannot be written because its Namespace does not exist, or is being deleted.
+fn is_unwritable(error: &Error) -> bool {
+    error.code() == Some(404) || *error.kind() == ErrorKind::Refused
 }
 
 /// Returns the inventory of a release, if it is stored.

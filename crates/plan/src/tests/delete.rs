@@ -194,7 +194,7 @@ fn a_collection_contains_recreated_objects() {
 }
 
 #[test]
-fn a_collection_may_be_empty_and_is_listed_in_each_namespace() {
+fn a_collection_may_be_empty_and_is_listed_in_its_namespaces_only() {
     let plan = check(
         &[],
         &["v1 secrets all ns=b ns=a name=x"],
@@ -205,8 +205,8 @@ fn a_collection_may_be_empty_and_is_listed_in_each_namespace() {
     assert!(plan.queries.iter().all(|query| query.select == Select::All));
     let five = ["v1 secrets all ns=a ns=b ns=c ns=d ns=e"];
     let plan = deletion(&[], &five).plan(&cluster(&["Secret/f/x", "Secret/e/x"])).unwrap();
-    assert_eq!((plan.queries.len(), plan.deletions()), (5, 1));
-    assert!(plan.queries.iter().all(|query| query.namespace.is_some() && query.namespaces.is_empty()));
+    assert_eq!((plan.queries.len(), plan.deletions()), (1, 1));
+    assert_eq!(plan.queries[0].namespaces, ["a", "b", "c", "d", "e"]);
 }
 
 #[test]
