@@ -38,6 +38,12 @@ impl ManagedEntry {
             && text(self.subresource.as_ref()).is_empty()
     }
 
+    /// Whether it has what the manager of any release has applied.
+    fn is_applied_by_a_release(&self) -> bool {
+        let manager = text(self.manager.as_ref());
+        manager.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.starts_with('/')) && self.is_applied_by(manager)
+    }
+
     /// Returns what counts for the fingerprint. The time of others does not: they may write their fields again and again.
     fn counted(&self) -> [&str; 6] {
         let rest = text(self.manager.as_ref()).strip_prefix(FIELD_MANAGER);
@@ -68,7 +74,8 @@ pub(crate) fn tracked(generation: Option<i64>, entries: &[ManagedEntry]) -> Trac
     let mut fingerprint = [0; 16];
     fingerprint.copy_from_slice(&digest.finalize()[..16]);
     let common_manager = entries.iter().any(|entry| entry.is_applied_by(FIELD_MANAGER));
-    Tracked { fingerprint: Fingerprint::new(fingerprint), common_manager }
+    let release_manager = entries.iter().any(ManagedEntry::is_applied_by_a_release);
+    Tracked { fingerprint: Fingerprint::new(fingerprint), common_manager, release_manager }
 }
 
 /// Whether a manager owns fields.
@@ -82,20 +89,26 @@ pub(crate) fn creator(entries: &[ManagedEntry]) -> Option<&str> {
     first.manager.as_deref().filter(|manager| !manager.is_empty())
 }
 
-/// Returns the entries after `manager` has taken over what the common manager of earlier versions applied; none if that is
-/// nothing.
+/// Returns the entries after `manager` has taken over what the common manager of earlier versions and the managers of other
+/// releases applied; none if that is nothing. An object belongs to one release, so that these are former ones.
 pub(crate) fn taken_over(mut entries: Vec<ManagedEntry>, manager: &str) -> Option<Vec<ManagedEntry>> {
-    let common = entries.iter().position(|entry| entry.is_applied_by(FIELD_MANAGER))?;
-    let mut taken = entries.remove(common);
-    match entries.iter_mut().find(|entry| entry.is_applied_by(manager)) {
-        // The fields of both, so that an apply removes those that its manifest does not have.
-        Some(own) => own.fields_v1 = union(own.fields_v1.as_deref(), taken.fields_v1.as_deref()),
-        None => {
-            taken.manager = Some(manager.to_owned());
-            entries.insert(common, taken);
+    let is_former = |entry: &ManagedEntry| {
+        entry.is_applied_by(FIELD_MANAGER) || (entry.is_applied_by_a_release() && !entry.is_applied_by(manager))
+    };
+    let mut any = false;
+    while let Some(at) = entries.iter().position(is_former) {
+        any = true;
+        let mut taken = entries.remove(at);
+        match entries.iter_mut().find(|entry| entry.is_applied_by(manager)) {
+            // The fields of both, so that an apply removes those that its manifest does not have.
+            Some(own) => own.fields_v1 = union(own.fields_v1.as_deref(), taken.fields_v1.as_deref()),
+            None => {
+                taken.manager = Some(manager.to_owned());
+                entries.insert(at, taken);
+            }
         }
     }
-    Some(entries)
+    any.then_some(entries)
 }
 
 fn union(one: Option<&RawValue>, other: Option<&RawValue>) -> Option<Box<RawValue>> {
@@ -177,6 +190,16 @@ mod tests {
         let both = json!({"f:data": {".": {}, "f:a": {}, "f:c": {}}});
         let newer = own(3, json!({"f:data": {".": {}, "f:c": {}}}));
         check(&[common(fields), newer], Some(vec![own(3, both)]));
+    }
+
+    #[test]
+    fn the_fields_of_a_former_release_are_taken_over() {
+        let fields = json!({"f:data": {"f:a": {}}});
+        let former = [entry("billhook/a/gone", "Apply", "", 1, fields.clone())];
+        let taken = taken_over(read(&former), "billhook/a/web").map(|entries| json!(entries));
+        assert_eq!(taken, Some(json!([own(1, fields)])));
+        let tracked = tracked(None, &read(&former));
+        assert_eq!((tracked.common_manager, tracked.release_manager), (false, true));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Moves the fields of the field manager that all releases had in common to the release's own.
+//! Moves the fields of other field managers of billhook to the release's own: of the one that all releases had in common, and of
+//! releases that no longer exist.
 
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::Resource;
@@ -16,8 +17,8 @@ use crate::{
 const TRIES: u32 = 8;
 
 impl Cluster {
-    /// Moves the fields that the common manager of earlier versions has applied to an object with this UID to `manager`, so
-    /// that an apply by it neither conflicts with them nor keeps those that its manifest no longer has.
+    /// Moves the fields that other managers of billhook have applied to an object with this UID to `manager`, so that an
+    /// apply by it neither conflicts with them nor keeps those that its manifest no longer has.
     ///
     /// # Errors
     ///

@@ -38,8 +38,8 @@ pub struct WriteOptions<'a> {
     pub field_manager: &'a str,
     /// Whether an object that belongs to no release is taken over if another client has created it in the meantime.
     pub adopt: bool,
-    /// Whether the common manager of earlier versions owns fields of the object, which move to `field_manager` first.
-    pub common_manager: bool,
+    /// Whether fields of other managers of billhook move to `field_manager` first.
+    pub takes_over_fields: bool,
     /// Annotations that override those of the manifest if the object is created.
     pub annotate_before_create: &'a BTreeMap<String, String>,
     /// Takes over fields that other managers own. Server-side apply only: the other strategies always overwrite them.
@@ -114,7 +114,7 @@ impl Cluster {
         let what = format!("apply {}", object_name(resource, key.namespace.as_deref(), &key.name));
         let new = annotated(&what, manifest, options)?;
         let target = Target { resource, key, what, options, new };
-        if let Some(uid) = options.expected.filter(|_| options.common_manager && !options.dry_run) {
+        if let Some(uid) = options.expected.filter(|_| options.takes_over_fields && !options.dry_run) {
             self.take_over_fields(resource, key, uid, options.field_manager).await?;
         }
         let mut manifest = manifest;
@@ -172,7 +172,7 @@ impl Cluster {
             (UpdateStrategy::ServerSide, _) => {
                 // An update has the annotations of the creation too: without them, the server would remove them, and a command
                 // that is repeated after a crash would end in another state.
-                let as_common = options.common_manager && options.dry_run;
+                let as_common = options.takes_over_fields && options.dry_run;
                 let field_manager = if as_common { FIELD_MANAGER } else { options.field_manager };
                 let WriteOptions { force_conflicts, dry_run, .. } = **options;
                 let apply = ApplyOptions { field_manager, force_conflicts, dry_run };

@@ -191,7 +191,7 @@ pub(crate) async fn apply(
         expected: task.uid.as_ref(),
         field_manager: &how.field_manager,
         adopt: task.adopt,
-        common_manager: task.common_manager,
+        takes_over_fields: task.takes_over_fields,
         annotate_before_create: &task.annotate_before_create,
         force_conflicts: how.force_conflicts,
         dry_run: how.dry_run,

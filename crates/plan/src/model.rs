@@ -184,9 +184,10 @@ pub struct ApplyTask {
     /// Of a creation: whether an object without a release that another client creates in the meantime is taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopt: bool,
-    /// Whether fields that the common field manager of earlier versions owns move to the release's own manager first.
+    /// Whether fields of other field managers of billhook move to the release's own manager first: those of earlier versions,
+    /// and of a release that no longer exists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub common_manager: bool,
+    pub takes_over_fields: bool,
 }
 
 impl ApplyTask {

@@ -219,6 +219,9 @@ pub struct Tracked {
     /// Whether the common field manager of earlier versions owns fields of it.
     #[serde(default)]
     pub common_manager: bool,
+    /// Whether the field manager of a release owns fields of it.
+    #[serde(default)]
+    pub release_manager: bool,
 }
 
 /// A digest of an object's state apart from its status: its `generation` and the fields that each manager owns outside the

@@ -40,7 +40,7 @@ async fn write(
         expected: uid.as_ref(),
         field_manager: MANAGER,
         adopt: false,
-        common_manager: false,
+        takes_over_fields: false,
         annotate_before_create: &BTreeMap::from([("first".to_owned(), "yes".to_owned())]),
         force_conflicts: false,
         dry_run: false,
@@ -253,7 +253,7 @@ async fn an_object_of_no_release_is_taken_over_if_that_is_wanted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_fields_of_the_common_manager_move_first() {
-    let common = |options: &mut WriteOptions<'_>| options.common_manager = true;
+    let common = |options: &mut WriteOptions<'_>| options.takes_over_fields = true;
     let found = || ok(written_by("1", &["billhook", "other"]));
     let changed = status(409, "Conflict", "the object has been modified");
     let applied = || ok(object("x", "1", 9));
@@ -271,7 +271,7 @@ async fn the_fields_of_the_common_manager_move_first() {
         check_with(UpdateStrategy::ServerSide, Some("1"), script, common).await.0.unwrap();
     }
     // A dry run cannot move them.
-    let dry = |options: &mut WriteOptions<'_>| (options.common_manager, options.dry_run) = (true, true);
+    let dry = |options: &mut WriteOptions<'_>| (options.takes_over_fields, options.dry_run) = (true, true);
     const DRY: &str = "PATCH /api/v1/namespaces/a/configmaps/x?fieldManager=billhook&fieldValidation=Strict&dryRun=All";
     check_with(UpdateStrategy::ServerSide, Some("1"), vec![(DRY, applied())], dry).await.0.unwrap();
 }

@@ -6,8 +6,8 @@ use billhook_objects::GroupKind;
 use billhook_policy::{DeploymentGroup, ManifestPolicy, ResourceClass, UpdateStrategy, WaitFor};
 
 use crate::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Counts, Directives, Node, NoteKind, Observed, PatchTask, Plan,
-    Resource, Uncovered, UncoveredCause, UncoveredNote, Wait, Work, groups::is_crd,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Counts, Directives, Node, NoteKind, PatchTask, Plan, Resource, Tracked,
+    Uncovered, UncoveredCause, UncoveredNote, Wait, Work, groups::is_crd,
 };
 
 use super::{
@@ -153,7 +153,8 @@ impl Deployment<'_> {
         let seen = |when: bool| existing.objects.get(&manifest.key).filter(|_| when);
         let is_written = action != ApplyAction::Unchanged;
         let existing_uid = is_written || policy == ManifestPolicy::Immutable;
-        let tracked = |object: &Observed| object.tracked.as_ref().is_some_and(|tracked| tracked.common_manager);
+        let adopts = action == ApplyAction::Adopt;
+        let has_others = |tracked: &Tracked| tracked.common_manager || (adopts && tracked.release_manager);
         let strategy = if is_written { self.request.strategy } else { UpdateStrategy::default() };
         Some(ApplyTask {
             object: manifest.key.clone(),
@@ -167,8 +168,8 @@ impl Deployment<'_> {
             adopt: action == ApplyAction::Create
                 && self.request.adopt
                 && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
-            common_manager: seen(is_written && strategy == UpdateStrategy::ServerSide)
-                .is_some_and(|object| tracked(object)),
+            takes_over_fields: seen(is_written && strategy == UpdateStrategy::ServerSide)
+                .is_some_and(|object| object.tracked.as_ref().is_some_and(has_others)),
         })
     }
 }

@@ -260,7 +260,7 @@ fn a_write_carries_the_uid_that_was_seen() {
         let plan = deployment.plan(&cluster(live)).unwrap();
         let Work::Apply(work) = &plan.nodes[0].work else { panic!("{plan:?}") };
         let task = &work.objects[0];
-        (task.uid.clone().map(|uid| uid.to_string()), task.left().is_some(), task.common_manager)
+        (task.uid.clone().map(|uid| uid.to_string()), task.left().is_some(), task.takes_over_fields)
     };
     let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
     deployment.adopt = true;

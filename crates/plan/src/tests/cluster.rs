@@ -136,7 +136,8 @@ impl Cluster {
                         Some(state) => (state, true),
                         None => (state, false),
                     };
-                    object.tracked = Some(Tracked { fingerprint: fingerprint(state), common_manager });
+                    object.tracked =
+                        Some(Tracked { fingerprint: fingerprint(state), common_manager, release_manager: false });
                 }
                 Some(("fin", finalizer)) => object.finalizers.push(finalizer.into()),
                 // `owner=d`, or `owner=Deployment.apps/d` where its kind matters.
