@@ -47,7 +47,7 @@ pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wa
 pub use snapshot::{
     Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
 };
-pub use sweep::{Swept, sweep_queries};
+pub use sweep::{Swept, narrower_sweep, sweep_queries};
 pub use wanted::Wanted;
 
 #[cfg(test)]

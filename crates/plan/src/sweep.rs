@@ -19,20 +19,24 @@ pub struct Swept {
 }
 
 /// Returns the queries for all objects with the label of a release: one for each kind that can be listed and deleted, across
-/// all namespaces. Where that is forbidden, the namespace of the release is listed instead.
+/// all namespaces.
 pub fn sweep_queries(catalog: &Catalog, release: &ReleaseName) -> Vec<Query> {
-    let query = |kind: &ResourceType| {
-        let resource = Resource::of(kind, None);
-        let namespaces = if resource.namespaced { vec![release.namespace().to_owned()] } else { Vec::new() };
-        Query {
-            cluster: None,
-            resource,
-            namespace: None,
-            select: Select::Labels(release_selector(release)),
-            namespaces,
-        }
+    let query = |kind: &ResourceType| Query {
+        cluster: None,
+        resource: Resource::of(kind, None),
+        namespace: None,
+        select: Select::Labels(release_selector(release)),
+        namespaces: Vec::new(),
     };
     catalog.iter().filter(|kind| is_swept(kind, catalog)).map(query).collect()
+}
+
+/// Returns the queries for what can be found nevertheless where a list across all namespaces failed: in the namespace of the
+/// release.
+pub fn narrower_sweep(listings: &[Listing], release: &ReleaseName) -> Vec<Query> {
+    let failed = listings.iter().filter(|listing| matches!(listing.found, Listed::Failed(_)));
+    let queries = failed.map(|listing| &listing.query).filter(|query| query.resource.namespaced);
+    queries.map(|query| Query { namespace: Some(release.namespace().to_owned()), ..query.clone() }).collect()
 }
 
 /// Whether objects of a kind may belong to a release. Events only describe other objects, and what cannot be deleted, such as
@@ -47,7 +51,7 @@ fn is_swept(kind: &ResourceType, catalog: &Catalog) -> bool {
 }
 
 impl Swept {
-    /// Evaluates the answers to [`sweep_queries`]. Dependents of objects that were found are left out: Kubernetes copies
+    /// Evaluates the answers to [`sweep_queries`] and [`narrower_sweep`]. Dependents of objects that were found are left out: Kubernetes copies
     /// labels to some of them, and deletes them with their owners.
     pub fn new(catalog: &Catalog, listings: &[Listing]) -> Self {
         let mut found: BTreeMap<&Uid, (&Resource, &Observed)> = BTreeMap::new();
@@ -60,15 +64,11 @@ impl Swept {
                         found.entry(&item.uid).or_insert((&query.resource, item));
                     }
                 }
-                Listed::NotServed => continue,
-                Listed::Failed(reason) => {
+                Listed::Failed(reason) if query.namespace.is_none() => {
                     unlisted.push(ListFailure { list: query.scope(), reason: reason.clone() });
-                    continue;
                 }
-            }
-            if query.namespace.is_some() {
-                let list = ListScope { namespace: None, ..query.scope() };
-                unlisted.push(ListFailure { list, reason: "listing all namespaces is forbidden".to_owned() });
+                // What failed in one namespace has failed across all before.
+                Listed::Failed(_) | Listed::NotServed => {}
             }
         }
         let uids: HashSet<&Uid> = found.keys().copied().collect();

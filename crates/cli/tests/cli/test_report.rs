@@ -155,7 +155,7 @@ fn notes_come_first_and_omissions_last() {
     assert_eq!(
         out,
         "\
-release shop/web deleted: 3 objects gone in 3.2s (7 requests)
+release shop/web retained: 3 objects gone in 3.2s (7 requests)
 1 object deleted with its Namespace or CRD:
   Widget.a.example shop/a  no group covers it, but it is deleted with Namespace/shop
 1 object remains:

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
-use billhook_plan::{Swept, sweep_queries};
+use billhook_plan::{Query, Swept, narrower_sweep, sweep_queries};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Clusters, Proof};
@@ -14,10 +14,15 @@ const TRIES: usize = 10;
 /// The time between two of these lists.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Lists every kind once.
+/// Lists every kind once, and again in the namespace of the release where that fails.
 pub(crate) async fn sweep(clusters: &Clusters, catalog: &Catalog, release: &ReleaseName) -> Swept {
-    let queries = sweep_queries(catalog, release);
-    Swept::new(catalog, &clusters.snapshot(&queries).await.listings)
+    list(clusters, catalog, release, &sweep_queries(catalog, release)).await
+}
+
+async fn list(clusters: &Clusters, catalog: &Catalog, release: &ReleaseName, queries: &[Query]) -> Swept {
+    let mut listings = clusters.snapshot(queries).await.listings;
+    listings.extend(clusters.snapshot(&narrower_sweep(&listings, release)).await.listings);
+    Swept::new(catalog, &listings)
 }
 
 /// Sweeps after a deletion, and returns what is left except the `expected` objects.
@@ -41,7 +46,7 @@ pub(super) async fn prove(
         let kinds: BTreeSet<GroupKind> = entries.keys().map(|key| key.kind.clone()).collect();
         let mut queries = sweep_queries(catalog, release);
         queries.retain(|query| kinds.contains(&query.resource.kind));
-        let again = Swept::new(catalog, &clusters.snapshot(&queries).await.listings);
+        let again = list(clusters, catalog, release, &queries).await;
         entries = again.entries;
         unlisted.extend(again.unlisted);
     }

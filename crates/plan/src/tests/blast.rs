@@ -136,7 +136,8 @@ fn queries_skip_what_cannot_matter() {
 fn the_contents_of_many_namespaces_are_listed_together() {
     let many: Vec<String> = (0..5).map(|n| format!("Namespace/n{n} uid={n}")).collect();
     let objects: Vec<&str> = many.iter().map(String::as_str).collect();
-    let mut live = objects.clone();
+    let owned: Vec<String> = many.iter().map(|line| format!("{line} ours")).collect();
+    let mut live: Vec<&str> = owned.iter().map(String::as_str).collect();
     live.extend(["ConfigMap/n3/a", "Secret/n3/garbage owner=ConfigMap/gone", "Secret/other/b"]);
     let note = "dangerous foreign-objects: deleting Namespace/n3 also deletes 1 object that the release did not create: 1 ConfigMap";
     check(&objects, &[], &live, &[note]);

@@ -466,9 +466,9 @@ fn too_many_deletions_are_dangerous() {
 
 #[test]
 fn a_force_stage_after_the_time_limit_is_a_warning() {
-    let live = ["ConfigMap/a/x uid=1", "Secret/a/y uid=2"];
+    let live = ["ConfigMap/a/x uid=1 ours", "Secret/a/y uid=2 ours"];
     let groups = ["v1 configmaps | force=5m", "v1 secrets | force=20m"];
-    let mut plan = deletion(&live, &groups).plan(&cluster(&live)).unwrap();
+    let mut plan = deletion(&["ConfigMap/a/x uid=1", "Secret/a/y uid=2"], &groups).plan(&cluster(&live)).unwrap();
     let before = plan.notes.len();
     crate::warn_of_limit(&mut plan, std::time::Duration::from_secs(1200));
     assert_eq!(plan.notes.len(), before);

@@ -62,7 +62,7 @@ fn objects_that_a_list_by_label_did_not_show_are_one_query() {
     let first = Snapshot { listings: cluster(&[]).answer(resolved.queries()) };
     let second = resolved.missing(&first);
     assert_eq!(second.iter().map(shown).collect::<Vec<_>>(), ["configmaps/v1@a,b,c,d,e x,x,x,x,x"]);
-    let mut live = cluster(&["ConfigMap/c/x uid=c"]);
+    let mut live = cluster(&["ConfigMap/c/x uid=c ours"]);
     live.forbidden = vec!["configmaps".into()];
     assert_eq!(nodes(&many.plan(&live).unwrap()), ["namespaced-resources: ConfigMap/c/x"]);
 }

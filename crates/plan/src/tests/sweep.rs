@@ -44,22 +44,25 @@ fn a_sweep_sends_one_query_for_each_kind_that_can_be_listed_and_deleted() {
 #[test]
 fn what_could_not_be_listed_is_named() {
     let mut live = cluster(&["ConfigMap/app/x ours"]);
-    live.forbidden = vec!["secrets".into()];
+    live.forbidden = vec!["=secrets".into()];
     let mut catalogs = Catalogs::own(catalog());
     let catalog = Arc::make_mut(&mut catalogs.own);
     catalog.stale.push("m.example/v1".into());
     let mut listings = live.answer(&sweep_queries(catalog, &release()));
-    // Listing all ConfigMaps was forbidden, and listing those of the namespace was not.
+    // Listing all ConfigMaps is forbidden, and listing those of the namespace is not.
     for listing in listings.iter_mut().filter(|listing| listing.query.resource.plural == "configmaps") {
-        (listing.query.namespace, listing.query.namespaces) = (Some("app".into()), Vec::new());
+        listing.found = Listed::Failed("no rights".into());
     }
+    let narrower = narrower_sweep(&listings, &release());
+    assert!(narrower.iter().all(|query| query.namespace.as_deref() == Some(release().namespace())));
+    listings.extend(live.answer(&narrower));
     let swept = Swept::new(catalog, &listings);
     assert_eq!(swept.entries.len(), 1);
     let unlisted: Vec<_> = swept.unlisted.iter().map(ToString::to_string).collect();
     assert_eq!(
         unlisted,
         [
-            "failed to list configmaps: listing all namespaces is forbidden",
+            "failed to list configmaps: no rights",
             "failed to list secrets: forbidden",
             "failed to list *.m.example: the API m.example/v1 is unavailable"
         ]
