@@ -172,10 +172,10 @@ impl<'a> Contents<'a> {
         for (collection, query) in collections(plan, cluster) {
             taken.entry(&query.resource.kind).or_default().push((collection, query));
         }
-        let label = release.map(ReleaseName::label_value);
+        let recorded = recorded(plan, cluster);
         let is_own = |item: &Item<'_>| {
             let taken = taken.get(item.kind).into_iter().flatten();
-            carries(item.object, label.as_deref())
+            recorded.contains(&(item.kind, item.object.namespace.as_deref(), item.object.name.as_str()))
                 || is_kubernetes_own(item)
                 || release.is_some_and(|release| is_inventory_of(release, item))
                 || taken.into_iter().any(|(collection, query)| {
@@ -270,8 +270,16 @@ impl<'a> Contents<'a> {
     }
 }
 
-fn carries(object: &Observed, label: Option<&str>) -> bool {
-    label.is_some_and(|label| object.labels.get(wellknown::RELEASE_LABEL).is_some_and(|value| value == label))
+/// Returns the objects of the release on a cluster, those that the plan leaves included. The label alone makes no object one of
+/// them.
+fn recorded<'a>(plan: &'a Plan, cluster: Option<&str>) -> HashSet<(&'a GroupKind, Option<&'a str>, &'a str)> {
+    let applied = plan.nodes.iter().flat_map(|node| match &node.work {
+        Work::Apply(work) => work.objects.as_slice(),
+        Work::Delete(_) | Work::Patch(_) => &[],
+    });
+    let left = plan.uncovered.iter().map(|uncovered| &uncovered.object);
+    let keys = applied.map(|task| &task.object).chain(left).filter(|_| cluster.is_none());
+    keys.map(|key| (&key.kind, key.namespace.as_deref(), key.name.as_str())).collect()
 }
 
 fn is_kubernetes_own(item: &Item<'_>) -> bool {

@@ -190,7 +190,7 @@ pub enum OrderNote {
     NoMatch { group: String, title: String },
     /// A collection does not contain an object that Kubernetes recreates in every namespace.
     LeftOut { group: String, kind: GroupKind, name: String },
-    /// Objects carry the release's label and are not in its inventory.
+    /// Objects carry the release's label and are not in its record.
     Unrecorded { counts: Counts },
 }
 

@@ -56,8 +56,8 @@ impl Display for NoteKind {
                 write!(f, "{object} carries the label of release {release}; it will not be deleted")
             }
             Self::Unlabelled { object, deleted } => {
-                let will = if *deleted { "will be deleted nevertheless" } else { "will not be deleted" };
-                write!(f, "{object} is in the record of the release, but does not carry its label; it {will}")
+                let what = if *deleted { "it will be deleted nevertheless" } else { "no group deletes it" };
+                write!(f, "{object} is in the record of the release, but does not carry its label; {what}")
             }
             Self::ScopeChanged { counts } => write!(
                 f,
@@ -200,11 +200,11 @@ impl Display for OrderNote {
                 write!(f, "{group}: {kind}/{name} is left out because Kubernetes recreates it in every namespace")
             }
             Self::Unrecorded { counts } => {
-                let verb = if counts.total() == 1 { "is" } else { "are" };
+                let (is, does) = if counts.total() == 1 { ("is", "does") } else { ("are", "do") };
                 let objects = objects(counts.total());
                 write!(
                     f,
-                    "{objects} with the release's label {verb} not in its inventory and will not be deleted: {counts}"
+                    "{objects} with the release's label {is} not in its record and {does} not belong to it: {counts}"
                 )
             }
         }

@@ -123,7 +123,7 @@ impl Deletion<'_> {
         }
     }
 
-    /// Notes objects that carry the release's label and are not in its inventory: copies, or a lost inventory.
+    /// Notes objects that carry the release's label and are not in its record: copies, or what a lost record named.
     pub(super) fn note_unrecorded(&self, index: &Index<'_>, assigned: &mut Assigned<'_>) {
         let Some(release) = self.request.release.filter(|_| self.request.operation == Operation::Delete) else {
             return;

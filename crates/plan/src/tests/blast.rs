@@ -31,22 +31,28 @@ fn own_objects_and_those_of_kubernetes_are_not_foreign() {
         "Service/m/s uid=s ours",
         "Endpoints/m/s uid=e",
         "EndpointSlice/m/s-1 owner=s",
-        "ConfigMap/m/copy ours",
         "Secret/m/extra uid=x",
     ];
     let objects = ["Namespace/m uid=ns", "Deployment/m/d uid=d", "Service/m/s uid=s", "Secret/m/extra uid=x"];
     let mut labelled = live;
-    labelled[10] = "Secret/m/extra uid=x ours";
+    labelled[9] = "Secret/m/extra uid=x ours";
     check(&objects, &[], &labelled, &[]);
     check(
         &objects,
         &["cluster"],
         &live,
         &[
-            "dangerous foreign-objects: deleting Namespace/m also deletes 1 object that the release did not create: 1 Secret",
+            "dangerous unlabelled: Secret/m/extra is in the record of the release, but does not carry its label; no group deletes it",
         ],
     );
-    check(&["Namespace/m uid=ns"], &["v1 secrets all", "cluster"], &live, &[]);
+    check(&objects[..3], &["v1 secrets all", "cluster"], &live, &[]);
+}
+
+#[test]
+fn the_label_alone_does_not_make_an_object_own() {
+    let live = [NAMESPACE, "ConfigMap/m/copy ours"];
+    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 1 object that the release did not create: 1 ConfigMap";
+    check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
 #[test]
@@ -87,9 +93,10 @@ fn instances_count_for_their_crd() {
         "Widget.a.example/z/ours uid=w ours",
     ];
     let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example also deletes 2 objects that the release did not create: 2 Widget.a.example";
-    check(&[crd, "Namespace/m uid=ns"], &[], &live, &[note]);
+    let own = "Widget.a.example/z/ours uid=w";
+    check(&[crd, "Namespace/m uid=ns", own], &["cluster", "crds"], &live, &[note]);
     check(&[crd], &["a.example/v1 widgets all", "crds"], &live, &[]);
-    check(&[crd], &["crds | force"], &live, &[note]);
+    check(&[crd, own], &["crds | force"], &live, &[note]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_deletion_carries_the_uid_that_was_seen() {
 fn labelled_objects_outside_the_inventory_are_noted() {
     let live = ["ConfigMap/a/x uid=1 ours", "ConfigMap/a/copy uid=2 ours"];
     let note =
-        "warning order: 1 object with the release's label is not in its inventory and will not be deleted: 1 ConfigMap";
+        "warning order: 1 object with the release's label is not in its record and does not belong to it: 1 ConfigMap";
     check(&["ConfigMap/a/x uid=1"], &[], &live, &["namespaced-resources: ConfigMap/a/x"], &[note]);
 }
 
