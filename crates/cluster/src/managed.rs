@@ -89,11 +89,21 @@ pub(crate) fn creator(entries: &[ManagedEntry]) -> Option<&str> {
     first.manager.as_deref().filter(|manager| !manager.is_empty())
 }
 
-/// Returns the entries after `manager` has taken over what the common manager of earlier versions and the managers of other
-/// releases applied; none if that is nothing. An object belongs to one release, so that these are former ones.
-pub(crate) fn taken_over(mut entries: Vec<ManagedEntry>, manager: &str) -> Option<Vec<ManagedEntry>> {
+/// Returns the managers of other releases that have applied fields.
+pub(crate) fn of_other_releases<'e>(entries: &'e [ManagedEntry], manager: &str) -> Vec<&'e str> {
+    let others = entries.iter().filter(|entry| entry.is_applied_by_a_release() && !entry.is_applied_by(manager));
+    others.map(|entry| text(entry.manager.as_ref())).collect()
+}
+
+/// Returns the entries after `manager` has taken over what the common manager of earlier versions and the `former` managers
+/// applied; none if that is nothing.
+pub(crate) fn taken_over(
+    mut entries: Vec<ManagedEntry>,
+    manager: &str,
+    former: &[String],
+) -> Option<Vec<ManagedEntry>> {
     let is_former = |entry: &ManagedEntry| {
-        entry.is_applied_by(FIELD_MANAGER) || (entry.is_applied_by_a_release() && !entry.is_applied_by(manager))
+        entry.is_applied_by(FIELD_MANAGER) || former.iter().any(|former| entry.is_applied_by(former))
     };
     let mut any = false;
     while let Some(at) = entries.iter().position(is_former) {
@@ -174,7 +184,7 @@ mod tests {
     }
 
     fn check(entries: &[Value], expected: Option<Vec<Value>>) {
-        let taken = taken_over(read(entries), "billhook/a/web").map(|entries| json!(entries));
+        let taken = taken_over(read(entries), "billhook/a/web", &[]).map(|entries| json!(entries));
         assert_eq!(taken, expected.map(Value::from), "{entries:?}");
         assert_eq!(tracked(None, &read(entries)).common_manager, taken.is_some());
     }
@@ -196,7 +206,10 @@ mod tests {
     fn the_fields_of_a_former_release_are_taken_over() {
         let fields = json!({"f:data": {"f:a": {}}});
         let former = [entry("billhook/a/gone", "Apply", "", 1, fields.clone())];
-        let taken = taken_over(read(&former), "billhook/a/web").map(|entries| json!(entries));
+        assert_eq!(of_other_releases(&read(&former), "billhook/a/web"), ["billhook/a/gone"]);
+        assert!(taken_over(read(&former), "billhook/a/web", &[]).is_none());
+        let gone = ["billhook/a/gone".to_owned()];
+        let taken = taken_over(read(&former), "billhook/a/web", &gone).map(|entries| json!(entries));
         assert_eq!(taken, Some(json!([own(1, fields)])));
         let tracked = tracked(None, &read(&former));
         assert_eq!((tracked.common_manager, tracked.release_manager), (false, true));

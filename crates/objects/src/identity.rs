@@ -215,6 +215,15 @@ impl ReleaseName {
         if full.len() <= 128 { full } else { shortened(&full, 128) }
     }
 
+    /// Returns the release of a field manager; none if its name was shortened or is not that of a release.
+    pub fn of_field_manager(manager: &str) -> Option<Self> {
+        let (namespace, name) = manager.strip_prefix(FIELD_MANAGER)?.strip_prefix('/')?.split_once('/')?;
+        let deploy_item = name.strip_prefix(DEPLOY_ITEM);
+        let release = deploy_item
+            .map_or_else(|| Self::new(namespace, name).ok(), |item| Some(Self::of_deploy_item(namespace, item)))?;
+        (release.field_manager() == manager).then_some(release)
+    }
+
     /// Returns the release of a label value; none if the value was shortened or is not that of a release.
     pub fn of_label(label_value: &str) -> Option<Self> {
         let release = match label_value.strip_prefix(DEPLOY_ITEM).and_then(|item| item.rsplit_once('.')) {
