@@ -135,10 +135,10 @@ impl<'a> Machine<'a> {
         let object = |key: &ObjectKey| self.objects.get(key);
         let is_gone = |key: &&ObjectKey| object(key).is_some_and(|object| object.state == State::Gone);
         let unknown: Vec<_> = self.reading.iter().filter(is_gone).cloned().collect();
-        let is_unknown = |key: &ObjectKey| {
-            unknown.contains(key) || object(key).is_some_and(|object| object.replaced && object.state != State::Gone)
-        };
-        self.result.gone.retain(|key| !is_unknown(key));
+        // Of several objects that had one name after another, the last one counts.
+        let remains =
+            |key: &ObjectKey| unknown.contains(key) || object(key).is_some_and(|object| object.state != State::Gone);
+        self.result.gone.retain(|key| !remains(key));
         self.result.left.extend(unknown.into_iter().map(|key| (key, Some(Blocker::Unconfirmed))));
         for (key, blocker, seen) in self.objects.left() {
             if !seen.is_empty() {
