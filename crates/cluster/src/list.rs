@@ -65,7 +65,7 @@ impl Cluster {
         };
         let is_wanted = |observed: &Observed| {
             let named = query.select.names(observed.namespace.as_deref(), &observed.name);
-            named.unwrap_or(true) && matches(observed)
+            named.unwrap_or_else(|| query.covers(observed.namespace.as_deref())) && matches(observed)
         };
         let found = if query.namespaces.is_empty() {
             (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await

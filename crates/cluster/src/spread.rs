@@ -37,7 +37,10 @@ impl Cluster {
         }
         let lister = Lister { cluster: self, query, retry };
         let everywhere = match &query.select {
-            Select::Labels(selector) => lister.list(selector, &|_| true).await.map(|found| (found, true)),
+            Select::Labels(selector) => {
+                let is_wanted = |item: &S| query.covers(item.id().namespace);
+                lister.list(selector, &is_wanted).await.map(|found| (found, true))
+            }
             select => {
                 let is_wanted = |item: &S| {
                     let id = item.id();
