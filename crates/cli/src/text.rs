@@ -52,9 +52,9 @@ fn hint(problem: &Problem) -> Option<String> {
         Problem::MissingNamespace { .. } => {
             "create the namespace, add it to the release, or let billhook create it with --create-namespace"
         }
-        Problem::Unowned { .. } => "take over existing objects with --adopt",
+        Problem::Unowned { .. } => "adopt existing objects with --adopt",
         Problem::Unlabelled { .. } | Problem::Unrecorded { .. } => {
-            "check the object and the record; let the release take it over, or prune it, with --adopt"
+            "check the object and the record; adopt it, or prune it, with --adopt"
         }
         Problem::BeingDeleted { .. } => "run the command again once the object is gone",
         Problem::Locked(Locked { lease: Some(_), expires_in: Some(_), .. }) => {

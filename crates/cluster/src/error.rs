@@ -140,6 +140,11 @@ impl Error {
         self.status.as_deref()
     }
 
+    /// Returns whether the server named this reason among the causes of the failure.
+    pub fn has_cause(&self, reason: &str) -> bool {
+        self.status.as_ref().is_some_and(|status| status.causes.iter().any(|(cause, _, _)| cause == reason))
+    }
+
     /// Returns the HTTP status, if the server answered.
     pub fn code(&self) -> Option<u16> {
         self.status.as_ref().map(|status| status.code)

@@ -28,6 +28,8 @@ pub struct Inventory {
     pub policy: Policy,
     /// The namespaces that applies created because they did not exist. Those without an entry do not belong to the release.
     pub created_namespaces: BTreeSet<String>,
+    /// Whether the record was lost and the objects were found by their label, so that there may be others.
+    pub swept: bool,
     /// The objects, by identity.
     pub entries: BTreeMap<ObjectKey, Entry>,
 }
@@ -41,6 +43,7 @@ impl Inventory {
             revision: 0,
             policy: Policy::default(),
             created_namespaces: BTreeSet::new(),
+            swept: false,
             entries: BTreeMap::new(),
         }
     }

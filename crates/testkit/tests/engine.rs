@@ -90,6 +90,7 @@ impl World {
             prune: true,
             max_deletions: None,
             require_objects: false,
+            sweep: false,
             wait: Wait::Workloads,
             namespace: Some("default".to_owned()),
             is_new: false,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
+use billhook_objects::ReleaseName;
 use billhook_plan::{Unlabelled, Wait};
 use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
@@ -101,6 +102,8 @@ pub(crate) struct Planned<Prepared> {
     pub(crate) prepared: Prepared,
     pub(crate) clusters: Clusters,
     pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
+    /// The release whose lock was taken over, to be given back if the plan is not carried out.
+    pub(crate) taken: Option<ReleaseName>,
 }
 
 /// Reads the input and plans, without changing anything except a lock that is to be taken over.
@@ -140,6 +143,7 @@ pub(crate) async fn plan(
         prune: args.prune,
         max_deletions: args.max_deletions,
         require_objects: true,
+        sweep: true,
         wait: if waits { Wait::All } else { Wait::Nothing },
         is_new: false,
         missing_namespaces: args.create_namespace.map_or(MissingNamespaces::Refuse, |_| MissingNamespaces::Create),
@@ -149,8 +153,10 @@ pub(crate) async fn plan(
         notes,
         catalog: catalog.map(Into::into),
     };
-    let prepared = billhook_engine::prepare_apply(&clusters, apply).await?;
-    Ok(Planned { prepared, clusters, item_timeout: input.timeout })
+    let taken = take_over.then(|| apply.release.clone());
+    let prepared = billhook_engine::prepare_apply(&clusters, apply).await;
+    operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
+    Ok(Planned { prepared: prepared?, clusters, item_timeout: input.timeout, taken })
 }
 
 /// Runs the command.
@@ -161,7 +167,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
     }
     let take_over = args.take_over && args.dry_run == DryRun::None;
     let planned = interrupts.unless(plan(session, args.deployment, take_over)).await?;
-    let Planned { mut prepared, clusters, item_timeout } = planned;
+    let Planned { mut prepared, clusters, item_timeout, taken } = planned;
     let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {
         DryRun::Client => {
@@ -175,7 +181,9 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
         }
         DryRun::None => {}
     }
-    operate::guard(session, &prepared.plan, args.yes)?;
+    let guarded = operate::guard(session, &prepared.plan, args.yes);
+    operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
+    guarded?;
     let flags = RunFlags { timeout, force_conflicts, confirmed: false };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await

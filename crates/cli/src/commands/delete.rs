@@ -112,7 +112,11 @@ pub(crate) async fn plan(
     let clusters = connection.with(targets);
     let Input { manifests, directives, policy, timeout: item_timeout } = input;
     let subject = release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release);
-    if let (true, Subject::Release(release)) = (mode.take_over, &subject) {
+    let taken = match &subject {
+        Subject::Release(release) if mode.take_over => Some(release.clone()),
+        _ => None,
+    };
+    if let Some(release) = &taken {
         operate::take_over(session, &clusters, release).await?;
     }
     let delete = DeleteInput {
@@ -129,8 +133,10 @@ pub(crate) async fn plan(
         verify: mode.verify,
         catalog: None,
     };
-    match billhook_engine::prepare_delete(&clusters, delete).await {
-        Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),
+    let prepared = billhook_engine::prepare_delete(&clusters, delete).await;
+    operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
+    match prepared {
+        Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout, taken })),
         Err(OperationError::NoRelease(release, unlisted)) if mode.ignore_not_found => {
             session.printer.err(&format!("release {release} not found; nothing to delete"));
             unlisted.iter().for_each(|failure| session.printer.err(&format!("  {failure}")));
@@ -154,7 +160,7 @@ pub(crate) async fn run(
         take_over: args.take_over && args.dry_run == DryRun::None,
     };
     let planned = interrupts.unless(plan(session, args.deletion, mode)).await?;
-    let Some(Planned { mut prepared, clusters, item_timeout }) = planned else { return Ok(Exit::Done) };
+    let Some(Planned { mut prepared, clusters, item_timeout, taken }) = planned else { return Ok(Exit::Done) };
     let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
     match args.dry_run {
         DryRun::Client => {
@@ -168,12 +174,14 @@ pub(crate) async fn run(
         }
         DryRun::None => {}
     }
-    operate::guard(session, &prepared.plan, args.yes)?;
     let deletes = prepared.plan.deletions() + collections(&prepared.plan) > 0;
     let confirmed = deletes && session.stdin_terminal && !args.yes;
-    if confirmed {
-        operate::confirm(session, interrupts, &prepared.plan).await?;
+    let mut guarded = operate::guard(session, &prepared.plan, args.yes);
+    if guarded.is_ok() && confirmed {
+        guarded = operate::confirm(session, interrupts, &prepared.plan).await;
     }
+    operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
+    guarded?;
     let flags = RunFlags { timeout, force_conflicts: false, confirmed };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await

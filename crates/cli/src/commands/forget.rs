@@ -16,7 +16,8 @@ use crate::{
 
 /// Drop the record of a release and the label of its objects, without deleting anything
 ///
-/// Afterwards the objects belong to no release, and another release can take them over with --adopt.
+/// Afterwards the objects belong to no release, and another release can adopt them with --adopt. A release that lost its record
+/// is found by its label.
 #[derive(Debug, Args)]
 pub(crate) struct Forget {
     /// Name of the release
@@ -56,7 +57,7 @@ fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {
     let Forgotten { objects, failed, unlisted } = forgotten;
     let (out, err) = (session.printer.out_paint(), session.printer.err_paint());
     for key in objects {
-        session.printer.out(&format!("released {}", object(key)));
+        session.printer.out(&format!("label removed from {}", object(key)));
     }
     for (key, why) in failed {
         session.printer.err(&format!("{} {} keeps the label: {why}", err.bad("failed:"), object(key)));
@@ -67,10 +68,10 @@ fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {
     let number = count(objects.len(), "object");
     if failed.is_empty() && unlisted.is_empty() {
         let what = out.good(&format!("release {release} forgotten"));
-        session.printer.out(&format!("{what}: {number} released, nothing deleted"));
+        session.printer.out(&format!("{what}: the label of {number} removed, nothing deleted"));
     } else {
         let problem = format!("{} release {release} is not forgotten completely", err.bad("error:"));
-        session.printer.err(&format!("{problem}: {number} released, nothing deleted"));
+        session.printer.err(&format!("{problem}: the label of {number} removed, nothing deleted"));
         let hint = "fix the problem, then run the same command again to resume";
         session.printer.err(&format!("{} {hint}", err.good("hint:")));
     }

@@ -115,6 +115,13 @@ pub(crate) async fn take_over(
     Ok(billhook_engine::take_over(clusters, release, notify).await?)
 }
 
+/// Removes the lock that was taken over for an operation that does not start.
+pub(crate) async fn give_back(clusters: &Clusters, taken: Option<&ReleaseName>, has_failed: bool) {
+    if let Some(release) = taken.filter(|_| has_failed) {
+        billhook_engine::give_back(clusters, release).await;
+    }
+}
+
 /// Rejects a plan with dangerous notes, unless the flags that answer them are given.
 pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), CommandError> {
     let is_open = |flag: &&str| !(yes && *flag == text::YES);

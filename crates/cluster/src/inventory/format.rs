@@ -30,6 +30,8 @@ pub(super) struct Head {
     pub(super) policy: Policy,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) created_namespaces: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) swept: bool,
     pub(super) index: Place,
     /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +113,7 @@ impl Head {
             objects: inventory.entries.len(),
             policy: inventory.policy.clone(),
             created_namespaces: inventory.created_namespaces.clone(),
+            swept: inventory.swept,
             index,
             lock,
             manifests: None,

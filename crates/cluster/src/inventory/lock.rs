@@ -185,6 +185,11 @@ impl Token {
     pub fn is_locked(&self) -> bool {
         self.head.lock.is_some()
     }
+
+    /// Returns whether this holder has locked the release.
+    pub fn is_locked_by(&self, holder: &Holder) -> bool {
+        self.head.lock.as_ref().is_some_and(|lock| lock.id == holder.id)
+    }
 }
 
 impl InventoryStore {

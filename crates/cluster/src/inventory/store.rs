@@ -113,6 +113,7 @@ impl InventoryStore {
             phase: token.head.phase,
             revision: token.head.revision,
             policy: token.head.policy.clone(),
+            swept: token.head.swept,
             created_namespaces: token.head.created_namespaces.clone(),
             entries,
         };

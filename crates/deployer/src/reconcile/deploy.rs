@@ -168,6 +168,7 @@ async fn prepare(
         prune: true,
         max_deletions: None,
         require_objects: false,
+        sweep: false,
         wait: if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads },
         missing_namespaces: MissingNamespaces::Leave,
         own_namespaces: false,

@@ -8,16 +8,18 @@ use std::{
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    ApplyRequest, Deployment, Directives, Inventory, MissingNamespaces, Note, Plan, PlanError, Problem, Resource,
-    Snapshot, Unlabelled, Wait,
+    ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan, PlanError,
+    Problem, Resource, Snapshot, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
 use super::{
     claims::gone,
+    delete::unlisted_note,
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
     record::{Inherited, Record, applied, finish},
+    sweep::sweep,
 };
 use crate::{Clusters, RunOptions, Summary};
 
@@ -48,6 +50,8 @@ pub struct ApplyInput {
     pub max_deletions: Option<usize>,
     /// Whether a new release without objects is an error.
     pub require_objects: bool,
+    /// Whether a release without a record is looked for by its label if an object carries it.
+    pub sweep: bool,
     /// What the end of the deployment waits for.
     pub wait: Wait,
     /// What happens to namespaces that do not exist and that the release does not contain.
@@ -94,18 +98,19 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     if input.require_objects && input.manifests.is_empty() && record.known().is_none() {
         return Err(PlanError::from(Problem::NoObjects).into());
     }
+    let chooses_policy = input.policy.is_some();
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
     let mut manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)
         .map_err(|error| error.with(billhook_plan::check_policy(&policy, &catalog)))?;
     let directives = by_object(input.directives, &manifests);
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     manifests.extend(owned_namespaces(&record.inventory, &manifests));
-    let request = |manifests| ApplyRequest {
+    let request = |manifests, inventory| ApplyRequest {
         release: &input.release,
         manifests,
         directives: &directives,
         strategy: input.strategy,
-        inventory: record.known(),
+        inventory,
         policy: &policy,
         catalogs: catalogs.clone(),
         not_served: &not_served,
@@ -117,13 +122,21 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         propagation: input.propagation,
         record_here: clusters.record_here(),
     };
-    let (mut plan, mut snapshot) = plan_apply(clusters, request(&manifests)).await?;
+    let (mut plan, mut snapshot) = plan_apply(clusters, request(&manifests, record.known())).await?;
+    let (mut lost, mut unlisted) = (None, Vec::new());
+    if input.sweep && record.known().is_none() && shows(&snapshot, &input.release) {
+        let swept = sweep(clusters, &catalogs.own, &input.release).await;
+        unlisted = swept.unlisted;
+        lost = Some(Record::swept(input.release.clone(), swept.entries));
+        let inventory = lost.as_ref().and_then(Record::known);
+        (plan, snapshot) = plan_apply(clusters, request(&manifests, inventory)).await?;
+    }
     let created = plan.namespaces.clone();
     let mut owning = Vec::new();
     if input.own_namespaces && !created.is_empty() {
         let owned = created.iter().flat_map(|name| namespace_of(&input.release, name));
         owning = manifests.iter().cloned().chain(owned).collect();
-        (plan, snapshot) = plan_apply(clusters, request(&owning)).await?;
+        (plan, snapshot) = plan_apply(clusters, request(&owning, lost.as_ref().unwrap_or(&record).known())).await?;
     }
     let manifests = if owning.is_empty() { manifests } else { owning };
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
@@ -131,6 +144,9 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         billhook_plan::limit_deletions(&mut plan, max);
     }
     plan.add_notes(input.notes);
+    plan.add_notes((lost.is_some() && !chooses_policy).then(|| NoteKind::PolicyLost.into()));
+    plan.add_notes(unlisted_note(unlisted));
+    let record = lost.unwrap_or(record);
     let mut manifests: BTreeMap<_, _> =
         manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
     // An object that the plan leaves to another client does not belong to the release.
@@ -138,6 +154,16 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     manifests.retain(|key, _| tasks.contains_key(key));
     let record = record.intend(&manifests, &directives, &tasks, policy, &created);
     Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
+}
+
+/// Whether a snapshot shows an object with the label of a release.
+fn shows(snapshot: &Snapshot, release: &ReleaseName) -> bool {
+    let label = release.label_value();
+    let items = snapshot.listings.iter().filter_map(|listing| match &listing.found {
+        Listed::Items { items, .. } => Some(items),
+        Listed::Failed(_) | Listed::NotServed => None,
+    });
+    items.flatten().any(|item| item.labels.get(wellknown::RELEASE_LABEL) == Some(&label))
 }
 
 /// Reads what the plan of an apply needs, and plans it.
@@ -190,7 +216,7 @@ pub async fn apply(
     let (first, others): (Vec<String>, Vec<String>) = plan.namespaces.iter().cloned().partition(is_first);
     create_namespaces(clusters, &first).await?;
     record.begin_apply(clusters, &mut plan, &manifests).await?;
-    if let Err(error) = create_namespaces(clusters, &others).await {
+    if let Err(error) = create_namespaces(&record.fenced(clusters), &others).await {
         record.unlock(clusters).await;
         return Err(error);
     }

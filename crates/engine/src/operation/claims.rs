@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_cluster::{Applied, Cluster, Error, Patch, PatchKind};
-use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
+use billhook_objects::{
+    GroupKind, ObjectKey, ReleaseName, Uid,
+    wellknown::{self, RELEASE_LABEL},
+};
 use billhook_plan::{Listed, Resource, Snapshot};
 use futures::{StreamExt as _, future::join_all, stream};
 use serde_json::json;
@@ -36,7 +39,12 @@ async fn item_exists(home: &Cluster, release: &ReleaseName, item: &str) -> Resul
         namespaced: true,
     };
     let key = ObjectKey::new(resource.kind.clone(), Some(release.namespace()), item);
-    Ok(home.get_meta(&resource, &key).await?.is_some())
+    if home.get_meta(&resource, &key).await?.is_some() {
+        return Ok(true);
+    }
+    // Without its namespace, it may be an item of another home cluster.
+    let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
+    Ok(home.get_meta(&Resource::namespaces(), &namespace).await?.is_none())
 }
 
 /// An object that carries the label of a release.

@@ -89,6 +89,13 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
                     found(release, swept, needs_policy)?
                 }
                 None => Record::inherited(release, input.inherited),
+                Some(mut record) if record.inventory.swept => {
+                    // What the first sweep could not list may be found now.
+                    let swept = sweep(clusters, &catalog, &release).await;
+                    unlisted.clone_from(&swept.unlisted);
+                    record.add_swept(swept.entries);
+                    record
+                }
                 Some(record) => record,
             };
             let objects = record.inventory.wanted();
@@ -115,7 +122,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     if is_over {
         policy.deletion.clear();
     }
-    let sweep = record.as_ref().filter(|_| input.verify || is_lost).map(|_| Arc::clone(&catalog));
+    let sweep = record.as_ref().filter(|record| input.verify || record.inventory.swept).map(|_| Arc::clone(&catalog));
     let catalogs = catalogs(clusters, catalog, &policy.deletion).await?;
     let release = record.as_ref().map(|record| &record.inventory.release);
     let deletion = Deletion::new(DeleteRequest {
@@ -154,7 +161,7 @@ fn found(release: ReleaseName, swept: Swept, needs_policy: bool) -> Result<Recor
     Ok(Record::swept(release, swept.entries))
 }
 
-fn unlisted_note(failures: Vec<ListFailure>) -> Option<Note> {
+pub(super) fn unlisted_note(failures: Vec<ListFailure>) -> Option<Note> {
     (!failures.is_empty()).then(|| NoteKind::Unreadable(UnreadableNote::Release { failures }).into())
 }
 
@@ -201,7 +208,7 @@ pub async fn delete(
     let mut outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
     let done = outcome.summary.status == Status::Done;
     let released = match done && !retain {
-        true => release_remaining(clusters, &plan, &outcome, &snapshot, &release.label_value()).await,
+        true => release_remaining(&record.fenced(clusters), &plan, &outcome, &snapshot, &release.label_value()).await,
         false => Ok(()),
     };
     if released.is_err() {

@@ -108,7 +108,7 @@ impl Record {
 
     /// Returns the inventory of a release that lost its own: the objects that a sweep found.
     pub(super) fn swept(release: ReleaseName, entries: BTreeMap<ObjectKey, Entry>) -> Self {
-        let inventory = Inventory { entries, ..Inventory::new(release) };
+        let inventory = Inventory { entries, swept: true, ..Inventory::new(release) };
         Self { inventory, token: None, origin: Origin::Swept, dirty: true, lock: None }
     }
 
@@ -120,6 +120,13 @@ impl Record {
     /// Whether the inventory was lost.
     pub(super) fn is_lost(&self) -> bool {
         self.origin == Origin::Swept
+    }
+
+    /// Adds the objects that another sweep found.
+    pub(super) fn add_swept(&mut self, entries: BTreeMap<ObjectKey, Entry>) {
+        for (key, entry) in entries {
+            self.inventory.entries.entry(key).or_insert(entry);
+        }
     }
 
     /// Whether everything that the recorded policy covers is gone.
@@ -219,7 +226,12 @@ impl Record {
         if self.token.is_some() {
             self.begin(clusters, operation, false).await?;
         }
-        Ok(self.lock.as_ref().map_or_else(|| clusters.clone(), |lock| clusters.fenced(&lock.fence())))
+        Ok(self.fenced(clusters))
+    }
+
+    /// Returns the clusters behind the fence of the lock, if there is one.
+    pub(super) fn fenced(&self, clusters: &Clusters) -> Clusters {
+        self.lock.as_ref().map_or_else(|| clusters.clone(), |lock| clusters.fenced(&lock.fence()))
     }
 
     /// Runs a plan while the release is locked. When the lock is lost, no further request passes.
@@ -303,9 +315,9 @@ impl Record {
             }
         }
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
-        if outcome.summary.status == Status::Done && self.inventory.phase != Phase::Applied {
-            self.inventory.phase = Phase::Applied;
-            self.dirty = true;
+        if outcome.summary.status == Status::Done {
+            self.dirty |= self.inventory.phase != Phase::Applied || self.inventory.swept;
+            (self.inventory.phase, self.inventory.swept) = (Phase::Applied, false);
         }
         if !self.dirty {
             return Ok(());
@@ -338,8 +350,9 @@ impl Record {
         }
         self.inventory.phase = Phase::Deleting;
         match self.begin(clusters, "delete", true).await {
-            // A lost record may have no place to be written to. A sweep finds its objects again.
-            Err(OperationError::Cluster(error)) if self.is_lost() && is_unwritable(&error) => Ok(()),
+            // A record that is not stored may have no place to be written to. Its objects are found again: by a sweep, or by
+            // what an earlier deployer knows.
+            Err(OperationError::Cluster(error)) if self.origin != Origin::Stored && is_unwritable(&error) => Ok(()),
             begun => begun,
         }
     }
@@ -359,7 +372,7 @@ impl Record {
         }
         self.dirty |= locked;
         let release = self.inventory.release.clone();
-        let lost = self.origin == Origin::Swept;
+        let lost = self.inventory.swept;
         let before = self.inventory.phase;
         let done = outcome.summary.status == Status::Done;
         self.forget(plan, outcome, |_| true);
@@ -461,12 +474,12 @@ fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
 /// Whether an inventory cannot be written because its Namespace is gone, or about to be.
 fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: bool, error: &Error) -> bool {
     let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
-    clusters.record_here() && is_unwritable(error) && (lost || deleted(plan).contains(&namespace))
+    is_unwritable(error) && (lost || !clusters.record_here() || deleted(plan).contains(&namespace))
 }
 
 /// Whether a record cannot be written because its Namespace does not exist, or is being deleted.
 fn is_unwritable(error: &Error) -> bool {
-    error.code() == Some(404) || *error.kind() == ErrorKind::Refused
+    error.code() == Some(404) || error.has_cause("NamespaceTerminating")
 }
 
 /// Returns the inventory of a release, if it is stored.
@@ -498,6 +511,15 @@ pub async fn take_over(
         }
     }
     Ok(())
+}
+
+/// Removes the lock that [`take_over`] took, if the operation that it was for did not start. If that fails, the lock expires.
+pub async fn give_back(clusters: &Clusters, release: &ReleaseName) {
+    if let Ok(Some(mut record)) = Record::load(clusters, release).await
+        && record.token.as_ref().is_some_and(|token| token.is_locked_by(&clusters.holder))
+    {
+        record.save(clusters).await.ok();
+    }
 }
 
 /// Deletes the inventory of a release without reading it, and leaves its objects unchanged.

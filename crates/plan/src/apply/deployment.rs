@@ -84,7 +84,10 @@ impl<'a> Deployment<'a> {
     /// decides whether the objects can be taken over.
     pub fn claims(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let own = self.request.release.label_value();
-        let named = snapshot.listings.iter().filter(|listing| matches!(listing.query.select, Select::Names(_)));
+        let named = snapshot
+            .listings
+            .iter()
+            .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Objects(_)));
         let items = named.filter_map(|l| if let Listed::Items { items, .. } = &l.found { Some(items) } else { None });
         let labels = items.flatten().filter_map(|item| item.labels.get(RELEASE_LABEL));
         labels.filter(|label| **label != own).cloned().collect()

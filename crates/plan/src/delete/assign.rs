@@ -61,6 +61,7 @@ impl<'a> Deletion<'a> {
         problems.check()?;
         self.collect(&found, index, &mut assigned);
         self.take_ours(&found, &mut assigned);
+        self.keep_inventory(&mut assigned);
         assigned.patches = self.patches(&found, &assigned);
         self.note_strangers(&found, &mut assigned);
         assigned.uncovered.sort_by(|a, b| a.object.cmp(&b.object));
@@ -241,6 +242,16 @@ impl<'a> Deletion<'a> {
                 true => assigned.last = Some((group, pick)),
                 false => assigned.groups[group].push(pick),
             }
+        }
+    }
+
+    /// Leaves the Namespace that holds the inventory if objects outside of it remain: the record has to name them.
+    fn keep_inventory(&self, assigned: &mut Assigned<'_>) {
+        let Some((_, Pick { key, .. })) = &assigned.last else { return };
+        let remains = |left: &Uncovered| left.object.namespace.as_ref() != Some(&key.name) && left.object != *key;
+        if self.request.operation == Operation::Delete && assigned.uncovered.iter().any(remains) {
+            assigned.uncovered.push(Uncovered::new(key, UncoveredCause::HoldsInventory));
+            assigned.last = None;
         }
     }
 
