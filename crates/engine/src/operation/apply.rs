@@ -105,6 +105,12 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let directives = by_object(input.directives, &manifests);
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     manifests.extend(owned_namespaces(&record.inventory, &manifests));
+    let mut created = Vec::new();
+    if input.own_namespaces && record.known().is_none() && is_left(clusters, &input.release).await {
+        // A crash has left it before there was a record.
+        created.push(input.release.namespace().to_owned());
+        manifests.extend(namespace_of(&input.release, input.release.namespace()));
+    }
     let request = |manifests, inventory| ApplyRequest {
         release: &input.release,
         manifests,
@@ -131,10 +137,10 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         let inventory = lost.as_ref().and_then(Record::known);
         (plan, snapshot) = plan_apply(clusters, request(&manifests, inventory)).await?;
     }
-    let created = plan.namespaces.clone();
+    created.extend(plan.namespaces.iter().cloned());
     let mut owning = Vec::new();
-    if input.own_namespaces && !created.is_empty() {
-        let owned = created.iter().flat_map(|name| namespace_of(&input.release, name));
+    if input.own_namespaces && !plan.namespaces.is_empty() {
+        let owned = plan.namespaces.iter().flat_map(|name| namespace_of(&input.release, name));
         owning = manifests.iter().cloned().chain(owned).collect();
         (plan, snapshot) = plan_apply(clusters, request(&owning, lost.as_ref().unwrap_or(&record).known())).await?;
     }
@@ -154,6 +160,15 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     manifests.retain(|key, _| tasks.contains_key(key));
     let record = record.intend(&manifests, &directives, &tasks, policy, &created);
     Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
+}
+
+/// Whether the namespace of a release carries its label.
+async fn is_left(clusters: &Clusters, release: &ReleaseName) -> bool {
+    let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
+    let found = clusters.own.get_meta(&Resource::namespaces(), &key).await;
+    let label = release.label_value();
+    clusters.record_here()
+        && found.is_ok_and(|found| found.is_some_and(|ns| ns.labels.get(wellknown::RELEASE_LABEL) == Some(&label)))
 }
 
 /// Whether a snapshot shows an object with the label of a release.
