@@ -142,9 +142,9 @@ impl ItemExpect {
 
     /// Rejects expectations that cannot be checked.
     pub(super) fn check(&self, action: &ItemAction, expect: &Expect) -> Result<()> {
-        let Expect { exit, stdout, stderr, silent, requests_at_most, requests_of, writes_at_most, .. } = expect;
+        let Expect { exit, stdout, stderr, silent, requests_at_most, requests_of, .. } = expect;
         let printed = [stdout, stderr, silent].iter().any(|texts| !texts.is_empty());
-        let counted = requests_at_most.or(*writes_at_most).is_some() || !requests_of.is_empty();
+        let counted = requests_at_most.is_some() || !requests_of.is_empty();
         ensure!(!printed && !counted, "a DeployItem has no output, and its requests are not counted");
         ensure!(action.is_of_call() || *exit == 0, "a DeployItem has a phase, but no exit code");
         Ok(())

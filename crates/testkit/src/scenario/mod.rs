@@ -265,8 +265,6 @@ pub struct Expect {
     pub requests_at_most: Option<u64>,
     /// The maximum number of its requests by verb, such as `list` or `watch`.
     pub requests_of: BTreeMap<String, u64>,
-    /// The maximum number of requests of the command that write.
-    pub writes_at_most: Option<u64>,
     /// The maximum duration of the command.
     #[serde(with = "friendly::optional")]
     pub at_most: Option<Duration>,
@@ -395,18 +393,7 @@ impl Expect {
     /// Returns whether it can be checked without a command.
     fn is_of_objects(&self) -> bool {
         let Self {
-            exit,
-            stdout,
-            stderr,
-            silent,
-            gone,
-            appeared,
-            requests_at_most,
-            requests_of,
-            writes_at_most,
-            at_most,
-            at_least,
-            ..
+            exit, stdout, stderr, silent, gone, appeared, requests_at_most, requests_of, at_most, at_least, ..
         } = self;
         *exit == 0
             && [stdout, stderr, silent].iter().all(|texts| texts.is_empty())
@@ -414,7 +401,6 @@ impl Expect {
             && appeared.is_none()
             && requests_at_most.is_none()
             && requests_of.is_empty()
-            && writes_at_most.is_none()
             && at_most.is_none()
             && at_least.is_none()
     }

@@ -121,9 +121,9 @@ const LABELS: [&str; 2] = ["billhook.dev/release", "manifest.deployer.landscaper
 impl Expect {
     /// Drops the expectations of output, and expects the record and label of the item in place of those of the release.
     fn translate(&mut self) {
-        let Self { stdout, stderr, silent, requests_at_most, requests_of, writes_at_most, .. } = self;
+        let Self { stdout, stderr, silent, requests_at_most, requests_of, .. } = self;
         [stdout, stderr, silent].into_iter().for_each(Vec::clear);
-        (*requests_at_most, *writes_at_most) = (None, None);
+        *requests_at_most = None;
         requests_of.clear();
         let record = |object: &mut String| *object = object.replace("/billhook.", "/billhook.deployitem.");
         self.stays.iter_mut().chain(&mut self.absent).for_each(record);
