@@ -15,11 +15,10 @@ use serde_json::{Value, json};
 use crate::{
     Clusters, DryRunAnswer, PreparedApply,
     dry_run::Unchecked,
+    node::WINDOW,
     write::{self, How},
 };
 
-/// How many objects are compared concurrently.
-const AT_ONCE: usize = 64;
 /// How often an object is compared while other clients change it between its read and the dry run.
 const TRIES: u32 = 4;
 
@@ -80,15 +79,16 @@ pub async fn diff(
 ) {
     let (plan, manifests) = (&prepared.plan, &prepared.manifests);
     plan.namespaces.iter().map(|name| new_namespace(name)).for_each(&mut found);
+    let patches = plan.patch_tasks().map(|task| (&task.object, &task.patch)).collect();
     let unchecked = Unchecked::new(plan, manifests, &prepared.not_served);
     let how = How { field_manager: plan.field_manager(), force_conflicts, dry_run: true };
-    let mut context = Context { plan, manifests, patches: patches(plan), unchecked, how: &how };
+    let mut context = Context { plan, manifests, patches, unchecked, how: &how };
     let mut comparisons = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
         comparisons.extend(context.objects(&node.work, node.cluster.as_deref(), cluster));
     }
-    let mut compared = futures::stream::iter(comparisons).buffered(AT_ONCE);
+    let mut compared = futures::stream::iter(comparisons).buffered(WINDOW);
     while let Some(object) = compared.next().await {
         object.into_iter().for_each(&mut found);
     }
@@ -227,10 +227,4 @@ fn action(action: ApplyAction) -> Option<DiffAction> {
         ApplyAction::Adopt => Some(DiffAction::Adopt),
         ApplyAction::Unchanged | ApplyAction::Await => None,
     }
-}
-
-fn patches(plan: &Plan) -> BTreeMap<&ObjectKey, &Value> {
-    let patches =
-        plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
-    patches.flat_map(|work| &work.objects).map(|task| (&task.object, &task.patch)).collect()
 }

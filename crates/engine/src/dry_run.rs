@@ -10,11 +10,10 @@ use serde::Serialize;
 
 use crate::{
     Clusters,
+    node::WINDOW,
     write::{self, How},
 };
 
-/// How many requests are sent concurrently.
-const AT_ONCE: usize = 64;
 /// How many of an object's violations of its schema are named.
 const NAMED: usize = 10;
 
@@ -103,7 +102,7 @@ pub async fn dry_run(
             Work::Patch(_) => {}
         }
     }
-    futures::stream::iter(requests).buffered(AT_ONCE).collect().await
+    futures::stream::iter(requests).buffered(WINDOW).collect().await
 }
 
 /// What the server cannot check yet.
@@ -125,9 +124,7 @@ impl<'a> Unchecked<'a> {
         let crds =
             manifests.values().filter(|manifest| !not_served.is_empty() && manifest.key.kind == wellknown::crd());
         let definitions = crds.filter_map(|crd| Some((ResourceType::from_crd(&crd.value())?.kind, crd)));
-        let applied =
-            plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
-        let created = applied.flat_map(|work| &work.objects).filter(|task| task.action == ApplyAction::Create);
+        let created = plan.apply_tasks().filter(|task| task.action == ApplyAction::Create);
         let namespaces = created.map(|task| &task.object).filter(|key| key.kind == wellknown::namespace());
         Self {
             definitions: definitions.filter(|(kind, _)| not_served.contains(kind)).collect(),

@@ -34,7 +34,7 @@ pub use event::{
 };
 pub use operation::{
     ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,
-    delete, forget, forget_record, give_back, load_record, prepare_apply, prepare_delete, take_over,
+    delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,
 };
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};

@@ -13,5 +13,5 @@ pub use apply::{ApplyInput, PreparedApply, apply, prepare_apply};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
-pub use record::{Inherited, forget_record, give_back, load_record, take_over};
+pub use record::{Inherited, forget_record, give_back, take_over};
 pub(crate) use sweep::sweep;

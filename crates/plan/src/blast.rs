@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
 
 use crate::{
-    Catalogs, Collection, Counts, DeleteWork, INVENTORY_LABEL, ListFailure, Listed, Listing, Node, NoteKind, Observed,
-    Owner, Plan, Query, Resource, Select, Snapshot, UnreadableNote, Work,
+    Catalogs, Collection, Counts, INVENTORY_LABEL, ListFailure, Listed, Listing, NoteKind, Observed, Owner, Plan,
+    Query, Resource, Select, Snapshot, UnreadableNote,
     groups::{is_crd, own_of_every_namespace},
     queries::{QuerySet, all_of, kind_of_crd, spread},
 };
@@ -94,7 +94,7 @@ struct Containers<'a> {
 fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
     let namespace = wellknown::namespace();
     let mut found: BTreeMap<_, Containers<'_>> = BTreeMap::new();
-    for (node, work) in deletions(plan) {
+    for (node, work) in plan.delete_nodes() {
         for task in work.objects.iter().filter(|task| !task.deleting) {
             let key = &task.object;
             if key.kind == namespace {
@@ -107,13 +107,9 @@ fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
     found
 }
 
-fn deletions(plan: &Plan) -> impl Iterator<Item = (&Node, &DeleteWork)> {
-    plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some((node, work)) } else { None })
-}
-
 /// Returns the collections of a plan on one cluster, with their queries.
 fn collections<'a>(plan: &'a Plan, cluster: Option<&'a str>) -> impl Iterator<Item = (&'a Collection, &'a Query)> {
-    deletions(plan)
+    plan.delete_nodes()
         .filter(move |(node, _)| node.cluster.as_deref() == cluster)
         .flat_map(|(_, work)| &work.collections)
         .filter_map(|collection| Some((collection, plan.queries.get(collection.query)?)))
@@ -167,7 +163,7 @@ impl<'a> Contents<'a> {
             }
         }
         let mut own: HashSet<&Uid> =
-            deletions(plan).flat_map(|(_, work)| work.objects.iter().map(|t| &t.uid)).collect();
+            plan.delete_nodes().flat_map(|(_, work)| work.objects.iter().map(|t| &t.uid)).collect();
         let mut taken: HashMap<&GroupKind, Vec<(&Collection, &Query)>> = HashMap::new();
         for (collection, query) in collections(plan, cluster) {
             taken.entry(&query.resource.kind).or_default().push((collection, query));
@@ -194,7 +190,7 @@ impl<'a> Contents<'a> {
     /// Adds the Endpoints of own Services: they have the name of the Service and no owner.
     fn add_endpoints(&mut self, plan: &Plan) {
         let mut services: HashSet<(Option<&str>, &str)> = HashSet::new();
-        let tasks = deletions(plan).flat_map(|(_, work)| &work.objects);
+        let tasks = plan.delete_nodes().flat_map(|(_, work)| &work.objects);
         let of_plan = tasks.map(|task| &task.object).filter(|key| key.kind.is("", "Service"));
         services.extend(of_plan.map(|key| (key.namespace.as_deref(), key.name.as_str())));
         let items = self.items.iter().filter(|(uid, item)| item.kind.is("", "Service") && self.own.contains(*uid));
@@ -273,12 +269,8 @@ impl<'a> Contents<'a> {
 /// Returns the objects of the release on a cluster, those that the plan leaves included. The label alone makes no object one of
 /// them.
 fn recorded<'a>(plan: &'a Plan, cluster: Option<&str>) -> HashSet<(&'a GroupKind, Option<&'a str>, &'a str)> {
-    let applied = plan.nodes.iter().flat_map(|node| match &node.work {
-        Work::Apply(work) => work.objects.as_slice(),
-        Work::Delete(_) | Work::Patch(_) => &[],
-    });
     let left = plan.uncovered.iter().map(|uncovered| &uncovered.object);
-    let keys = applied.map(|task| &task.object).chain(left).filter(|_| cluster.is_none());
+    let keys = plan.apply_tasks().map(|task| &task.object).chain(left).filter(|_| cluster.is_none());
     keys.map(|key| (&key.kind, key.namespace.as_deref(), key.name.as_str())).collect()
 }
 

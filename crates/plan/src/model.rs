@@ -83,9 +83,28 @@ impl Plan {
         }
     }
 
+    /// Returns the nodes that delete objects, with their work.
+    pub fn delete_nodes(&self) -> impl Iterator<Item = (&Node, &DeleteWork)> {
+        self.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some((node, work)) } else { None })
+    }
+
+    /// Returns the tasks of all nodes that apply objects. One that only waits for an object is among them.
+    pub fn apply_tasks(&self) -> impl Iterator<Item = &ApplyTask> {
+        let works =
+            self.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
+        works.flat_map(|work| &work.objects)
+    }
+
+    /// Returns the tasks of all nodes that patch objects.
+    pub fn patch_tasks(&self) -> impl Iterator<Item = &PatchTask> {
+        let works =
+            self.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
+        works.flat_map(|work| &work.objects)
+    }
+
     /// Returns the number of known objects that the plan deletes.
     pub fn deletions(&self) -> usize {
-        self.nodes.iter().map(|node| if let Work::Delete(work) = &node.work { work.objects.len() } else { 0 }).sum()
+        self.delete_nodes().map(|(_, work)| work.objects.len()).sum()
     }
 }
 

@@ -265,6 +265,11 @@ pub struct Owner {
 }
 
 impl Observed {
+    /// Returns whether it carries the label of the release with this label value.
+    pub fn carries(&self, label: &str) -> bool {
+        self.labels.get(wellknown::RELEASE_LABEL).is_some_and(|value| value == label)
+    }
+
     /// Returns the identity of the object, which is of this kind.
     pub fn key(&self, kind: &GroupKind) -> ObjectKey {
         ObjectKey { kind: kind.clone(), namespace: self.namespace.clone(), name: self.name.clone() }

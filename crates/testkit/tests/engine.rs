@@ -128,8 +128,8 @@ impl World {
     }
 
     async fn entry(&self, name: &str) -> Option<Entry> {
-        let record = billhook_engine::load_record(&self.clusters, &release()).await.unwrap()?;
-        record.entries.get(&key(name)).cloned()
+        let stored = self.clusters.records.as_ref()?.inventory().load(&release()).await.unwrap()?;
+        stored.inventory.entries.get(&key(name)).cloned()
     }
 
     /// Returns the writes of the target since the last call, such as `patch configmaps/default/a`.

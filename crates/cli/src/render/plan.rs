@@ -99,9 +99,7 @@ fn amounts(plan: &Plan) -> String {
         (ApplyAction::Adopt, "to adopt"),
         (ApplyAction::Unchanged, "unchanged"),
     ];
-    let applied =
-        plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
-    let tasks: Vec<&ApplyTask> = applied.flat_map(|work| &work.objects).collect();
+    let tasks: Vec<&ApplyTask> = plan.apply_tasks().collect();
     let mut parts = Vec::new();
     for (action, words) in actions {
         let number = tasks.iter().filter(|task| task.action == action).count();
@@ -295,9 +293,11 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
 
 /// Returns what a plan deletes, by kind: `2 ConfigMap, 1 Namespace`.
 pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
-    let deleted =
-        plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
-    deleted.flat_map(|work| &work.objects).map(|task| &task.object.kind).collect::<Counts>().to_string()
+    plan.delete_nodes()
+        .flat_map(|(_, work)| &work.objects)
+        .map(|task| &task.object.kind)
+        .collect::<Counts>()
+        .to_string()
 }
 
 /// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use billhook_cluster::{Change, DeleteAnswer, ErrorKind};
-use billhook_objects::{GroupKind, ObjectKey, Uid, wellknown};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
 
 use super::{
@@ -462,7 +462,7 @@ impl<'a> Machine<'a> {
     fn appeared(&mut self, key: ObjectKey, found: Observed) {
         let contains = |query: QueryId| *self.kind(query) == key.kind;
         let collection = self.work.collections.iter().find(|c| contains(c.query) && c.contains(&found));
-        let is_ours = self.label.is_some_and(|l| found.labels.get(wellknown::RELEASE_LABEL).is_some_and(|f| f == l));
+        let is_ours = self.label.is_some_and(|label| found.carries(label));
         let replaced = self.objects.get_mut(&key);
         let query = collection.map(|c| c.query).or(replaced.as_ref().filter(|_| is_ours).map(|object| object.query));
         match (query, replaced) {

@@ -60,7 +60,7 @@ pub(super) fn labelled(snapshot: &Snapshot, label: &str, keys: &BTreeSet<&Object
     for listing in snapshot.listings.iter().filter(|listing| listing.query.cluster.is_none()) {
         let Listed::Items { items, .. } = &listing.found else { continue };
         let resource = &listing.query.resource;
-        for item in items.iter().filter(|item| item.labels.get(RELEASE_LABEL).is_some_and(|value| value == label)) {
+        for item in items.iter().filter(|item| item.carries(label)) {
             let key = item.key(&resource.kind);
             if keys.contains(&key) {
                 let labelled = Labelled { resource: resource.clone(), key, uid: item.uid.clone() };

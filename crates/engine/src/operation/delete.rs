@@ -9,7 +9,7 @@ use billhook_cluster::Error;
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, wellknown};
 use billhook_plan::{
     DeleteRequest, Deletion, Directives, ListFailure, Note, NoteKind, Operation, Plan, PlanError, Problem, Resource,
-    Snapshot, Swept, Uncovered, UncoveredCause, Unlabelled, UnreadableNote, Wanted, Work,
+    Snapshot, Swept, Uncovered, UncoveredCause, Unlabelled, UnreadableNote, Wanted,
 };
 use billhook_policy::{Policy, Propagation};
 
@@ -17,7 +17,7 @@ use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
-    record::{Inherited, NotWritten, Record, finish},
+    record::{Inherited, NotWritten, Record, deleted, finish},
     sweep::{prove, sweep},
 };
 use crate::{Clusters, RunOptions, Status, Summary, run::Outcome};
@@ -168,9 +168,7 @@ pub(super) fn unlisted_note(failures: Vec<ListFailure>) -> Option<Note> {
 /// Adds the namespaces that were created for a release to what the plan leaves, unless they do not exist any more.
 async fn list_created_namespaces(clusters: &Clusters, record: &Record, plan: &mut Plan) {
     let key = |name: &String| ObjectKey::new(wellknown::namespace(), None, name.as_str());
-    let works =
-        plan.nodes.iter().filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
-    let deleted: BTreeSet<&ObjectKey> = works.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect();
+    let deleted = deleted(plan);
     let created = record.inventory.created_namespaces.iter().map(key);
     let created = created.filter(|key| !record.inventory.entries.contains_key(key) && !deleted.contains(key));
     let remains = |key: ObjectKey| async move {

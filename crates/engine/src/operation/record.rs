@@ -448,14 +448,12 @@ async fn in_time(outcome: &Outcome, write: impl Future<Output = Result<(), Error
 
 /// Returns the objects that a plan patches.
 fn patches(plan: &Plan) -> BTreeSet<&ObjectKey> {
-    let work = plan.nodes.iter().filter_map(|node| if let Work::Patch(work) = &node.work { Some(work) } else { None });
-    work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
+    plan.patch_tasks().map(|task| &task.object).collect()
 }
 
 /// Returns the tasks of the objects that a plan applies, each object once.
 pub(super) fn applied(plan: &Plan) -> impl Iterator<Item = &ApplyTask> {
-    let work = plan.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
-    work.flat_map(|work| &work.objects).filter(|task| task.action != ApplyAction::Await)
+    plan.apply_tasks().filter(|task| task.action != ApplyAction::Await)
 }
 
 fn applied_mut(plan: &mut Plan) -> impl Iterator<Item = &mut ApplyTask> {
@@ -465,10 +463,9 @@ fn applied_mut(plan: &mut Plan) -> impl Iterator<Item = &mut ApplyTask> {
 }
 
 /// Returns the objects of the release's own cluster that a plan deletes.
-fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
-    let own = plan.nodes.iter().filter(|node| node.cluster.is_none());
-    let work = own.filter_map(|node| if let Work::Delete(work) = &node.work { Some(work) } else { None });
-    work.flat_map(|work| work.objects.iter().map(|task| &task.object)).collect()
+pub(super) fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
+    let own = plan.delete_nodes().filter(|(node, _)| node.cluster.is_none());
+    own.flat_map(|(_, work)| work.objects.iter().map(|task| &task.object)).collect()
 }
 
 /// Whether an inventory cannot be written because its Namespace is gone, or about to be.
@@ -480,15 +477,6 @@ fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: boo
 /// Whether a record cannot be written because its Namespace does not exist, or is being deleted.
 fn is_unwritable(error: &Error) -> bool {
     error.code() == Some(404) || error.has_cause("NamespaceTerminating")
-}
-
-/// Returns the inventory of a release, if it is stored.
-///
-/// # Errors
-///
-/// When it cannot be read.
-pub async fn load_record(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Inventory>, Error> {
-    Ok(Record::load(clusters, release).await?.map(|record| record.inventory))
 }
 
 /// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
