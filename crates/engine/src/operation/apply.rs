@@ -94,7 +94,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
-    let record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
+    let mut record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
     if input.require_objects && input.manifests.is_empty() && record.known().is_none() {
         return Err(PlanError::from(Problem::NoObjects).into());
     }
@@ -106,17 +106,19 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     manifests.extend(owned_namespaces(&record.inventory, &manifests));
     let mut created = Vec::new();
-    if input.own_namespaces && record.known().is_none() && is_left(clusters, &input.release).await {
+    let own = input.release.namespace();
+    let may_be_left = input.own_namespaces && record.known().is_none() && needs(&manifests, own);
+    if may_be_left && is_left(clusters, &input.release).await {
         // A crash has left it before there was a record.
-        created.push(input.release.namespace().to_owned());
-        manifests.extend(namespace_of(&input.release, input.release.namespace()));
+        created.push(own.to_owned());
+        manifests.extend(namespace_of(&input.release, own));
     }
-    let request = |manifests, inventory| ApplyRequest {
+    let request = ApplyRequest {
         release: &input.release,
-        manifests,
+        manifests: &[],
         directives: &directives,
         strategy: input.strategy,
-        inventory,
+        inventory: None,
         policy: &policy,
         catalogs: catalogs.clone(),
         not_served: &not_served,
@@ -128,31 +130,25 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         propagation: input.propagation,
         record_here: clusters.record_here(),
     };
-    let (mut plan, mut snapshot) = plan_apply(clusters, request(&manifests, record.known())).await?;
-    let (mut lost, mut unlisted) = (None, Vec::new());
+    let (mut plan, mut snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
+    let mut notes = input.notes;
     if input.sweep && record.known().is_none() && shows(&snapshot, &input.release) {
         let swept = sweep(clusters, &catalogs.own, &input.release).await;
-        unlisted = swept.unlisted;
-        lost = Some(Record::swept(input.release.clone(), swept.entries));
-        let inventory = lost.as_ref().and_then(Record::known);
-        (plan, snapshot) = plan_apply(clusters, request(&manifests, inventory)).await?;
+        notes.extend(unlisted_note(swept.unlisted));
+        notes.extend((!chooses_policy).then(|| NoteKind::PolicyLost.into()));
+        record = Record::swept(input.release.clone(), swept.entries);
+        (plan, snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     }
     created.extend(plan.namespaces.iter().cloned());
-    let mut owning = Vec::new();
     if input.own_namespaces && !plan.namespaces.is_empty() {
-        let owned = plan.namespaces.iter().flat_map(|name| namespace_of(&input.release, name));
-        owning = manifests.iter().cloned().chain(owned).collect();
-        (plan, snapshot) = plan_apply(clusters, request(&owning, lost.as_ref().unwrap_or(&record).known())).await?;
+        manifests.extend(plan.namespaces.iter().flat_map(|name| namespace_of(&input.release, name)));
+        (plan, snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     }
-    let manifests = if owning.is_empty() { manifests } else { owning };
     note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
     }
-    plan.add_notes(input.notes);
-    plan.add_notes((lost.is_some() && !chooses_policy).then(|| NoteKind::PolicyLost.into()));
-    plan.add_notes(unlisted_note(unlisted));
-    let record = lost.unwrap_or(record);
+    plan.add_notes(notes);
     let mut manifests: BTreeMap<_, _> =
         manifests.into_iter().map(|manifest| (manifest.key.clone(), manifest)).collect();
     // An object that the plan leaves to another client does not belong to the release.
@@ -162,13 +158,14 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
 }
 
-/// Whether the namespace of a release carries its label.
+/// Whether the namespace of the record of a release carries the release's label.
 async fn is_left(clusters: &Clusters, release: &ReleaseName) -> bool {
+    if !clusters.record_here() {
+        return false;
+    }
     let key = ObjectKey::new(wellknown::namespace(), None, release.namespace());
     let found = clusters.own.get_meta(&Resource::namespaces(), &key).await;
-    let label = release.label_value();
-    clusters.record_here()
-        && found.is_ok_and(|found| found.is_some_and(|ns| ns.labels.get(wellknown::RELEASE_LABEL) == Some(&label)))
+    found.is_ok_and(|found| found.is_some_and(|namespace| namespace.carries(&release.label_value())))
 }
 
 /// Whether a snapshot shows an object with the label of a release.
@@ -178,12 +175,17 @@ fn shows(snapshot: &Snapshot, release: &ReleaseName) -> bool {
         Listed::Items { items, .. } => Some(items),
         Listed::Failed(_) | Listed::NotServed => None,
     });
-    items.flatten().any(|item| item.labels.get(wellknown::RELEASE_LABEL) == Some(&label))
+    items.flatten().any(|item| item.carries(&label))
 }
 
 /// Reads what the plan of an apply needs, and plans it.
-async fn plan_apply(clusters: &Clusters, request: ApplyRequest<'_>) -> Result<(Plan, Snapshot), OperationError> {
-    let mut deployment = Deployment::new(request)?;
+async fn plan_apply(
+    clusters: &Clusters,
+    request: &ApplyRequest<'_>,
+    manifests: &[Manifest],
+    record: &Record,
+) -> Result<(Plan, Snapshot), OperationError> {
+    let mut deployment = Deployment::new(ApplyRequest { manifests, inventory: record.known(), ..request.clone() })?;
     let mut snapshot = clusters.snapshot_tracked(deployment.queries()).await;
     snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot)).await.listings);
     let claims = deployment.claims(&snapshot);
@@ -197,12 +199,15 @@ async fn plan_apply(clusters: &Clusters, request: ApplyRequest<'_>) -> Result<(P
 /// Returns the namespaces that an earlier apply created for the release, which belong to it as long as it uses them.
 fn owned_namespaces(inventory: &Inventory, manifests: &[Manifest]) -> Vec<Manifest> {
     let key = |name: &str| ObjectKey::new(wellknown::namespace(), None, name);
-    let is_used = |name: &str| {
-        manifests.iter().any(|manifest| manifest.key.namespace.as_deref() == Some(name))
-            && manifests.iter().all(|manifest| manifest.key != key(name))
-    };
     let owned = inventory.created_namespaces.iter().filter(|name| inventory.entries.contains_key(&key(name)));
-    owned.filter(|name| is_used(name)).flat_map(|name| namespace_of(&inventory.release, name)).collect()
+    owned.filter(|name| needs(manifests, name)).flat_map(|name| namespace_of(&inventory.release, name)).collect()
+}
+
+/// Whether manifests are in a namespace without containing it.
+fn needs(manifests: &[Manifest], namespace: &str) -> bool {
+    let key = ObjectKey::new(wellknown::namespace(), None, namespace);
+    manifests.iter().any(|manifest| manifest.key.namespace.as_deref() == Some(namespace))
+        && manifests.iter().all(|manifest| manifest.key != key)
 }
 
 /// Returns the manifest of a namespace that belongs to a release without being in its manifests.
