@@ -1,16 +1,18 @@
 //! `cargo xtask test`: runs the tests on a machine that has nothing but Rust and Go.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{ffi::OsString, io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, anyhow};
 use billhook_testkit::control_plane::Binaries;
 
-use crate::{cargo, progress, run_to_end};
+use crate::{cargo, exit_code, progress, run_to_end};
 
 /// The packages whose tests run kubectl, helm, a registry or a control plane.
 const NEED_PROGRAMS: [&str; 4] = ["billhook", "billhook-charts", "billhook-deployer", "billhook-testkit"];
+
+/// The options of `cargo test` for the tests that wait for minutes until locks and Leases expire. When all tests are run, these
+/// run beside the others.
+const PROCESSES: [&str; 2] = ["--test", "processes"];
 
 /// Build what the tests need, then run them
 #[derive(clap::Args)]
@@ -35,22 +37,36 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         command
     };
     let mut tests = test();
+    let everything = args.args.is_empty();
+    let mut processes = None;
     if packages.is_empty() || packages.iter().any(|package| NEED_PROGRAMS.contains(&package.as_str())) {
         // Neither cargo nor go keeps two cores busy all the time.
         let programs = std::thread::spawn(programs);
-        let mut compile = test();
-        compile.arg("--no-run");
-        let code = run_to_end(compile)?;
-        if code != ExitCode::SUCCESS {
-            return Ok(code);
+        for targets in [&[][..], &PROCESSES].iter().take(if everything { 2 } else { 1 }) {
+            let mut compile = test();
+            compile.args(*targets).arg("--no-run");
+            let code = run_to_end(compile)?;
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
         }
         let (kubectl, helm) = programs.join().map_err(|_| anyhow!("building the programs panicked"))??;
         tests.env("BILLHOOK_KUBECTL", kubectl).env("BILLHOOK_HELM", helm);
+        if everything {
+            let mut tests = test();
+            tests.args(PROCESSES);
+            processes = Some(std::thread::spawn(move || tests.output()));
+        }
     }
     if !for_tests.is_empty() {
         tests.args(no_options.then_some("--")).args(for_tests);
     }
-    run_to_end(tests)
+    let code = run_to_end(tests)?;
+    let Some(processes) = processes else { return Ok(code) };
+    let output = processes.join().map_err(|_| anyhow!("starting the tests of processes panicked"))??;
+    std::io::stderr().write_all(&output.stderr)?;
+    std::io::stdout().write_all(&output.stdout)?;
+    Ok(if code == ExitCode::SUCCESS { exit_code(output.status) } else { code })
 }
 
 /// Returns the packages that options of `cargo test` select.
