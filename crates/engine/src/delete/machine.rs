@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
         // Which objects have these names now is unknown, and whether they belong to the release.
         let object = |key: &ObjectKey| self.objects.get(key);
         let is_gone = |key: &&ObjectKey| object(key).is_some_and(|object| object.state == State::Gone);
-        let unknown: Vec<_> = self.reading.keys().filter(is_gone).cloned().collect();
+        let unknown: BTreeSet<_> = self.reading.keys().filter(is_gone).cloned().collect();
         // Of several objects that had one name after another, the last one counts.
         let remains =
             |key: &ObjectKey| unknown.contains(key) || object(key).is_some_and(|object| object.state != State::Gone);
@@ -318,7 +318,7 @@ impl<'a> Machine<'a> {
         let retried = !failure.is_final();
         if retried && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
             // The watch shows that the DELETE took effect; only its answer was lost.
-            return;
+            return self.confirm_later(&key);
         }
         self.report(&key, &failure.message, retried);
         if let Some(object) = self.objects.get_mut(&key).filter(|_| retried) {

@@ -82,6 +82,25 @@ fn an_object_that_a_watch_shows_is_not_read() {
 }
 
 #[test]
+fn reads_wait_for_their_turn() {
+    let names: Vec<_> = (0..70).map(|n| format!("n{n:02}-1")).collect();
+    let plan = plan("", json!({"collections": [{"query": 0}]}));
+    let Work::Delete(work) = &plan.nodes[0].work else { unreachable!("the node deletes") };
+    let mut machine = Machine::new(&plan, 0, work, Some(LABEL));
+    let mut send = |input: Input| machine.on(input).filter(|effect| matches!(effect, Effect::Send(_))).count();
+    assert_eq!(send(Input::Start), 1);
+    let texts: Vec<_> = names.iter().map(String::as_str).collect();
+    assert_eq!(send(listed(&texts)), 64);
+    assert_eq!(names.iter().map(|name| send(deleted(name, DeleteAnswer::Done))).sum::<usize>(), 6);
+    assert_eq!(names.iter().map(|name| send(confirm(name))).sum::<usize>(), 64);
+    assert_eq!(send(read(&names[0], None)), 1);
+    // A watch that shows the others in time saves their reads.
+    assert_eq!(names[65..].iter().map(|name| send(gone(name))).sum::<usize>(), 0);
+    assert_eq!(names[1..64].iter().map(|name| send(read(name, None))).sum::<usize>(), 0);
+    assert_eq!(send(read(&names[64], None)), 1, "the list that confirms that there is nothing else");
+}
+
+#[test]
 fn an_object_that_no_watch_shows_and_may_not_be_read_is_not_confirmed() {
     let plan = plan("a-1", json!({}));
     let mut deletion = found_by_a_read(&plan);
