@@ -11,7 +11,7 @@ use crate::{
     cluster::Cluster,
     counts::Verb,
     decode::Written,
-    error::Error,
+    error::{Error, ErrorKind},
     recent_deletes::DeleteOutcome,
     request::{Call, Reply},
     url,
@@ -85,16 +85,14 @@ impl Cluster {
             let url = url::object(resource, key.namespace.as_deref(), &key.name);
             Call::new(Verb::Delete, format!("delete {key}"), url)
                 .body("application/json", body.clone())
-                .also_retry(|error| error.code() == Some(409) && !is_other_uid(error) && !is_emptied(error), RACE)
+                .also_retry(|error| error.code() == Some(409) && !is_other_uid(error) && !is_being_emptied(error), RACE)
         };
         let uid = options.uid.as_ref().filter(|_| !options.dry_run);
         let pending = uid.map(|uid| PendingDelete::new(self, uid));
         let answer = match self.send_about(resource, call).await {
             Ok(Some(reply)) => accepted(&reply),
             Ok(None) => Ok(DeleteAnswer::NotFound),
-            Err(error) if is_emptied(&error) => {
-                Ok(DeleteAnswer::Accepted { finalizers: Vec::new(), deletion: true, deleted_at: None })
-            }
+            Err(error) if is_being_emptied(&error) => self.being_deleted(resource, key, options).await,
             Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
             Err(error) => Err(error),
         };
@@ -110,6 +108,27 @@ impl Cluster {
             pending.outcome = Some(DeleteOutcome::Removed);
         }
         answer
+    }
+
+    /// Reads an object whose DELETE failed because it is being deleted already: its finalizers and its `deletionTimestamp`
+    /// are those that the answer to the first DELETE had.
+    async fn being_deleted(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Error> {
+        let accepted = |finalizers: Vec<String>, deleted_at: Option<i64>| {
+            Ok(DeleteAnswer::Accepted { finalizers, deletion: true, deleted_at })
+        };
+        match self.get_meta(resource, key).await {
+            Ok(None) => Ok(DeleteAnswer::NotFound),
+            Ok(Some(found)) if options.uid.as_ref().is_some_and(|uid| *uid != found.uid) => Ok(DeleteAnswer::OtherUid),
+            Ok(Some(found)) => accepted(found.finalizers, found.deleted_at),
+            // It is being deleted all the same; a watch may show the rest.
+            Err(error) if *error.kind() == ErrorKind::Forbidden => accepted(Vec::new(), None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -154,8 +173,8 @@ fn is_other_uid(error: &Error) -> bool {
     })
 }
 
-/// Returns whether the object is a Namespace that some servers do not let a client delete twice.
-fn is_emptied(error: &Error) -> bool {
+/// Returns whether the object is a Namespace that is being deleted already: some servers do not let a client delete it twice.
+fn is_being_emptied(error: &Error) -> bool {
     error
         .status()
         .is_some_and(|s| s.code == 409 && s.message.contains("ensuring all content is removed from this namespace"))

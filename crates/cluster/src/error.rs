@@ -161,6 +161,11 @@ impl Error {
         self.answer_lost
     }
 
+    /// Returns whether the request may have been carried out although it failed: the answer to one of its tries was lost.
+    pub fn may_have_taken_effect(&self) -> bool {
+        self.answer_lost || matches!(self.kind, ErrorKind::Timeout | ErrorKind::Unreachable)
+    }
+
     /// Returns whether this object does not exist, as opposed to its kind.
     pub(crate) fn object_not_found(&self) -> bool {
         self.status().is_some_and(Status::object_not_found)

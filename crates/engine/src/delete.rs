@@ -6,6 +6,7 @@ mod force;
 mod machine;
 mod messages;
 mod objects;
+mod reads;
 mod reasons;
 #[cfg(test)]
 mod tests;

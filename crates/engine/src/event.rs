@@ -93,23 +93,30 @@ pub enum Event {
         /// Which kind, and the API server's answer.
         reason: String,
     },
-    /// The list that is to confirm that a collection is empty failed; it is retried. Sent once for each reason.
+    /// The list that is to confirm that a collection is empty failed. Sent once for each reason.
     ListFailed {
         node: usize,
         /// Which kind, and why.
         reason: String,
+        /// Whether the engine retries it. Where listing is forbidden, only the watch or single reads tell what is left.
+        #[serde(default = "retried")]
+        retried: bool,
     },
     /// A node ended.
     NodeFinished {
         node: usize,
         title: String,
         status: Status,
-        /// How many objects were applied, unchanged ones included, or are gone.
+        /// How many objects were applied, unchanged ones included, or are ready, or gone.
         objects: usize,
         elapsed_ms: u64,
     },
     /// The run ended.
     Finished(Summary),
+}
+
+fn retried() -> bool {
+    true
 }
 
 /// What a request to apply an object did, in the order in which summaries list the results.

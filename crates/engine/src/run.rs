@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
 use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{ApplyAction, Node, Plan, Snapshot, Work};
+use billhook_plan::{ApplyAction, Plan, Snapshot, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -167,7 +167,7 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
         node: index,
         title: node.title.clone(),
         status: result.status,
-        objects: result.gone.len() + changed(&result.applied) + result.unchanged,
+        objects: reached(&node.work, &result),
         elapsed_ms: millis(begun),
     });
     result
@@ -238,14 +238,26 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
 
 /// Returns what the objects of each node are to become; nothing if it is the same for all, as the operation says.
 fn goals(plan: &Plan) -> Vec<Goal> {
-    let goal = |node: &Node| match &node.work {
+    let goals: Vec<_> = plan.nodes.iter().map(|node| goal(&node.work)).collect();
+    if goals.iter().all(|goal| *goal == Goal::of(plan.operation)) { Vec::new() } else { goals }
+}
+
+fn goal(work: &Work) -> Goal {
+    match work {
         Work::Apply(work) if work.objects.iter().all(|task| task.action == ApplyAction::Await) => Goal::Ready,
         Work::Apply(_) => Goal::Applied,
         Work::Delete(_) => Goal::Gone,
         Work::Patch(_) => Goal::Patched,
-    };
-    let goals: Vec<_> = plan.nodes.iter().map(goal).collect();
-    if goals.iter().all(|goal| *goal == Goal::of(plan.operation)) { Vec::new() } else { goals }
+    }
+}
+
+/// Counts the objects of a node that have reached its goal. What is gone needs no patch.
+fn reached(work: &Work, result: &NodeResult) -> usize {
+    match goal(work) {
+        Goal::Applied => changed(&result.applied) + result.unchanged,
+        Goal::Gone => result.gone.len(),
+        Goal::Patched | Goal::Ready => size(work).saturating_sub(result.left.len()),
+    }
 }
 
 fn changed(applied: &[AppliedObject]) -> usize {

@@ -84,8 +84,9 @@ pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> O
         Event::PollOnly { reason, .. } => {
             (Stream::Note, format!("{} instead of watching: {reason}", err.warn("polling")))
         }
-        Event::ListFailed { reason, .. } => {
-            (Stream::Note, format!("{} {reason} (retrying)", err.warn("failed to list")))
+        Event::ListFailed { reason, retried, .. } => {
+            let retried = if *retried { " (retrying)" } else { "" };
+            (Stream::Note, format!("{} {reason}{retried}", err.warn("failed to list")))
         }
         Event::NodeFinished { node, title, status, objects, elapsed_ms } => {
             let group = err.dim(&group(*node, nodes, title));

@@ -33,8 +33,8 @@ pub enum Change<T = Observed> {
     Away(String),
     /// The server answers again, or watching is allowed again, and no change was missed.
     Back,
-    /// Watching is forbidden: lists or single reads replace the watch, every 200 ms to 2 s. Reported once, until a retry
-    /// of the watch succeeds; it is retried at least every 30 s.
+    /// Watching is forbidden: lists or single reads replace the watch, every 200 ms to 2 s. Reported once, and once more
+    /// for a list and for a read that is forbidden, too, until a retry of the watch succeeds; it is retried at least every 30 s.
     PollOnly(String),
 }
 

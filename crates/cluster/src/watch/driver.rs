@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use billhook_plan::Query;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, sleep, sleep_until, timeout},
@@ -20,7 +20,7 @@ use crate::{
     cluster::Cluster,
     counts::Verb,
     decode::Shape,
-    error::Error,
+    error::ErrorKind,
     list::Found,
     request::{Call, Failure},
     url,
@@ -195,22 +195,29 @@ impl<S: Shape> Driver<S> {
         let requests = if self.machine.polls_by_reads(now) { self.machine.objects.keys().len() } else { 1 };
         sleep_until(self.machine.poll_at(now).max(now + self.poller.pause(requests))).await;
         let by_reads = self.machine.polls_by_reads(Instant::now());
-        let found =
-            if by_reads { self.read_known().await } else { self.cluster.fetch(&self.machine.query, false).await };
-        Input::Polled { by_reads, found }
+        if by_reads {
+            return self.read_known().await;
+        }
+        Input::Polled { by_reads, found: self.cluster.fetch(&self.machine.query, false).await, unread: Vec::new() }
     }
 
-    /// Reads the known objects one by one.
-    async fn read_known(&mut self) -> Result<Found<S>, Error> {
-        let (resource, mut items) = (&self.machine.query.resource, Vec::new());
+    /// Reads the known objects one by one. One that may not be read does not hide what became of the others.
+    async fn read_known(&mut self) -> Input<S> {
+        let (resource, mut items, mut unread) = (&self.machine.query.resource, Vec::new(), Vec::new());
         let keys: Vec<_> = self.machine.objects.keys().collect();
         for keys in keys.chunks(READS) {
             let reads = keys.iter().map(|key| {
                 let (namespace, name): &Key = key;
                 self.cluster.fetch_one::<S>(resource, namespace.as_deref(), name, false)
             });
-            items.extend(try_join_all(reads).await?.into_iter().flatten());
+            for (key, read) in keys.iter().zip(join_all(reads).await) {
+                match read {
+                    Ok(found) => items.extend(found),
+                    Err(error) if *error.kind() == ErrorKind::Forbidden => unread.push(((*key).clone(), error)),
+                    Err(error) => return Input::Polled { by_reads: true, found: Err(error), unread: Vec::new() },
+                }
+            }
         }
-        Ok(Found { resource_version: None, items })
+        Input::Polled { by_reads: true, found: Ok(Found { resource_version: None, items }), unread }
     }
 }

@@ -1,6 +1,6 @@
 //! The state machine of a watch: decides without I/O what an answer means, what to report, and which request is next.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use billhook_plan::{Query, Select};
 use tokio::time::Instant;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     change::{Change, Known},
     events::Event,
-    objects::{Objects, Verdict},
+    objects::{Key, Objects, Verdict},
 };
 use crate::{
     decode::Shape,
@@ -74,10 +74,12 @@ pub(super) enum Input<S> {
     Listed(Found<S>),
     /// A list failed, or a watch could not be opened.
     Failed(Failure),
-    /// A poll was answered or failed; `by_reads` if it read the known objects one by one instead of listing.
+    /// A poll was answered or failed; `by_reads` if it read the known objects one by one instead of listing. The `unread`
+    /// ones may not be read.
     Polled {
         by_reads: bool,
         found: Result<Found<S>, Error>,
+        unread: Vec<(Key, Error)>,
     },
     /// Discovery has explained a 404.
     Discovered(NotServed),
@@ -119,6 +121,8 @@ pub(super) struct Machine<S> {
     away: bool,
     /// Set until a watch is opened again.
     forbidden: Option<Forbidden>,
+    /// What was reported since then to be forbidden.
+    reported: HashSet<String>,
     /// Whether the watch is replaced by one for each namespace of the query where it is forbidden.
     splits: bool,
     /// Why it was replaced.
@@ -139,6 +143,7 @@ impl<S: Shape> Machine<S> {
             query: query.clone(),
             away: false,
             forbidden: None,
+            reported: HashSet::new(),
             splits: !query.namespaces.is_empty(),
             split_reason: String::new(),
             failures: 0,
@@ -204,6 +209,7 @@ impl<S: Shape> Machine<S> {
             Input::Opened => {
                 // PollOnly was reported, so Back must be reported, too.
                 self.away |= self.forbidden.take().is_some();
+                self.reported.clear();
                 self.answered();
                 self.state = State::Streaming { since: now, bookmarks: false, heard: false };
                 None
@@ -225,7 +231,7 @@ impl<S: Shape> Machine<S> {
                 None
             }
             Input::Failed(failure) => self.failed(failure, now),
-            Input::Polled { by_reads, found } => self.polled(by_reads, found, now),
+            Input::Polled { by_reads, found, unread } => self.polled(by_reads, found, unread, now),
             Input::Discovered(reason) => self.discovered(reason),
             Input::Checked(verdict) => {
                 // Nothing proves that the object is gone: it remains known, and a list will raise the doubt again.
@@ -351,12 +357,21 @@ impl<S: Shape> Machine<S> {
         }
     }
 
-    fn polled(&mut self, by_reads: bool, found: Result<Found<S>, Error>, now: Instant) -> Option<Effect> {
+    fn polled(
+        &mut self,
+        by_reads: bool,
+        found: Result<Found<S>, Error>,
+        unread: Vec<(Key, Error)>,
+        now: Instant,
+    ) -> Option<Effect> {
         let State::Polling { pause, mut list_forbidden } = self.state else { return None };
         match found {
             Ok(found) => {
                 self.answered();
-                self.objects.listed(found.items);
+                if let Some((_, error)) = unread.first() {
+                    self.report_poll_only(error.to_string());
+                }
+                self.objects.read(found.items, unread.iter().map(|(key, _)| key));
                 list_forbidden = found.resource_version.is_none();
                 if let Some(version) = found.resource_version.filter(|_| self.is_retry_due(now)) {
                     self.connect(version);
@@ -364,6 +379,7 @@ impl<S: Shape> Machine<S> {
                 }
             }
             Err(error) if *error.kind() == ErrorKind::Forbidden && !by_reads && !self.is_named() => {
+                self.report_poll_only(error.to_string());
                 list_forbidden = true;
                 self.postpone_retry(now);
             }
@@ -383,12 +399,8 @@ impl<S: Shape> Machine<S> {
             (self.split_reason, self.state) = (message, State::Split);
             return;
         }
-        let pause = if self.forbidden.is_none() {
-            self.objects.changes.push_back(Change::PollOnly(message));
-            POLL_MIN
-        } else {
-            POLL_MAX
-        };
+        let pause = if self.forbidden.is_none() { POLL_MIN } else { POLL_MAX };
+        self.report_poll_only(message);
         self.postpone_retry(now);
         self.state = State::Polling { pause, list_forbidden };
     }
@@ -403,6 +415,13 @@ impl<S: Shape> Machine<S> {
         let attempt = self.failures;
         self.failures += 1;
         retry_after.map_or(Pause::Backoff(attempt), Pause::For)
+    }
+
+    /// Reports once that a right is missing, to watch or even to poll.
+    fn report_poll_only(&mut self, message: String) {
+        if self.reported.insert(message.clone()) {
+            self.objects.changes.push_back(Change::PollOnly(message));
+        }
     }
 
     fn report_away(&mut self, error: &Error) {
@@ -486,7 +505,7 @@ mod tests {
         assert_eq!(machine.state(), State::Polling { pause: POLL_MIN, list_forbidden: false });
         let listed = || {
             let found = Found { resource_version: Some("20".into()), items: Vec::new() };
-            Input::Polled { by_reads: false, found: Ok(found) }
+            Input::Polled { by_reads: false, found: Ok(found), unread: Vec::new() }
         };
         assert!(!machine.polls_by_reads(start + POLL_MIN));
         machine.on(listed(), start + POLL_MIN);

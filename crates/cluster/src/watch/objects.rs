@@ -48,8 +48,12 @@ enum Filter {
     All,
     /// Those of the query, by name or by namespace.
     Query(Box<Query>),
-    /// The server evaluates the selector, and sends DELETED also for an object that only lost its labels.
-    Selector(String),
+    /// The server evaluates the selector in all namespaces, and sends DELETED also for an object that only lost its labels.
+    /// This side evaluates the namespaces.
+    Selector {
+        selector: String,
+        query: Box<Query>,
+    },
     /// This side evaluates the selector, so that DELETED means gone. The price is the events of all other objects, so it
     /// is done within one namespace only.
     Label {
@@ -70,7 +74,7 @@ impl Filter {
                     Some((label, value)) if plain(label) && plain(value) => {
                         Self::Label { label: label.to_owned(), value: value.to_owned() }
                     }
-                    _ => Self::Selector(selector.clone()),
+                    _ => Self::Selector { selector: selector.clone(), query: Box::new(query.clone()) },
                 }
             }
         }
@@ -116,7 +120,7 @@ impl<S: Shape> Objects<S> {
     /// Returns the `labelSelector` and the `fieldSelector` of the watch request.
     pub(super) fn selectors(&self) -> (&str, String) {
         match &self.filter {
-            Filter::Selector(selector) => (selector, String::new()),
+            Filter::Selector { selector, .. } => (selector, String::new()),
             Filter::Query(query) => {
                 ("", query.select.only_name().map_or_else(String::new, |n| format!("metadata.name={n}")))
             }
@@ -137,7 +141,8 @@ impl<S: Shape> Objects<S> {
     fn is_wanted(&self, object: &S) -> bool {
         let meta = object.meta();
         match &self.filter {
-            Filter::All | Filter::Selector(_) => true,
+            Filter::All => true,
+            Filter::Selector { query, .. } => query.covers(meta.namespace.as_deref()),
             Filter::Query(query) => {
                 let namespace = meta.namespace.as_deref();
                 query.select.names(namespace, &meta.name).unwrap_or_else(|| query.covers(namespace))
@@ -201,7 +206,7 @@ impl<S: Shape> Objects<S> {
         }
         let no_finalizers = object.meta().finalizers.is_empty();
         let is_proved = no_finalizers && self.deletes.outcome(&uid) == Some(DeleteOutcome::Removed);
-        if matches!(self.filter, Filter::Selector(_)) && !is_proved {
+        if matches!(self.filter, Filter::Selector { .. }) && !is_proved {
             let version = Version { uid: uid.clone(), resource_version: Some(id.resource_version.into()) };
             self.known.insert(key.clone(), version);
             return self.doubts.push_back(Doubt { key, uid, no_finalizers, replaced_by: None });
@@ -227,7 +232,14 @@ impl<S: Shape> Objects<S> {
     /// object of the same name.
     fn is_selected(&self, found: &S, uid: &Uid, replaced_by: Option<&Uid>) -> bool {
         let found = found.id().uid;
-        !matches!(self.filter, Filter::Selector(_)) || found == uid || Some(found) == replaced_by
+        !matches!(self.filter, Filter::Selector { .. }) || found == uid || Some(found) == replaced_by
+    }
+
+    /// Handles the answers of single reads. Of the `unread` objects nothing new is known.
+    pub(super) fn read<'k>(&mut self, items: Vec<S>, unread: impl Iterator<Item = &'k Key>) {
+        let kept: Vec<_> = unread.filter_map(|key| self.known.remove_entry(key)).collect();
+        self.listed(items);
+        self.known.extend(kept);
     }
 
     /// Handles the answer of a list: compares it with what is known.
@@ -252,7 +264,7 @@ impl<S: Shape> Objects<S> {
             match self.filter {
                 Filter::All | Filter::Query(_) => self.changes.push_back(gone(key, uid)),
                 // It may only have lost the labels.
-                Filter::Selector(_) | Filter::Label { .. } => {
+                Filter::Selector { .. } | Filter::Label { .. } => {
                     let doubt = Doubt { key: key.clone(), uid: uid.clone(), no_finalizers: false, replaced_by: None };
                     self.doubts.push_back(doubt);
                     self.known.insert(key, Version { uid, resource_version });

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    fake::{Answer, object, ok, page, query, status},
+    fake::{Answer, missing, object, ok, page, query, status},
     watches::{known, next, opened, send, watching},
 };
 
@@ -117,6 +117,46 @@ async fn known_objects_are_read_one_by_one_until_listing_is_allowed_again() {
     assert_eq!(next(&mut watch).await, "y 2");
     assert_eq!(next(&mut watch).await, "back");
     assert_eq!(ends.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_reported_once_that_lists_are_forbidden_too() {
+    let start = Instant::now();
+    let (cluster, _, _) = watching(move |req, _| {
+        if req.path.ends_with("/x") {
+            return Some(ok(object("x", "1", 12)));
+        }
+        let is_forbidden = req.is_watch() || start.elapsed() > Duration::from_secs(5);
+        Some(if is_forbidden { forbidden() } else { ok(page(20, vec![object("x", "1", 12)])) })
+    });
+    let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1")]));
+    assert_eq!(next(&mut watch).await, "poll only");
+    assert_eq!(next(&mut watch).await, "x 1");
+    assert_eq!(next(&mut watch).await, "poll only");
+    for _ in 0..5 {
+        assert_eq!(next(&mut watch).await, "silence");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_may_not_be_read_does_not_hide_others() {
+    let start = Instant::now();
+    let (cluster, _, _) = watching(move |req, _| {
+        let is_gone = start.elapsed() > Duration::from_secs(5);
+        Some(match req.path.rsplit('/').next() {
+            Some("x") if is_gone => missing("configmaps", "x"),
+            Some("x") => ok(object("x", "1", 12)),
+            _ => forbidden(),
+        })
+    });
+    let mut watch = cluster.watch(&query(Some("a"), Select::All), known("10", &[("x", "1"), ("y", "2")]));
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(next(&mut watch).await);
+    }
+    assert_eq!(seen, ["poll only", "poll only", "poll only", "x 1"], "for the watch, the list and the read of y");
+    assert_eq!(next(&mut watch).await, "gone x 1");
+    assert_eq!(next(&mut watch).await, "silence");
 }
 
 #[tokio::test(start_paused = true)]

@@ -266,6 +266,30 @@ async fn an_object_that_only_lost_its_labels_is_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_by_label_shows_only_the_wanted_namespaces() {
+    let place = |namespace: &str, name: &str, uid: &str| {
+        let mut object = object(name, uid, 12);
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    };
+    let (cluster, ends, log) = watching(move |req, _| (!req.is_watch()).then(|| ok(page(20, Vec::new()))));
+    let query = billhook_plan::Query {
+        namespaces: vec!["a".to_owned(), "c".to_owned()],
+        ..query(None, Select::Labels("a=b".into()))
+    };
+    let mut watch = cluster.watch(&query, known("10", &[]));
+    let driver = async {
+        opened(&ends, 1).await;
+        send(&ends, "ADDED", &place("b", "x", "1"));
+        send(&ends, "DELETED", &place("b", "x", "1"));
+        send(&ends, "ADDED", &place("c", "y", "2"));
+    };
+    assert_eq!(tokio::join!(driver, next(&mut watch)).1, "y 2");
+    assert_eq!(next(&mut watch).await, "silence");
+    assert_eq!(log.lines().len(), 1, "nothing is checked: {:?}", log.lines());
+}
+
+#[tokio::test(start_paused = true)]
 async fn within_one_namespace_the_client_evaluates_labels_so_that_deleted_means_gone() {
     let (cluster, ends, log) = watching(|_, _| None);
     let select = Select::Labels("a=b".into());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use billhook_cluster::{ApplyOptions, DeleteAnswer, DeleteOptions, ErrorKind, RemoveAnswer};
+use billhook_cluster::{ApplyOptions, DeleteAnswer, DeleteOptions, ErrorKind, Fence, RemoveAnswer};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::Observed;
 use serde_json::json;
@@ -45,6 +45,46 @@ async fn the_answers_to_a_delete_are_classified() {
     let other = "Operation cannot be fulfilled on configmaps \"x\": StorageError: invalid object, Code: 4, Key: /x, \
         ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: 1, UID in object meta: 2";
     assert_eq!(delete(move |_| status(409, "Conflict", other)).await, DeleteAnswer::OtherUid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_deleted_twice_keeps_its_finalizers_and_its_age() {
+    let twice = "Operation cannot be fulfilled on namespaces \"x\": The system is ensuring all content is removed from this \
+        namespace.  Upon completion, this namespace will automatically be purged by the system.";
+    let check = async |read: fn() -> Answer| {
+        let answer = move |req: Req| if req.method == "DELETE" { status(409, "Conflict", twice) } else { read() };
+        delete(answer).await
+    };
+    let held = || {
+        let mut held = object("x", "1", 4);
+        held["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
+        held["metadata"]["finalizers"] = json!(["x/y"]);
+        ok(held)
+    };
+    let accepted = |finalizers: &[&str], deleted_at: Option<i64>| {
+        let finalizers = finalizers.iter().map(|&finalizer| finalizer.to_owned()).collect();
+        DeleteAnswer::Accepted { finalizers, deletion: true, deleted_at }
+    };
+    assert_eq!(check(held).await, accepted(&["x/y"], Some(1_795_219_200)));
+    assert_eq!(check(|| missing("configmaps", "x")).await, DeleteAnswer::NotFound);
+    assert_eq!(check(|| ok(object("x", "2", 5))).await, DeleteAnswer::OtherUid);
+    let forbidden = || status(403, "Forbidden", "User \"a\" cannot get it");
+    assert_eq!(check(forbidden).await, accepted(&[], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_stopped_after_a_lost_answer_may_have_taken_effect() {
+    for (lost, expected) in [(true, true), (false, false)] {
+        let (cluster, log) = cluster(move |_| if lost { Answer::Reset } else { Answer::Busy(1) });
+        let fence = Fence::new("it ended", {
+            let log = log.clone();
+            move || log.lines().is_empty()
+        });
+        let options = DeleteOptions { uid: Some(Uid::new("1")), ..DeleteOptions::default() };
+        let error = cluster.fenced(fence).delete(&configmaps(), &key(), &options).await.unwrap_err();
+        assert_eq!((error.kind(), error.may_have_taken_effect()), (&ErrorKind::Stopped, expected));
+        assert_eq!(log.lines().len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     machine::Machine,
-    messages::{Failure, Request, Timer},
+    messages::{Effect, Failure, Request, Timer},
     objects::{ForceRequest, Object, State},
 };
 use crate::{Event, blockers::Looked, node::MAX_PAUSE};
@@ -102,8 +102,9 @@ impl Machine<'_> {
                 self.forget_finalizers(&key, left);
                 self.force(&key);
             }
+            // The watch has shown it since: there is nothing to read.
+            Ok(RemoveAnswer::Changed | RemoveAnswer::Gone | RemoveAnswer::NothingToDo) if outdated => self.force(&key),
             Ok(RemoveAnswer::Changed) => self.read(key),
-            Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) if outdated => self.force(&key),
             Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) => {}
             Err(failure) => self.force_failed(key, uid, &failure),
         }
@@ -148,20 +149,32 @@ impl Machine<'_> {
         self.set_timer(Timer::Force(key, uid), MAX_PAUSE);
     }
 
-    /// A CRD is deleted together with its instances, so what holds it is their finalizers.
+    /// A CRD is deleted together with its instances, so what holds it is their finalizers. The stage of each instance counts
+    /// from its own `deletionTimestamp`.
     pub(super) fn instance_observed(&mut self, query: QueryId, key: ObjectKey, found: Observed) {
         if !found.deleting {
             return;
         }
         match self.objects.get_mut(&key) {
-            Some(object) if object.uid == found.uid => object.finalizers = found.finalizers,
+            Some(object) if object.uid == found.uid => {
+                object.finalizers = found.finalizers;
+                if object.forced {
+                    self.force(&key);
+                }
+            }
             _ => {
-                let object = Object::new(found.uid, query, found.finalizers);
-                let object = Object { state: State::Deleting, forced: true, instance: true, ..object };
-                self.objects.insert(key.clone(), object);
+                let object = Object::new(found.uid.clone(), query, found.finalizers);
+                self.objects.insert(key.clone(), Object { state: State::Deleting, instance: true, ..object });
+                self.force_after(key, found.uid, found.deleted_at);
             }
         }
-        self.force(&key);
+    }
+
+    /// Starts the time after which the force stage of an object begins, if the group has one.
+    pub(super) fn force_after(&mut self, key: ObjectKey, uid: Uid, deleted_at: Option<i64>) {
+        if let Some(force) = &self.work.force {
+            self.effects.push(Effect::ForceAfter { key, uid, after: force.after.0, deleted_at });
+        }
     }
 }
 

@@ -46,12 +46,14 @@ pub(super) struct Machine<'a> {
     queue: VecDeque<ObjectKey>,
     /// Objects whose force stage may have a request to send.
     pub(super) force_queue: VecDeque<ObjectKey>,
+    /// Objects to read, unless a watch shows them or their end first.
+    unconfirmed: VecDeque<ObjectKey>,
     /// How many requests are in flight.
     in_flight: usize,
-    /// Names that are being read, because it is unknown which object has them now.
-    reading: HashSet<ObjectKey>,
-    /// Those of them that were replaced, and may not be read: only the watch can still show by what.
-    unreadable: HashMap<ObjectKey, Failure>,
+    /// Names that are being read, because it is unknown which object has them now, each with the UID of the known one.
+    pub(super) reading: HashMap<ObjectKey, Uid>,
+    /// Those of them that may not be read: only the watch can still show which object has the name.
+    pub(super) unreadable: HashMap<ObjectKey, Failure>,
     pub(super) looks: Looks,
     /// The collections of the node, each listed once all known objects are gone: the watch confirms what it saw, only a
     /// list confirms that there is nothing else.
@@ -64,7 +66,7 @@ pub(super) struct Machine<'a> {
     away: HashSet<QueryId>,
     stopping: bool,
     ended: bool,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     result: NodeResult,
 }
 
@@ -78,8 +80,9 @@ impl<'a> Machine<'a> {
             objects: Objects::default(),
             queue: VecDeque::with_capacity(work.objects.len()),
             force_queue: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             in_flight: 0,
-            reading: HashSet::new(),
+            reading: HashMap::new(),
             unreadable: HashMap::new(),
             looks: Looks::default(),
             collections: work.collections.iter().map(|_| Emptiness::Unknown).collect(),
@@ -134,7 +137,7 @@ impl<'a> Machine<'a> {
         // Which objects have these names now is unknown, and whether they belong to the release.
         let object = |key: &ObjectKey| self.objects.get(key);
         let is_gone = |key: &&ObjectKey| object(key).is_some_and(|object| object.state == State::Gone);
-        let unknown: Vec<_> = self.reading.iter().filter(is_gone).cloned().collect();
+        let unknown: BTreeSet<_> = self.reading.keys().filter(is_gone).cloned().collect();
         // Of several objects that had one name after another, the last one counts.
         let remains =
             |key: &ObjectKey| unknown.contains(key) || object(key).is_some_and(|object| object.state != State::Gone);
@@ -159,20 +162,24 @@ impl<'a> Machine<'a> {
         for task in &self.work.objects {
             queries.insert(task.query);
             let object = Object::new(task.uid.clone(), task.query, task.finalizers.clone());
-            self.insert(task.object.clone(), Object { instances: task.instances, ..object });
+            // The snapshot showed it, and the watch continues from there.
+            let object = Object { instances: task.instances, watched: true, ..object };
+            self.insert(task.object.clone(), object);
             self.queue.push_back(task.object.clone());
         }
         self.effects.extend(queries.into_iter().map(|query| Effect::Watch { query, from_snapshot: true }));
     }
 
-    /// Sends as many DELETEs and requests of force stages as may be in flight, and ends the node once there is nothing left
-    /// to do.
+    /// Sends as many DELETEs, requests of force stages and reads as may be in flight, and ends the node once there is
+    /// nothing left to do.
     fn advance(&mut self) {
         while !self.stopping && self.in_flight < WINDOW {
             if let Some(key) = self.queue.pop_front() {
                 self.delete(key);
             } else if let Some(key) = self.force_queue.pop_front() {
                 self.send_next_force(&key);
+            } else if let Some(key) = self.unconfirmed.pop_front() {
+                self.confirm(key);
             } else {
                 break;
             }
@@ -280,18 +287,21 @@ impl<'a> Machine<'a> {
                     object.finalizers = finalizers;
                     self.deleting(&key, deleted_at);
                 }
+                self.confirm_later(&key);
             }
             // It was removed at once: the watch confirms it.
-            Ok(DeleteAnswer::Accepted { .. } | DeleteAnswer::Done) => {}
+            Ok(DeleteAnswer::Accepted { .. } | DeleteAnswer::Done) => self.confirm_later(&key),
             Ok(DeleteAnswer::NotFound) => self.gone(&key, uid),
             Ok(DeleteAnswer::OtherUid) => self.replaced(key, uid),
-            // It was never sent.
-            Err(Failure { kind: ErrorKind::Stopped, .. }) if self.stopping => {
-                if object.state == State::Requested {
+            Err(failure) => {
+                object.requested |= failure.is_unknown;
+                if failure.kind != ErrorKind::Stopped || !self.stopping {
+                    self.delete_failed(key, failure);
+                } else if object.state == State::Requested {
+                    // Its last try was never sent.
                     self.objects.set_state(&key, State::Queued);
                 }
             }
-            Err(failure) => self.delete_failed(key, failure),
         }
     }
 
@@ -308,7 +318,7 @@ impl<'a> Machine<'a> {
         let retried = !failure.is_final();
         if retried && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
             // The watch shows that the DELETE took effect; only its answer was lost.
-            return;
+            return self.confirm_later(&key);
         }
         self.report(&key, &failure.message, retried);
         if let Some(object) = self.objects.get_mut(&key).filter(|_| retried) {
@@ -326,51 +336,6 @@ impl<'a> Machine<'a> {
         self.emit(Event::Refused { node: self.node, object: key.clone(), message: message.to_owned(), retried });
     }
 
-    /// Reads which object has a name now.
-    pub(super) fn read(&mut self, key: ObjectKey) {
-        let Some(Object { uid, query, .. }) = self.objects.get(&key) else { return };
-        let (uid, query) = (uid.clone(), *query);
-        self.reading.insert(key.clone());
-        self.send(Request::Read(key, uid, query));
-    }
-
-    fn read_answered(&mut self, key: ObjectKey, uid: &Uid, answer: Result<Option<Observed>, Failure>) {
-        let found = match answer {
-            Ok(found) => found,
-            Err(failure) => return self.read_failed(key, uid, failure),
-        };
-        self.reading.remove(&key);
-        // If a watch has shown another object since, it is ahead of this answer.
-        let Some(object) = self.objects.get(&key).filter(|object| object.uid == *uid) else { return };
-        let query = object.query;
-        if let Some(found) = found {
-            if found.uid != *uid {
-                self.gone(&key, uid);
-            }
-            self.observed(query, key, found);
-        }
-    }
-
-    fn read_failed(&mut self, key: ObjectKey, uid: &Uid, failure: Failure) {
-        let is_replaced = self.objects.get(&key).is_some_and(|object| object.uid == *uid && object.replaced);
-        if is_replaced && failure.is_final() {
-            self.unreadable.insert(key.clone(), failure);
-            return self.set_timer(Timer::Unreadable(key), GRACE);
-        }
-        if failure.kind != ErrorKind::Stopped || !self.stopping {
-            self.report(&key, &failure.message, true);
-        }
-        self.set_timer(Timer::Read(key), MAX_PAUSE);
-    }
-
-    /// Gives up on an object that may not be read: whether the one that has its name belongs to the group is unknown.
-    fn unreadable(&mut self, key: &ObjectKey) {
-        let Some(failure) = self.unreadable.remove(key) else { return };
-        self.reading.remove(key);
-        self.report(key, &failure.message, false);
-        self.objects.set_state(key, State::Refused { message: failure.message, by: failure.by, retried: false });
-    }
-
     fn list_answered(&mut self, index: usize, answer: Result<Vec<Observed>, Failure>) {
         let query = self.work.collections[index].query;
         match answer {
@@ -382,23 +347,33 @@ impl<'a> Machine<'a> {
                     self.observed(query, object.key(self.kind(query)), object);
                 }
             }
-            // A kind that is not served has no objects; where listing is forbidden, the single reads have to suffice.
-            Err(Failure { kind: ErrorKind::NotServed | ErrorKind::Forbidden, .. }) => {
-                self.collections[index] = Emptiness::Confirmed;
-            }
+            // A kind that is not served has no objects.
+            Err(Failure { kind: ErrorKind::NotServed, .. }) => self.collections[index] = Emptiness::Confirmed,
             Err(failure) => {
+                // Where listing is forbidden, the watch or the single reads have to suffice.
+                let retried = failure.kind != ErrorKind::Forbidden;
                 let reason = format!("{}: {}", self.kind(query), failure.message);
                 if self.failed_lists.insert(reason.clone()) {
-                    self.emit(Event::ListFailed { node: self.node, reason });
+                    self.emit(Event::ListFailed { node: self.node, reason, retried });
                 }
-                self.set_timer(Timer::List(index), MAX_PAUSE);
+                if retried {
+                    self.set_timer(Timer::List(index), MAX_PAUSE);
+                } else {
+                    self.collections[index] = Emptiness::Confirmed;
+                }
             }
         }
     }
 
     fn changed(&mut self, query: QueryId, change: Change) {
         match change {
-            Change::Present(object) => self.observed(query, object.key(self.kind(query)), object),
+            Change::Present(object) => {
+                let (key, uid) = (object.key(self.kind(query)), object.uid.clone());
+                self.observed(query, key.clone(), object);
+                if let Some(object) = self.objects.present(&key, &uid) {
+                    object.watched = true;
+                }
+            }
             Change::Gone { namespace, name, uid } => {
                 self.gone(&ObjectKey { kind: self.kind(query).clone(), namespace, name }, &uid);
             }
@@ -436,6 +411,7 @@ impl<'a> Machine<'a> {
         match tracked {
             Some(object) if object.uid == found.uid => {
                 if object.state != State::Gone {
+                    self.settle(&key);
                     self.set_finalizers(&key, found.finalizers);
                     if found.deleting {
                         self.deleting(&key, found.deleted_at);
@@ -448,9 +424,7 @@ impl<'a> Machine<'a> {
             Some(object) if object.state != State::Gone && !object.replaced => self.read(key),
             Some(_) => {
                 self.objects.set_state(&key, State::Gone);
-                if self.unreadable.remove(&key).is_some() {
-                    self.reading.remove(&key);
-                }
+                self.settle(&key);
                 self.appeared(key, found);
             }
             None => self.appeared(key, found),
@@ -511,9 +485,7 @@ impl<'a> Machine<'a> {
         let (finalizers, uid) = (object.finalizers.clone(), object.uid.clone());
         self.objects.set_state(key, State::Deleting);
         self.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
-        if let Some(force) = &self.work.force {
-            self.effects.push(Effect::ForceAfter { key: key.clone(), uid, after: force.after.0, deleted_at });
-        }
+        self.force_after(key.clone(), uid, deleted_at);
         self.start_looking(key);
     }
 
@@ -522,6 +494,7 @@ impl<'a> Machine<'a> {
         let Some(object) = self.objects.present(key, uid).filter(|object| !object.replaced) else { return };
         let is_member = !object.instance;
         self.objects.set_state(key, State::Gone);
+        self.settle(key);
         if is_member {
             self.result.gone.push(key.clone());
             self.emit(Event::Gone { node: self.node, object: key.clone(), uid: uid.clone() });
@@ -548,7 +521,13 @@ impl<'a> Machine<'a> {
                     self.queue.push_back(key);
                 }
             }
-            Timer::Unreadable(key) => self.unreadable(&key),
+            Timer::Confirm(key, uid) => {
+                if let Some(object) = self.objects.present(&key, &uid) {
+                    object.waits_for_read = false;
+                    self.unconfirmed.push_back(key);
+                }
+            }
+            Timer::Unreadable(key) => self.give_up_reading(&key),
             Timer::Look => self.look_again(),
             Timer::Force(key, uid) => {
                 if let Some(object) = self.objects.present(&key, &uid) {
@@ -556,7 +535,8 @@ impl<'a> Machine<'a> {
                     self.force(&key);
                 }
             }
-            Timer::Read(key) => self.read(key),
+            Timer::Read(key) if self.reading.contains_key(&key) => self.read(key),
+            Timer::Read(_) => {}
             Timer::List(index) if self.collections[index] == Emptiness::Listing => {
                 self.collections[index] = Emptiness::Unknown;
             }

@@ -43,6 +43,8 @@ pub(super) struct Failure {
     pub kind: ErrorKind,
     pub by: RefusedBy,
     pub retry_after: Option<Duration>,
+    /// Whether the request may have taken effect: the answer to one of its tries was lost.
+    pub is_unknown: bool,
 }
 
 impl Failure {
@@ -59,6 +61,7 @@ impl From<Error> for Failure {
             kind: error.kind().clone(),
             by: RefusedBy::of(&error),
             retry_after: error.retry_after(),
+            is_unknown: error.may_have_taken_effect(),
         }
     }
 }
@@ -99,7 +102,8 @@ pub(super) enum Request {
     },
     /// Removes these of a Namespace's `spec.finalizers`.
     FinalizeNamespace(ObjectKey, Uid, Vec<String>),
-    /// Reads the metadata of the object that has this name now; the one with this UID is replaced or has changed.
+    /// Reads the metadata of the object that has this name now; the one with this UID is replaced, has changed, or is to
+    /// be confirmed gone.
     Read(ObjectKey, Uid, QueryId),
     ReadNamespace(ObjectKey, Uid, QueryId),
     /// Lists what a collection (an index into the node's collections) contains.
@@ -116,6 +120,8 @@ pub(super) enum Timer {
     Force(ObjectKey, Uid),
     /// Sends the DELETE of an object that was recreated again.
     Again(ObjectKey, Uid),
+    /// Reads an object that is being deleted, if no watch has shown it by then.
+    Confirm(ObjectKey, Uid),
     /// Gives up on a name that may not be read, unless the watch has shown which object has it.
     Unreadable(ObjectKey),
     /// Looks at objects that are waited for.

@@ -17,6 +17,13 @@ pub(super) struct Object {
     pub instances: Option<QueryId>,
     /// How many DELETE requests failed and were retried.
     pub attempts: u32,
+    /// A DELETE whose answer was lost may have taken effect.
+    pub requested: bool,
+    /// A watch knows it, and will report it gone. A list or a read may find an object that no watch ever sees.
+    pub watched: bool,
+    /// How often it was to be read to confirm that it is gone, and whether it is waiting for that.
+    pub reads: u32,
+    pub waits_for_read: bool,
     /// The force stage of this object has begun.
     pub forced: bool,
     pub force_request: ForceRequest,
@@ -49,6 +56,10 @@ impl Object {
             finalizers,
             instances: None,
             attempts: 0,
+            requested: false,
+            watched: false,
+            reads: 0,
+            waits_for_read: false,
             forced: false,
             force_request: ForceRequest::None,
             reported: String::new(),
@@ -174,6 +185,7 @@ impl Objects {
             let seen = object.blockers();
             let blocker = match object.state {
                 State::Refused { message, by, .. } => Some(Blocker::Refused { message, by }),
+                State::Queued if object.requested => None,
                 State::Queued => seen.last().cloned().or(Some(Blocker::NotRequested)),
                 State::Requested | State::Deleting | State::Gone => None,
             };

@@ -1,6 +1,7 @@
 //! The decisions of a deletion, each as a line of input and the effects that it must have.
 
 mod interleavings;
+mod reads;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -170,7 +171,8 @@ fn refused(object: &str, kind: ErrorKind) -> Input {
 }
 
 fn failure(kind: ErrorKind) -> Failure {
-    Failure { message: "no".to_owned(), kind, by: RefusedBy::Server, retry_after: None }
+    let is_unknown = matches!(kind, ErrorKind::Timeout | ErrorKind::Unreachable);
+    Failure { message: "no".to_owned(), kind, by: RefusedBy::Server, retry_after: None, is_unknown }
 }
 
 fn removed(object: &str, answer: Result<RemoveAnswer, Failure>) -> Input {
@@ -206,6 +208,7 @@ fn text(effect: &Effect) -> String {
             Timer::Retry(_, uid) => format!("retry {uid} in {after:?}"),
             Timer::Force(_, uid) => format!("force {uid} in {after:?}"),
             Timer::Again(_, uid) => format!("delete {uid} in {after:?}"),
+            Timer::Confirm(_, uid) => format!("confirm {uid} in {after:?}"),
             Timer::Unreadable(key) => format!("give up {} in {after:?}", key.name),
             Timer::Look => format!("look in {after:?}"),
             Timer::Read(key) => format!("read {} in {after:?}", key.name),
@@ -234,7 +237,9 @@ fn text(effect: &Effect) -> String {
             }
             Event::Refused { object, retried: true, .. } => format!("{} is refused for now", object.name),
             Event::Refused { object, .. } => format!("{} is refused", object.name),
-            Event::ListFailed { reason, .. } => reason.replace(':', " cannot be listed:"),
+            Event::ListFailed { reason, retried, .. } => {
+                format!("{}{}", reason.replace(':', " cannot be listed:"), if *retried { "" } else { ", for good" })
+            }
             Event::ServerAway { .. } => "away".to_owned(),
             Event::ServerBack { .. } => "back".to_owned(),
             other => format!("{other:?}"),
@@ -337,7 +342,7 @@ fn a_watch_that_is_behind_a_read_confirms_nothing() {
     deletion.on(deleted("a-1", DeleteAnswer::OtherUid), "a-1 is gone; read a");
     deletion.on(read("a-1", Some("a-3 ours")), "a appeared; delete a-3");
     deletion.on(present("a-2 ours"), "read a");
-    deletion.on(read("a-3", Some("a-3 ours")), "");
+    deletion.on(read("a-3", Some("a-3 ours")), "confirm a-3 in 2s");
     deletion.on(accepted("a-3"), "a is deleting");
     deletion.on(present("a-2 ours"), "read a");
     deletion.on(read("a-3", Some("a-4")), "a-3 is gone; a remains");
@@ -419,7 +424,7 @@ fn a_collection_is_listed_until_it_is_empty() {
     deletion.on(listed(&[]), "");
     deletion.on(deleted("b-1", DeleteAnswer::NotFound), "b-1 is gone; list 0");
     deletion.on(listed(&["c-1"]), "c appeared; delete c-1");
-    deletion.on(deleted("c-1", DeleteAnswer::Done), "");
+    deletion.on(deleted("c-1", DeleteAnswer::Done), "confirm c-1 in 2s");
     deletion.on(gone("c-1"), "c-1 is gone; list 0");
     let failed = |kind| Input::Answer(Answer::List(0, Err(failure(kind))));
     deletion.on(failed(ErrorKind::Other), "ConfigMap cannot be listed: no; list 0 in 15s");
@@ -433,10 +438,12 @@ fn a_collection_is_listed_until_it_is_empty() {
 
 #[test]
 fn a_collection_that_cannot_be_listed_is_left_to_the_watch() {
-    for kind in [ErrorKind::Forbidden, ErrorKind::NotServed] {
+    for (kind, expected) in
+        [(ErrorKind::Forbidden, "ConfigMap cannot be listed: no, for good"), (ErrorKind::NotServed, "")]
+    {
         let plan = plan("", json!({"collections": [{"query": 0}]}));
         let mut deletion = Deletion::start(&plan, "watch 0; list 0");
-        deletion.on(Input::Answer(Answer::List(0, Err(failure(kind)))), "");
+        deletion.on(Input::Answer(Answer::List(0, Err(failure(kind)))), expected);
         deletion.ended(Status::Done, &[]);
     }
 }
@@ -462,7 +469,7 @@ fn the_force_stage_removes_finalizers_after_its_delay() {
     deletion.on(removed("a-1", Ok(RemoveAnswer::Removed(vec!["y".into()]))), "a lost y; remove x of a-1");
     deletion.on(removed("a-1", Ok(RemoveAnswer::Changed)), "read a");
     deletion.on(
-        Input::Answer(Answer::Read(key("a-1"), Uid::new("a-1"), Err(failure(ErrorKind::Forbidden)))),
+        Input::Answer(Answer::Read(key("a-1"), Uid::new("a-1"), Err(failure(ErrorKind::Timeout)))),
         "a is refused for now; read a in 15s",
     );
     deletion.on(Input::Due(Timer::Read(key("a-1"))), "read a");
@@ -527,7 +534,8 @@ fn the_force_stage_of_a_crd_frees_its_instances() {
     deletion.on(Input::Due(Timer::Force(key("crd-1"), Uid::new("crd-1"))), "list and watch 3");
     // Its instances are no members: the group neither deletes them nor reports them gone nor waits for them.
     deletion.on(present("widget-1 x"), "");
-    deletion.on(present("widget-1 deleting x"), "remove x of widget-1");
+    deletion.on(present("widget-1 deleting x"), "force widget-1 in 0ns");
+    deletion.on(Input::Due(Timer::Force(key("widget-1"), Uid::new("widget-1"))), "remove x of widget-1");
     deletion.on(removed("widget-1", Ok(RemoveAnswer::Removed(vec!["x".into()]))), "widget lost x");
     deletion.on(gone("widget-1"), "");
     deletion.on(present(&format!("crd-1 deleting {finalizer}")), "");

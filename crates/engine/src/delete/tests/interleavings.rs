@@ -1,22 +1,38 @@
 //! What holds however requests, answers, watches, timers and other clients interleave.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
+
+/// How the machine's watches learn of changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    /// They see each event.
+    Events,
+    /// They list now and then, because they poll or had a gap, and miss what exists only in between.
+    Lists,
+    /// They read the objects that they know.
+    Reads,
+}
 
 /// A small API server with three objects, and all that is on its way between it and the machine.
 struct World {
     objects: BTreeMap<String, Observed>,
     /// Query 0 shows every object, query 1 those with the label `extra`; each lags behind on its own.
     watches: [VecDeque<Change>; 2],
+    mode: Mode,
+    /// What a watch that polls has seen, by name.
+    known: [BTreeMap<String, Observed>; 2],
     requests: Vec<Request>,
     answers: Vec<Answer>,
     timers: Vec<Timer>,
     /// How many times other clients and failures may still interfere.
     mischief: usize,
     created: usize,
+    /// The objects whose DELETE the API server has answered, or carried out.
+    requested: BTreeSet<Uid>,
     /// An object was created after the API server answered the last list.
     created_since_list: bool,
     refused: bool,
@@ -28,6 +44,7 @@ struct World {
 /// What can happen next.
 enum Step {
     Watch(usize),
+    Poll(usize),
     Serve(usize),
     Answer(usize),
     RemoveFinalizers(String),
@@ -35,22 +52,29 @@ enum Step {
     /// The API server carries a request out, or not, and the answer is a failure.
     Fail(usize, bool),
     Refuse(usize),
+    /// The fence stops a request after Ctrl-C.
+    Prevent(usize),
     /// Another client creates an object, in place of the one of that name.
     Create(&'static str, &'static str),
     Stop,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(mode: Mode) -> Self {
         let objects = ["a-1 ours", "b-1 ours x", "c-1 extra x"].map(observed);
+        let objects: BTreeMap<_, _> = objects.into_iter().map(|object| (object.name.clone(), object)).collect();
+        let extra = objects.clone().into_iter().filter(|(_, object)| is_extra(object)).collect();
         Self {
-            objects: objects.into_iter().map(|object| (object.name.clone(), object)).collect(),
+            known: [objects.clone(), extra],
+            objects,
             watches: Default::default(),
+            mode,
             requests: Vec::new(),
             answers: Vec::new(),
             timers: Vec::new(),
             mischief: 6,
             created: 1,
+            requested: BTreeSet::new(),
             created_since_list: false,
             refused: false,
             stopped: false,
@@ -62,8 +86,10 @@ impl World {
     /// Returns what can happen next: first what must happen in the end, then mischief.
     fn steps(&self) -> (Vec<Step>, Vec<Step>) {
         let mut steps: Vec<_> = (0..2).filter(|at| !self.watches[*at].is_empty()).map(Step::Watch).collect();
+        steps.extend((0..2).filter(|at| self.mode != Mode::Events && !self.poll(*at).is_empty()).map(Step::Poll));
         steps.extend((0..self.requests.len()).map(Step::Serve));
         steps.extend((0..self.answers.len()).map(Step::Answer));
+        steps.extend((0..self.requests.len()).filter(|_| self.stopped).map(Step::Prevent));
         let held = self.objects.values().filter(|object| object.deleting && !object.finalizers.is_empty());
         steps.extend(held.map(|object| Step::RemoveFinalizers(object.name.clone())));
         steps.extend((0..self.timers.len()).map(Step::Expire));
@@ -84,6 +110,16 @@ impl World {
     fn step(&mut self, step: Step) -> Option<Input> {
         match step {
             Step::Watch(at) => return self.watches[at].pop_front().map(|change| Input::Change(at, change)),
+            Step::Poll(at) => {
+                for change in self.poll(at) {
+                    match &change {
+                        Change::Present(object) => drop(self.known[at].insert(object.name.clone(), object.clone())),
+                        Change::Gone { name, .. } => drop(self.known[at].remove(name)),
+                        _ => {}
+                    }
+                    self.watches[at].push_back(change);
+                }
+            }
             Step::Answer(at) => return Some(Input::Answer(self.answers.remove(at))),
             Step::Expire(at) => return Some(Input::Due(self.timers.remove(at))),
             Step::Serve(at) => {
@@ -102,6 +138,10 @@ impl World {
             Step::Refuse(at) => {
                 self.refused |= matches!(self.requests[at], Request::Delete(..) | Request::Read(..));
                 let answer = failed(self.requests.remove(at), ErrorKind::Refused);
+                self.answers.push(answer);
+            }
+            Step::Prevent(at) => {
+                let answer = failed(self.requests.remove(at), ErrorKind::Stopped);
                 self.answers.push(answer);
             }
             Step::Create(name, rest) => {
@@ -123,6 +163,7 @@ impl World {
     fn serve(&mut self, request: &Request) -> Answer {
         match request {
             Request::Delete(key, uid, _) => {
+                self.requested.insert(uid.clone());
                 let answer = match self.objects.get_mut(&key.name) {
                     None => DeleteAnswer::NotFound,
                     Some(object) if object.uid != *uid => DeleteAnswer::OtherUid,
@@ -177,9 +218,7 @@ impl World {
 
     fn remove(&mut self, name: &str) {
         let Some(object) = self.objects.remove(name) else { return };
-        let change =
-            Change::Gone { namespace: object.namespace.clone(), name: name.to_owned(), uid: object.uid.clone() };
-        self.report(&object, change);
+        self.report(&object, gone_from(&object));
     }
 
     fn show(&mut self, name: &str) {
@@ -187,7 +226,22 @@ impl World {
         self.report(&object, Change::Present(object.clone()));
     }
 
+    /// Returns what a poll of a watch reports.
+    fn poll(&self, at: usize) -> Vec<Change> {
+        let known = &self.known[at];
+        let is_new = |object: &&Observed| known.get(&object.name) != Some(object);
+        let is_seen = |object: &&Observed| self.mode == Mode::Lists || known.contains_key(&object.name);
+        let is_selected = |object: &&Observed| at == 0 || is_extra(object);
+        let is_gone = |object: &&Observed| self.objects.get(&object.name).is_none_or(|now| now.uid != object.uid);
+        let gone = known.values().filter(is_gone).map(gone_from);
+        let present = self.objects.values().filter(is_selected).filter(is_seen).filter(is_new);
+        gone.chain(present.cloned().map(Change::Present)).collect()
+    }
+
     fn report(&mut self, object: &Observed, change: Change) {
+        if self.mode != Mode::Events {
+            return;
+        }
         if is_extra(object) {
             self.watches[1].push_back(change.clone());
         }
@@ -226,6 +280,10 @@ impl World {
     }
 }
 
+fn gone_from(object: &Observed) -> Change {
+    Change::Gone { namespace: object.namespace.clone(), name: object.name.clone(), uid: object.uid.clone() }
+}
+
 fn is_extra(object: &Observed) -> bool {
     object.labels.contains_key("extra")
 }
@@ -246,12 +304,13 @@ fn failed(request: Request, kind: ErrorKind) -> Answer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn only_what_is_gone_is_reported_gone_and_every_node_ends(
         schedule in proptest::collection::vec(any::<u8>(), 0..80),
         force in any::<bool>(),
+        mode in prop_oneof![Just(Mode::Events), Just(Mode::Lists), Just(Mode::Reads)],
     ) {
         let mut rest = json!({"collections": [{"query": 1, "labelSelector": {"matchLabels": {"extra": "yes"}}}]});
         if force {
@@ -264,7 +323,7 @@ proptest! {
         let work = work.clone();
 
         let mut machine = Machine::new(&plan, 0, &work, Some(LABEL));
-        let mut world = World::new();
+        let mut world = World::new(mode);
         let mut schedule = schedule.into_iter();
         let mut input = Some(Input::Start);
         for _ in 0..1000 {
@@ -289,6 +348,12 @@ proptest! {
             input = world.step(steps.swap_remove(next));
         }
         prop_assert!(machine.has_ended(), "the node does not end");
-        world.check_end(machine.into_result().status);
+        let tracked: BTreeMap<_, _> = machine.objects.iter().map(|(key, o)| (key.clone(), o.uid.clone())).collect();
+        let result = machine.into_result();
+        for (key, blocker) in &result.left {
+            let is_requested = world.requested.contains(&tracked[key]);
+            prop_assert!(!is_requested || *blocker != Some(Blocker::NotRequested), "{key} was requested");
+        }
+        world.check_end(result.status);
     }
 }

@@ -17,12 +17,9 @@ fn looked(object: &str, found: Value) -> Input {
     Input::Answer(Answer::Look(key(object), Uid::new(object), Ok(Some(Looked::at(&found)))))
 }
 
-fn unreadable(object: &str) -> Input {
-    Input::Answer(Answer::Read(key(object), Uid::new(object), Err(failure(ErrorKind::Forbidden))))
-}
-
-fn stopped(object: &str) -> Input {
-    Input::Answer(Answer::Delete(key(object), Uid::new(object), Err(failure(ErrorKind::Stopped))))
+fn stopped(object: &str, is_unknown: bool) -> Input {
+    let failure = Failure { is_unknown, ..failure(ErrorKind::Stopped) };
+    Input::Answer(Answer::Delete(key(object), Uid::new(object), Err(failure)))
 }
 
 /// A Namespace with conditions of these types, `False` unless they begin with `!`.
@@ -93,12 +90,47 @@ fn requests_of_the_force_stage_wait_for_their_turn_and_are_not_sent_after_ctrl_c
 
 #[test]
 fn a_request_that_ctrl_c_kept_from_being_sent_did_not_fail() {
-    let plan = plan("a-1 b-1", json!({}));
-    let mut deletion = Deletion::start(&plan, "watch 0; delete a-1; delete b-1");
+    let plan = plan("a-1 b-1 c-1", json!({}));
+    let mut deletion = Deletion::start(&plan, "watch 0; delete a-1; delete b-1; delete c-1");
     deletion.on(Input::Stop, "stop in 2s");
     deletion.on(deleted("a-1", DeleteAnswer::NotFound), "a-1 is gone");
-    deletion.on(stopped("b-1"), "");
-    deletion.ended(Status::Interrupted, &["b: request not sent, or not answered in time"]);
+    deletion.on(stopped("b-1", false), "");
+    // The answer to an earlier try was lost, so it may have taken effect.
+    deletion.on(stopped("c-1", true), "");
+    deletion.ended(Status::Interrupted, &["b: request not sent, or not answered in time", "c"]);
+}
+
+#[test]
+fn a_delete_whose_answer_was_lost_was_requested_even_if_its_retry_was_never_sent() {
+    for (is_unknown, left) in [(true, "a"), (false, "a: request not sent, or not answered in time")] {
+        let plan = plan("a-1", json!({}));
+        let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
+        let lost = Failure { is_unknown, ..failure(ErrorKind::Timeout) };
+        let answer = Input::Answer(Answer::Delete(key("a-1"), Uid::new("a-1"), Err(lost)));
+        deletion.on(answer, "a is refused for now; retry a-1 in 1s");
+        deletion.on(due(Timer::Retry(key("a-1"), Uid::new("a-1"))), "delete a-1");
+        deletion.on(Input::Stop, "stop in 2s");
+        deletion.on(stopped("a-1", false), "");
+        deletion.ended(Status::Interrupted, &[left]);
+    }
+}
+
+#[test]
+fn the_force_stage_of_an_instance_counts_from_its_own_deletion() {
+    let plan = plan("crd-1", json!({"force": {"after": "5m"}}));
+    let mut deletion = Deletion::start(&plan, "watch 2; delete crd-1");
+    deletion.on(accepted("crd-1 x"), "crd has x; force crd-1 in 300s; look in 10s");
+    deletion.on(force("crd-1"), "list and watch 3; remove x of crd-1");
+    let instance = Observed { deleted_at: Some(7), ..observed("widget-1 deleting x") };
+    deletion.on(Input::Change(3, Change::Present(instance)), "force widget-1 in 300s since 7");
+    deletion.on(present("widget-1 deleting x y"), "");
+    deletion.on(force("widget-1"), "remove x,y of widget-1");
+    deletion
+        .on(removed("widget-1", Ok(RemoveAnswer::Removed(vec!["x".into()]))), "widget lost x; remove y of widget-1");
+    // Another instance of the name has its own time.
+    deletion.on(gone("widget-1"), "");
+    deletion.on(present("widget-2 deleting x"), "force widget-2 in 300s");
+    deletion.on(force("widget-1"), "");
 }
 
 #[test]
@@ -200,35 +232,6 @@ fn few_objects_are_looked_at_each_time_and_those_first_that_have_changed() {
     assert_eq!(look(present("namespace05-1 deleting")), "");
     assert_eq!(look(due(Timer::Look)), "05 08 09 10 11 12 13 14");
     assert_eq!(look(due(Timer::Look)), "15 16 17 18 19 00 01 02");
-}
-
-#[test]
-fn a_name_that_may_not_be_read_after_a_conflict_is_not_confirmed() {
-    let plan = plan("a-1", json!({}));
-    let start = || {
-        let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
-        deletion.on(deleted("a-1", DeleteAnswer::OtherUid), "a-1 is gone; read a");
-        deletion.on(unreadable("a-1"), "give up a in 2s");
-        deletion.continues();
-        deletion
-    };
-    let mut deletion = start();
-    deletion.on(due(Timer::Unreadable(key("a-1"))), "a is refused");
-    assert!(deletion.0.has_ended());
-    let result = deletion.0.into_result();
-    assert_eq!((result.status, result.gone.len()), (Status::Failed, 0));
-    assert!(matches!(&result.left[..], [(_, Some(Blocker::Refused { .. }))]), "{:?}", result.left);
-    // The watch may show it in time.
-    let mut deletion = start();
-    deletion.on(present("a-2 ours"), "a appeared; delete a-2");
-    deletion.on(due(Timer::Unreadable(key("a-1"))), "");
-    deletion.on(gone("a-2"), "a-2 is gone");
-    deletion.on(deleted("a-2", DeleteAnswer::Done), "");
-    deletion.ended(Status::Done, &[]);
-    // A limit does not confirm anything either.
-    let mut deletion = start();
-    deletion.on(Input::Deadline, "");
-    deletion.ended(Status::TimedOut, &["a: deletion requested, not yet confirmed by the API server"]);
 }
 
 #[test]
