@@ -219,7 +219,10 @@ fn policy_lost(release: &ReleaseName, swept: &Swept) -> CommandError {
     problems.extend(swept.unlisted.iter().map(|failure| Problem::Listed(failure.to_string())));
     CommandError::all(Exit::Refused, problems)
         .hint("choose the policy with --policy FILE or --policy default, which deletes all of them")
-        .hint(format!("keep the objects and drop the label with billhook forget {}", release.name()))
+        .hint(format!(
+            "keep the objects and drop the label with billhook forget {}",
+            text::argument(release.namespace(), release.name())
+        ))
 }
 
 impl From<billhook_cluster::Error> for CommandError {
