@@ -1,6 +1,7 @@
 //! `billhook status`: prints the status of a release.
 
 use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, readiness::Readiness};
+use billhook_plan::Phase;
 use clap::Args;
 
 use crate::{
@@ -66,7 +67,11 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         lines.push(format!("{} {why}", paint.warn("unreadable:")));
     }
     let (well, unwell): (Vec<_>, Vec<_>) = status.objects.iter().partition(|object| object.is_well());
-    let unwell: Vec<_> = unwell.into_iter().filter(|object| object.state != ObjectState::Unreadable).collect();
+    // What a deletion has removed so far must not push what blocks it off the list.
+    let is_gone = |state: ObjectState| state == ObjectState::Missing && status.phase == Phase::Deleting.to_string();
+    let is_shown = |object: &&ObjectStatus| object.state != ObjectState::Unreadable && !is_gone(object.state);
+    let mut unwell: Vec<_> = unwell.into_iter().filter(is_shown).collect();
+    unwell.sort_by_key(|object| object.state != ObjectState::Deleting);
     if !unwell.is_empty() {
         let heading = format!("{} not as deployed or not ready", count(unwell.len(), "object"));
         section(&heading, &unwell, all, paint, &mut lines);
@@ -211,6 +216,31 @@ mod tests {
         let unread = shown(3, &["a.example/x"], Vec::new());
         assert_eq!(unread.last().unwrap(), "  Namespace  shop  deleting: finalizer a.example/x");
         assert_eq!(shown(3, &[], Vec::new()).last().unwrap(), "  Namespace  shop  deleting");
+    }
+
+    #[test]
+    fn what_blocks_a_deletion_comes_first_and_what_is_gone_is_left_out() {
+        let object = |name: &str, state| ObjectStatus {
+            object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
+            state,
+            readiness: None,
+            finalizers: Vec::new(),
+            blockers: Vec::new(),
+        };
+        let status = |phase: &str| ReleaseStatus {
+            name: "web".into(),
+            namespace: "shop".into(),
+            phase: phase.into(),
+            revision: 1,
+            kinds: Vec::new(),
+            objects: vec![object("a", ObjectState::Missing), object("b", ObjectState::Deleting)],
+            unlisted: Vec::new(),
+            operation: None,
+            targets: Vec::new(),
+        };
+        let shown = |phase: &str| text(&status(phase), false, Paint(false))[8..].to_vec();
+        assert_eq!(shown("deleting"), ["  Pod  shop/b  deleting"]);
+        assert_eq!(shown("applied"), ["  Pod  shop/b  deleting", "  Pod  shop/a  missing"]);
     }
 
     #[test]

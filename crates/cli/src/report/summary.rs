@@ -204,6 +204,7 @@ fn causes<'a>(left: &[&'a Left]) -> Vec<(&'a Left, usize)> {
 fn hint(progress: &Progress, summary: &Summary) -> &'static str {
     let is_conflict =
         |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if text::is_field_conflict(message));
+    let is_finalizer = |blocker: &Blocker| matches!(blocker, Blocker::Finalizer { .. });
     match summary.status {
         _ if summary.lock_lost => "run the same command again when no other operation works on the release",
         Status::Failed
@@ -218,6 +219,9 @@ fn hint(progress: &Progress, summary: &Summary) -> &'static str {
             "run the same command as a user who may list all kinds"
         }
         Status::Failed => "fix the problem, then run the same command again to resume",
+        Status::TimedOut if summary.left.iter().flat_map(|left| &left.blockers).any(is_finalizer) => {
+            "check that the controllers of these finalizers are running, then run the same command again to resume"
+        }
         _ => "run the same command again to resume",
     }
 }

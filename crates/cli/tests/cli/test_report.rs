@@ -128,7 +128,7 @@ error: timed out: 3 objects of release shop/web remain; 1 object gone in 3.2s (7
                                  Terminating: not yet
   Widget.a.example  shop/longer  deletion requested, not yet confirmed by the API server
   group crds was not started: 1 object
-hint: run the same command again to resume
+hint: check that the controllers of these finalizers are running, then run the same command again to resume
 "
     );
 }
