@@ -208,8 +208,9 @@ fn policy_lost(release: &ReleaseName, swept: &Swept) -> CommandError {
     const LISTED: usize = 20;
     let objects = swept.entries.len();
     let found = count(objects, "object");
+    let carry = if objects == 1 { "carries" } else { "carry" };
     let problem = format!(
-        "the record of release {release} was lost, and its policy with it; {found} carry its label; nothing was changed"
+        "the record of release {release} was lost, and its policy with it; {found} {carry} its label; nothing was changed"
     );
     let mut problems: Vec<Problem> = vec![problem.into()];
     problems.extend(swept.entries.keys().take(LISTED).map(|key| Problem::Listed(object(key))));
@@ -219,7 +220,10 @@ fn policy_lost(release: &ReleaseName, swept: &Swept) -> CommandError {
     problems.extend(swept.unlisted.iter().map(|failure| Problem::Listed(failure.to_string())));
     CommandError::all(Exit::Refused, problems)
         .hint("choose the policy with --policy FILE or --policy default, which deletes all of them")
-        .hint(format!("keep the objects and drop the label with billhook forget {}", release.name()))
+        .hint(format!(
+            "keep the objects and drop the label with billhook forget {}",
+            text::argument(release.namespace(), release.name())
+        ))
 }
 
 impl From<billhook_cluster::Error> for CommandError {

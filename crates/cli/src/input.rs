@@ -20,6 +20,7 @@ pub(crate) use files::read_texts;
 
 use crate::{
     error::{CommandError, Exit, Problem, both},
+    render,
     session::Session,
 };
 
@@ -62,11 +63,14 @@ pub(crate) async fn read(
     sources: &Sources,
     policy: Option<&PathBuf>,
 ) -> Result<Input, CommandError> {
+    let mut warnings = Warnings::default();
     let policy = policy.map(|path| match path.as_os_str() == DEFAULT_POLICY {
         true => Ok(Policy::default()),
-        false => read_policy(session, path),
+        false => read_policy(session, path, &mut warnings),
     });
-    let ((mut input, document), policy) = both(read_sources(session, sources).await, policy.transpose())?;
+    let found = read_sources(session, sources, &mut warnings).await;
+    warnings.print(session);
+    let ((mut input, document), policy) = both(found, policy.transpose())?;
     if let (Some(place), Some(_)) = (document, &policy) {
         let problem = format!("--policy cannot be combined with the policy in {place}");
         return Err(CommandError::input(problem).hint("omit --policy, or remove the policy from the document"));
@@ -76,7 +80,11 @@ pub(crate) async fn read(
 }
 
 /// Reads all sources, and returns the place of the policy among them, too.
-async fn read_sources(session: &Session, sources: &Sources) -> Result<(Input, Option<String>), CommandError> {
+async fn read_sources(
+    session: &Session,
+    sources: &Sources,
+    warnings: &mut Warnings,
+) -> Result<(Input, Option<String>), CommandError> {
     if sources.recursive && sources.filename.is_empty() {
         return Err(CommandError::input("-R requires -f"));
     }
@@ -86,20 +94,20 @@ async fn read_sources(session: &Session, sources: &Sources) -> Result<(Input, Op
         return Ok((Input { manifests, ..Input::default() }, None));
     }
     let found = read_texts(session, &sources.filename, sources.recursive);
-    let mut reader = Reader::new(session);
+    let mut reader = Reader::new(warnings);
     found.texts.iter().for_each(|text| reader.text(text));
     reader.problems.splice(0..0, found.problems);
     reader.hints.extend(found.hints);
     reader.finish()
 }
 
-/// Reads a policy file and prints its warnings.
-pub(crate) fn read_policy(session: &Session, path: &std::path::Path) -> Result<Policy, CommandError> {
+/// Reads a policy file.
+fn read_policy(session: &Session, path: &std::path::Path, found: &mut Warnings) -> Result<Policy, CommandError> {
     let name: Arc<str> = path.display().to_string().into();
     let text = files::read_file(session, path).map_err(CommandError::input)?;
     match billhook_policy::read_policy_file(&text, &name) {
         Ok((policy, warnings)) => {
-            warn(session, &warnings, &text);
+            found.add(&warnings, &text);
             Ok(policy)
         }
         Err(diagnostics) => Err(CommandError::all(Exit::Input, rendered(&diagnostics, &text))),
@@ -118,9 +126,28 @@ pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>) ->
     (!limit.is_zero()).then_some(limit)
 }
 
-fn warn(session: &Session, warnings: &Diagnostics, source: &str) {
-    for warning in warnings.render(source) {
-        session.printer.err_lines(warning.trim_end());
+/// The warnings of all files of a command: the first ones, and how many there are.
+#[derive(Default)]
+struct Warnings {
+    listed: Vec<String>,
+    all: usize,
+}
+
+impl Warnings {
+    fn add(&mut self, found: &Diagnostics, source: &str) {
+        self.all += found.warnings();
+        // The text after the last listed warning of a file says only how many more the file has.
+        let room = PRINTED.saturating_sub(self.listed.len()).min(found.iter().len());
+        if room > 0 {
+            self.listed.extend(found.render(source).into_iter().take(room));
+        }
+    }
+
+    fn print(&self, session: &Session) {
+        self.listed.iter().for_each(|warning| session.printer.err_lines(warning.trim_end()));
+        if self.all > self.listed.len() {
+            session.printer.err(&render::count(self.all - self.listed.len(), "more warning"));
+        }
     }
 }
 
@@ -130,8 +157,8 @@ fn rendered(diagnostics: &Diagnostics, source: &str) -> Vec<Problem> {
 
 /// Reads texts one after the other.
 struct Reader<'a> {
-    session: &'a Session,
     input: Input,
+    warnings: &'a mut Warnings,
     /// The place of the ProviderConfiguration or DeployItem, once one is found.
     document: Option<String>,
     problems: Vec<Problem>,
@@ -139,9 +166,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(session: &'a Session) -> Self {
-        let (input, document, problems, hints) = (Input::default(), None, Vec::new(), Vec::new());
-        Self { session, input, document, problems, hints }
+    fn new(warnings: &'a mut Warnings) -> Self {
+        Self { input: Input::default(), warnings, document: None, problems: Vec::new(), hints: Vec::new() }
     }
 
     fn text(&mut self, text: &SourceText) {
@@ -197,8 +223,8 @@ impl<'a> Reader<'a> {
                 "{place}: this document deploys a chart, and only documents with manifests are supported"
             ));
         }
-        warn(self.session, &document.warnings, &text.content);
-        warn(self.session, &controller_only(node, &text.name), &text.content);
+        self.warnings.add(&document.warnings, &text.content);
+        self.warnings.add(&controller_only(node, &text.name), &text.content);
         for entry in configuration.manifests {
             if entry.policy == ManifestPolicy::Ignore {
                 continue;
@@ -225,6 +251,10 @@ impl<'a> Reader<'a> {
         if is_kustomization(&document.value) {
             self.hint("pass its directory with -k DIR".to_owned());
             return self.problem(format!("{place}: expected a manifest, found a kustomization"));
+        }
+        if is_chart(&document.value) {
+            self.hint("pass its directory with --chart DIR".to_owned());
+            return self.problem(format!("{place}: expected a manifest, found the Chart.yaml of a chart"));
         }
         match Manifest::from_document(document, &text.name) {
             Ok(manifests) => self.input.manifests.extend(manifests),
@@ -254,7 +284,13 @@ fn is_policy(value: &Value) -> bool {
     value.get("kind").is_none() && FIELDS.iter().any(|field| value.get(field).is_some())
 }
 
+/// Returns whether a document is a kustomization, which may omit its kind.
 fn is_kustomization(value: &Value) -> bool {
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    api_version.starts_with("kustomize.config.k8s.io/")
+    let has_resources = || value.get("kind").is_none() && value.get("resources").is_some_and(Value::is_array);
+    api_version.starts_with("kustomize.config.k8s.io/") || has_resources()
+}
+
+fn is_chart(value: &Value) -> bool {
+    value.get("kind").is_none() && ["apiVersion", "name", "version"].iter().all(|field| value.get(field).is_some())
 }

@@ -17,6 +17,7 @@ mod report;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod session;
+mod terminal;
 mod text;
 mod world;
 
@@ -26,6 +27,8 @@ pub use billhook_cluster::{Cluster, Error as ClusterError, Options as ClusterOpt
 pub use output::{Paint, Printer};
 pub use render::plan::render_plan;
 pub use report::{ReportOptions, Reporter};
+pub use terminal::restore as restore_terminal;
+pub use text::INTERRUPTED_TWICE;
 pub use world::{Connect, World};
 
 /// Runs the program and returns its exit code.

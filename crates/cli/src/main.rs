@@ -68,8 +68,8 @@ fn watch_signals(interrupt: mpsc::Sender<()>) -> std::io::Result<()> {
             let _ = interrupt.try_send(());
             signals.next().await;
         });
-        let _ =
-            writeln!(std::io::stderr(), "interrupted twice: stopped immediately; run the same command again to resume");
+        billhook::restore_terminal();
+        let _ = writeln!(std::io::stderr(), "{}", billhook::INTERRUPTED_TWICE);
         std::process::exit(INTERRUPTED);
     })?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use anstyle::{AnsiColor, Style};
@@ -124,6 +124,8 @@ struct Inner {
     err_paint: Paint,
     /// The live view on the terminal, which is hidden while a line is printed.
     live: Mutex<Option<MultiProgress>>,
+    /// What the user types to run the program, if that is not its own name.
+    program: OnceLock<&'static str>,
 }
 
 struct Stream {
@@ -154,6 +156,7 @@ impl Printer {
             out_paint: out.1,
             err_paint: err.1,
             live: Mutex::new(None),
+            program: OnceLock::new(),
         }))
     }
 
@@ -211,8 +214,20 @@ impl Printer {
         }
     }
 
+    /// Sets what the user types to run the program, which hints then name.
+    pub(crate) fn set_program(&self, program: &'static str) {
+        self.0.program.set(program).ok();
+    }
+
+    /// Prints what the user can do.
+    pub(crate) fn hint(&self, hint: &str) {
+        let program = self.0.program.get().unwrap_or(&"billhook");
+        let hint = hint.replace("billhook ", &format!("{program} "));
+        self.err(&format!("{} {hint}", self.err_paint().good("hint:")));
+    }
+
     /// Prints the problems and hints of an error.
-    pub(crate) fn error(&self, error: &CommandError, program: &str) {
+    pub(crate) fn error(&self, error: &CommandError) {
         let paint = self.err_paint();
         for problem in &error.problems {
             match problem {
@@ -224,10 +239,7 @@ impl Printer {
                 }
             }
         }
-        for hint in &error.hints {
-            let hint = hint.replace("billhook ", &format!("{program} "));
-            self.err(&format!("{} {hint}", paint.good("hint:")));
-        }
+        error.hints.iter().for_each(|hint| self.hint(hint));
     }
 
     /// Prints a text that may have several lines, as those of other programs do, and indents all lines but the first.

@@ -18,6 +18,7 @@ use crate::{
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
+    text,
     world::World,
 };
 
@@ -90,6 +91,7 @@ pub(crate) async fn run(world: World) -> Exit {
         (world.stdout, paint(cli.global.color, &world.env, world.stdout_terminal)),
         (world.stderr, paint(cli.global.color, &world.env, world.stderr_terminal)),
     );
+    printer.set_program(program);
     let session = Session {
         printer: printer.clone(),
         env: world.env,
@@ -102,6 +104,7 @@ pub(crate) async fn run(world: World) -> Exit {
         connect: world.connect,
         server: OnceLock::new(),
         context: OnceLock::new(),
+        has_taken_over: OnceLock::new(),
     };
     let mut interrupts = Interrupts(world.interrupts);
     let result = dispatch(&session, &mut interrupts, cli.command).await;
@@ -111,7 +114,10 @@ pub(crate) async fn run(world: World) -> Exit {
         {
             error.hints.push(format!("check that {server} is the right API server and that it is running"));
         }
-        printer.error(&error, program);
+        if error.exit == Exit::Unfinished && session.has_taken_over.get().is_some() {
+            error.hints.push(text::RESUME_UNLOCKED.to_owned());
+        }
+        printer.error(&error);
         error.exit
     })
 }
@@ -124,7 +130,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Diff(args) => diff::run(session, interrupts, args).await,
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
-        Command::Forget(args) => interrupts.unless(forget::run(session, args)).await,
+        Command::Forget(args) => forget::run(session, interrupts, args).await,
         Command::Validate(args) => validate::run(session, &args),
         Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,

@@ -47,7 +47,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
     }
     let padded = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let number = !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
+            let number = cell == "?" || !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit());
             if number { format!("{cell:>width$}", width = *width) } else { format!("{cell:<width$}", width = *width) }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()

@@ -15,7 +15,7 @@ use billhook_engine::{ApplyResult, Event, Hold, Progress, Sink};
 use billhook_objects::ObjectKey;
 use tokio::time::Instant;
 
-use crate::{output::Printer, render::plan::warnings};
+use crate::{output::Printer, render::plan::warnings, terminal};
 
 use line::Stream;
 use live::LiveView;
@@ -101,6 +101,7 @@ impl Reporter {
         let mut state = self.state();
         if let Some(view) = state.view.take() {
             view.close(&state.progress);
+            terminal::restore();
             self.printer.set_live(None);
         }
     }
@@ -137,6 +138,7 @@ impl Reporter {
         progress.fold(event);
         match event {
             Event::Started { .. } if self.options.live => {
+                terminal::hide_interrupts();
                 let started = LiveView::start(progress, self.printer.err_paint());
                 self.printer.set_live(Some(started.screen()));
                 *view = Some(started);
@@ -156,9 +158,8 @@ impl Reporter {
     }
 
     fn print(&self, event: &Event) {
-        let nodes = self.state().progress.nodes.len();
         let paint = (self.printer.out_paint(), self.printer.err_paint());
-        let Some(line) = line::line(event, nodes, paint) else { return };
+        let Some(line) = line::line(event, &self.state().progress, paint) else { return };
         let wanted = match (line.stream, event) {
             (_, Event::Applied { result: ApplyResult::Unchanged, .. }) => self.options.verbose,
             (Stream::Result, _) => self.options.lines,
@@ -176,5 +177,6 @@ impl Reporter {
         let lines = summary::lines(&self.state().progress, (self.printer.out_paint(), self.printer.err_paint()));
         lines.results.iter().for_each(|line| self.printer.out(line));
         lines.problems.iter().for_each(|line| self.printer.err(line));
+        lines.hints.iter().for_each(|hint| self.printer.hint(hint));
     }
 }

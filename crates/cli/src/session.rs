@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) server: OnceLock<String>,
     /// The name of its context, if a kubeconfig defines it.
     pub(crate) context: OnceLock<String>,
+    /// Set once the command has taken over the lock of another operation.
+    pub(crate) has_taken_over: OnceLock<()>,
 }
 
 /// Returns the wall-clock time.

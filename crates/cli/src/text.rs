@@ -1,6 +1,8 @@
 //! What the command line adds to the texts of notes and problems: the flag or the edit that helps.
 
-use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote};
+use std::time::Duration;
+
+use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote, text::seconds};
 
 /// The flag that answers all dangerous notes but one.
 pub(crate) const YES: &str = "--yes";
@@ -26,6 +28,11 @@ pub(crate) fn note(note: &Note) -> String {
         _ => return note.to_string(),
     };
     format!("{note} ({flag})")
+}
+
+/// Returns how a release is named on the command line, whatever the namespace of the context is.
+pub(crate) fn argument(namespace: &str, name: &str) -> String {
+    format!("{name} -n {namespace}")
 }
 
 /// Returns what to do about problems, each hint once.
@@ -56,7 +63,7 @@ fn hint(problem: &Problem) -> Option<String> {
         Problem::Unlabelled { .. } | Problem::Unrecorded { .. } => {
             "check the object and the record; adopt it, or prune it, with --adopt"
         }
-        Problem::BeingDeleted { .. } => "run the command again once the object is gone",
+        Problem::BeingDeleted { .. } => "run the command again once it is gone; billhook status shows what blocks it",
         Problem::Locked(Locked { lease: Some(_), expires_in: Some(_), .. }) => {
             "run the command again when the controller has finished, or stop the controller"
         }
@@ -68,10 +75,48 @@ fn hint(problem: &Problem) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// Returns what happens when the lock of another operation is taken over: it may still send requests for that long.
+pub(crate) fn taken_over(locked: &Locked, wait: Duration) -> String {
+    let taken = format!("took over release {} from another operation: {}", locked.release, locked.holder());
+    if wait.is_zero() { taken } else { format!("{taken}; waiting {} until it has stopped", seconds(wait)) }
+}
+
+/// What to do after a command that ended without removing the lock of the release. One that was taken over is not given
+/// back on Ctrl-C either: its former holder may not have stopped yet.
+pub(crate) const RESUME_UNLOCKED: &str =
+    "run the same command again to resume when the lock of the release has expired, in about 30s";
+
+/// What the second Ctrl-C prints.
+pub const INTERRUPTED_TWICE: &str = "interrupted twice: stopped immediately; a release that the command locked remains locked \
+     for about 30s; run the same command again after that to resume";
+
 /// What to do about a conflict with other field managers.
 pub(crate) const TAKE_OVER: &str = "use --force-conflicts to take over the fields from their managers";
 
 /// Returns whether a message of the API server is about fields of other managers.
 pub(crate) fn is_field_conflict(message: &str) -> bool {
     message.contains("conflict with \"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_taken_over_names_its_holder_and_how_long_it_is_waited_for() {
+        let locked = Locked {
+            release: billhook_objects::ReleaseName::new("shop", "web").unwrap(),
+            operation: "apply".into(),
+            holder: "host".into(),
+            pid: 7,
+            since: Some("2026-11-22T22:00:00Z".into()),
+            expires_in: None,
+            lease: None,
+        };
+        let taken =
+            "took over release shop/web from another operation: apply by host (process 7) since 2026-11-22T22:00:00Z";
+        assert_eq!(taken_over(&locked, Duration::ZERO), taken);
+        let waiting = taken_over(&locked, Duration::from_millis(20_100));
+        assert_eq!(waiting, format!("{taken}; waiting 21s until it has stopped"));
+    }
 }

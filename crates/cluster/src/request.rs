@@ -263,6 +263,7 @@ impl Cluster {
         match self.inner.client.send(request).await {
             Ok(response) => {
                 ended.code = response.status().as_u16();
+                tracing::debug!(code = ended.code, "{}", call.what);
                 self.inner.reached.store(true, Ordering::Relaxed);
                 if let Some(date) = date(response.headers()).filter(|_| response.status().is_success()) {
                     self.note_time(date.as_second());

@@ -36,6 +36,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<Note>,
     },
+    /// A namespace that was missing was created. It is not an object of the release, or it would be applied by a node.
+    NamespaceCreated { object: ObjectKey },
     /// A node started.
     NodeStarted { node: usize, title: String, objects: usize },
     /// An object was applied.

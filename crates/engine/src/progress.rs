@@ -102,7 +102,10 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some(summary.clone()),
-            Event::PollOnly { .. } | Event::ListFailed { .. } | Event::GracePeriodEnded { .. } => {}
+            Event::NamespaceCreated { .. }
+            | Event::PollOnly { .. }
+            | Event::ListFailed { .. }
+            | Event::GracePeriodEnded { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
             | Event::Ready { node, .. }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use billhook_cluster::Cluster;
-use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid};
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_plan::{
     Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Locked, Observed, Operation,
     Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
@@ -110,8 +110,12 @@ pub enum ObjectState {
     Deleting,
     /// It does not exist.
     Missing,
-    /// Another object has its name.
+    /// Another object has its name, without the label of the release.
     Replaced,
+    /// It exists, but carries no label of a release, so that only the record assigns it to this one.
+    Unlabelled,
+    /// It exists, but carries the label of another release.
+    Claimed,
     /// It belongs to an earlier version of the release and is still to be pruned.
     Obsolete,
     /// It could not be read.
@@ -229,19 +233,25 @@ impl Found {
         }
     }
 
-    fn state(&self, key: &ObjectKey, entry: &Entry) -> ObjectState {
-        match self.objects.get(key) {
-            None if self.failed.contains_key(&key.kind) => ObjectState::Unreadable,
-            None => ObjectState::Missing,
-            Some(found) if found.deleting => ObjectState::Deleting,
-            Some(found) if entry.uid.as_ref().is_some_and(|uid| *uid != found.uid) => ObjectState::Replaced,
-            Some(_) if entry.obsolete => ObjectState::Obsolete,
-            Some(_) => ObjectState::Present,
+    /// Returns the state of an object, which belongs to the release with this label as a plan decides it.
+    fn state(&self, key: &ObjectKey, entry: &Entry, label: &str) -> ObjectState {
+        let Some(found) = self.objects.get(key) else {
+            let is_unknown = self.failed.contains_key(&key.kind);
+            return if is_unknown { ObjectState::Unreadable } else { ObjectState::Missing };
+        };
+        let is_recorded = entry.uid.as_ref() == Some(&found.uid);
+        match found.labels.get(RELEASE_LABEL) {
+            _ if found.deleting => ObjectState::Deleting,
+            Some(holder) if holder != label && is_recorded => ObjectState::Claimed,
+            None if is_recorded && !entry.unlabelled => ObjectState::Unlabelled,
+            _ if !is_recorded && !found.carries(label) => ObjectState::Replaced,
+            _ if entry.obsolete => ObjectState::Obsolete,
+            _ => ObjectState::Present,
         }
     }
 
-    fn status(&self, key: &ObjectKey, entry: &Entry) -> ObjectStatus {
-        let state = self.state(key, entry);
+    fn status(&self, key: &ObjectKey, entry: &Entry, label: &str) -> ObjectStatus {
+        let state = self.state(key, entry, label);
         let found = self.objects.get(key);
         let detail = found.and_then(|found| self.details.get(&found.uid));
         let readiness = match (state, detail.and_then(|detail| detail.view.as_ref())) {
@@ -278,6 +288,7 @@ fn wanted(inventory: &Inventory, catalog: &Catalog) -> (Vec<Wanted>, BTreeMap<Gr
 fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
     let mut kinds: BTreeMap<&GroupKind, KindStatus> = BTreeMap::new();
     let mut objects = Vec::new();
+    let label = inventory.release.label_value();
     for (key, entry) in &inventory.entries {
         let empty = || KindStatus {
             kind: key.kind.clone(),
@@ -290,12 +301,16 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         };
         let kind = kinds.entry(&key.kind).or_insert_with(empty);
         kind.desired += usize::from(!entry.obsolete);
-        let object = found.status(key, entry);
+        let object = found.status(key, entry, &label);
         match object.state {
             ObjectState::Missing => kind.missing += 1,
             ObjectState::Unreadable => kind.unreadable = found.failed.get(&key.kind).cloned(),
             ObjectState::Deleting => (kind.live, kind.deleting) = (kind.live + 1, kind.deleting + 1),
-            ObjectState::Present | ObjectState::Replaced | ObjectState::Obsolete => kind.live += 1,
+            ObjectState::Present
+            | ObjectState::Replaced
+            | ObjectState::Unlabelled
+            | ObjectState::Claimed
+            | ObjectState::Obsolete => kind.live += 1,
         }
         kind.ready += usize::from(object.readiness == Some(Readiness::Ready));
         // An object of an earlier version is meant to be missing.

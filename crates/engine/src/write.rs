@@ -236,6 +236,8 @@ fn succeeded(context: &Context<'_>, node: usize, write: Write<'_>, applied: Appl
             ApplyResult::Unchanged
         }
         Write::Apply(..) if applied.created => ApplyResult::Created,
+        // The namespace of the record is created before the run.
+        Write::Apply(ApplyTask { action: ApplyAction::Create, uid: Some(_), .. }, _) => ApplyResult::Created,
         Write::Apply(..) => ApplyResult::Configured,
         Write::Patch(_) => ApplyResult::Patched,
     };

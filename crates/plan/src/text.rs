@@ -2,7 +2,10 @@
 //!
 //! A front end adds what its user can do about them. Nothing here names a flag of the command line.
 
-use std::fmt::{Display, Formatter, Result};
+use std::{
+    fmt::{Display, Formatter, Result},
+    time::Duration,
+};
 
 use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 
@@ -28,10 +31,10 @@ impl Display for NoteKind {
                 write!(f, "the plan deletes {}, more than the limit of {limit}", objects(*deletions))
             }
             Self::RendersNothing { pruned, objects } => {
-                write!(f, "the input renders to nothing: {pruned} of the {} of the release will be pruned", self::objects(*objects))
+                write!(f, "the input renders to nothing: {} of the release will be pruned", of_all(*pruned, *objects, "the"))
             }
             Self::PrunesMost { pruned, objects } => {
-                write!(f, "more than half of the release will be pruned: {pruned} of its {}", self::objects(*objects))
+                write!(f, "more than half of the release will be pruned: {}", of_all(*pruned, *objects, "its"))
             }
             Self::PrunesData { objects } => {
                 write!(f, "all data of the release will be pruned: {}", first_of(objects))
@@ -56,7 +59,7 @@ impl Display for NoteKind {
                 write!(f, "{object} carries the label of release {release}; it will not be deleted")
             }
             Self::Unlabelled { object, deleted } => {
-                let what = if *deleted { "it will be deleted nevertheless" } else { "no group deletes it" };
+                let what = if *deleted { "it will be deleted nevertheless" } else { "it will not be deleted" };
                 write!(f, "{object} is in the record of the release, but does not carry its label; {what}")
             }
             Self::ScopeChanged { counts } => write!(
@@ -235,16 +238,21 @@ impl Uncovered {
 
 impl Display for Locked {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Self { release, operation, holder, pid, since, expires_in, lease } = self;
-        write!(f, "another operation works on release {release}: {operation} by {holder} (process {pid})")?;
-        if let Some(since) = since {
-            write!(f, " since {since}")?;
-        }
-        match (lease, expires_in) {
+        write!(f, "another operation works on release {}: {}", self.release, self.holder())?;
+        match (&self.lease, self.expires_in) {
             (Some(lease), _) => write!(f, "; its lock is held as long as Lease {lease} is renewed"),
-            (None, Some(left)) => write!(f, "; its lock expires in {} s unless it is renewed", left.as_secs().max(1)),
+            (None, Some(left)) => write!(f, "; its lock expires in {} unless it is renewed", seconds(left)),
             (None, None) => write!(f, "; the API server does not tell when its lock was last renewed"),
         }
+    }
+}
+
+impl Locked {
+    /// Returns which operation holds the lock, where and since when: `apply by host (process 12) since …`.
+    pub fn holder(&self) -> String {
+        let Self { operation, holder, pid, since, .. } = self;
+        let since = since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+        format!("{operation} by {holder} (process {pid}){since}")
     }
 }
 
@@ -373,8 +381,22 @@ pub fn list(what: &str, names: &[String]) -> String {
     format!("{what}{s} {}", names.join(", "))
 }
 
+/// Formats a duration in whole seconds, rounded up: `28s`.
+pub fn seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_millis().div_ceil(1000).max(1))
+}
+
 fn objects(number: usize) -> String {
     count(number, "object")
+}
+
+/// Formats a part of all objects: `3 of its 5 objects`, `all 5 objects`, `the only object`.
+fn of_all(part: usize, all: usize, whose: &str) -> String {
+    match (part, all) {
+        (1, 1) => "the only object".to_owned(),
+        (part, all) if part == all => format!("all {all} objects"),
+        (part, all) => format!("{part} of {whose} {}", objects(all)),
+    }
 }
 
 fn versions(versions: &[String]) -> String {

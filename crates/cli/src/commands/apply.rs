@@ -57,7 +57,7 @@ pub(crate) struct DeploymentArgs {
     #[command(flatten)]
     chart: ChartArgs,
     /// Use this policy file, or the default policy with "default", and record it [default: the recorded policy]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|default")]
     policy: Option<PathBuf>,
     /// Adopt existing objects that belong to no release, and take over those whose label or record is missing
     #[arg(long)]

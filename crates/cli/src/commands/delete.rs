@@ -66,8 +66,9 @@ pub(crate) struct DeletionArgs {
     name: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Use this policy file, or the default policy with "default" [default: the policy recorded with the release]
-    #[arg(long, value_name = "FILE")]
+    /// Use this policy file, or the default policy with "default"; required to delete a release that lost its record
+    /// [default: the policy recorded with the release]
+    #[arg(long, value_name = "FILE|default")]
     policy: Option<PathBuf>,
     /// Choose how dependents are deleted, unless the policy specifies it
     #[arg(long, value_name = "MODE", default_value = "background")]

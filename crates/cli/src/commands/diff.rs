@@ -32,8 +32,8 @@ Examples:
   billhook diff shop --chart ./chart --values production.yaml
   billhook diff shop -f manifests/ -o json    print a JSON patch for each object
 
-The command sends each write of the apply as a dry run, so that defaults and admission of the server are included. Values
-of Secrets are masked.
+The command sends each write of the apply as a dry run, so that defaults and admission of the server are \
+included. Values of Secrets are masked.
 
 Exit codes:
   0  no differences

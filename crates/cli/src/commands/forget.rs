@@ -11,7 +11,8 @@ use crate::{
     commands::operate,
     error::{CommandError, Exit},
     render::{count, object},
-    session::Session,
+    session::{Interrupts, Session},
+    text,
 };
 
 /// Drop the record of a release and the label of its objects, without deleting anything
@@ -36,14 +37,14 @@ struct Report<'a> {
 }
 
 /// Runs the command.
-pub(crate) async fn run(session: &Session, args: Forget) -> Result<Exit, CommandError> {
-    let connection = session.connection().await?;
-    let release = connection.release(&args.name)?;
-    let clusters = connection.with(BTreeMap::new());
-    if args.take_over {
-        operate::take_over(session, &clusters, &release).await?;
-    }
-    let forgotten = billhook_engine::forget(&clusters, &release).await?;
+pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Forget) -> Result<Exit, CommandError> {
+    let (release, forgotten) = tokio::select! {
+        forgotten = forget(session, &args) => forgotten?,
+        () = interrupts.next() => {
+            let problem = "interrupted; some objects may have lost the label of the release already";
+            return Err(CommandError::new(Exit::Unfinished, problem).hint(text::RESUME_UNLOCKED));
+        }
+    };
     if session.json() {
         session.printer.json(&Report { release: release.to_string(), forgotten: &forgotten });
     } else {
@@ -51,6 +52,17 @@ pub(crate) async fn run(session: &Session, args: Forget) -> Result<Exit, Command
     }
     let complete = forgotten.failed.is_empty() && forgotten.unlisted.is_empty();
     Ok(if complete { Exit::Done } else { Exit::Failed })
+}
+
+async fn forget(session: &Session, args: &Forget) -> Result<(ReleaseName, Forgotten), CommandError> {
+    let connection = session.connection().await?;
+    let release = connection.release(&args.name)?;
+    let clusters = connection.with(BTreeMap::new());
+    if args.take_over {
+        operate::take_over(session, &clusters, &release).await?;
+    }
+    let forgotten = billhook_engine::forget(&clusters, &release).await?;
+    Ok((release, forgotten))
 }
 
 fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {
@@ -72,7 +84,6 @@ fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {
     } else {
         let problem = format!("{} release {release} is not forgotten completely", err.bad("error:"));
         session.printer.err(&format!("{problem}: the label of {number} removed, nothing deleted"));
-        let hint = "fix the problem, then run the same command again to resume";
-        session.printer.err(&format!("{} {hint}", err.good("hint:")));
+        session.printer.hint("fix the problem, then run the same command again to resume");
     }
 }

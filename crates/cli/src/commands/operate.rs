@@ -61,7 +61,7 @@ where
             () = interrupts.next() => {
                 if stop.is_cancelled() {
                     reporter.close();
-                    session.printer.err("interrupted twice: stopped immediately; run the same command again to resume");
+                    session.printer.err(text::INTERRUPTED_TWICE);
                     return Ok(Exit::Unfinished);
                 }
                 stop.cancel();
@@ -109,8 +109,8 @@ pub(crate) async fn take_over(
     release: &ReleaseName,
 ) -> Result<(), CommandError> {
     let notify = |locked: &Locked, wait: Duration| {
-        let wait = render::duration(wait);
-        session.printer.err(&format!("{locked}; took it over, waiting {wait} until that operation has stopped"));
+        session.has_taken_over.set(()).ok();
+        session.printer.err(&text::taken_over(locked, wait));
     };
     Ok(billhook_engine::take_over(clusters, release, notify).await?)
 }

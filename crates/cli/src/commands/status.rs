@@ -1,7 +1,7 @@
 //! `billhook status`: prints the status of a release.
 
 use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, readiness::Readiness};
-use billhook_plan::Locked;
+use billhook_plan::Phase;
 use clap::Args;
 
 use crate::{
@@ -49,10 +49,7 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         format!("phase      {}", status.phase),
         format!("revision   {}", status.revision),
     ];
-    if let Some(Locked { operation, holder, pid, since, .. }) = &status.operation {
-        let since = since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-        lines.push(format!("operation  {operation} by {holder} (process {pid}){since}"));
-    }
+    lines.extend(status.operation.as_ref().map(|locked| format!("operation  {}", locked.holder())));
     if status.revision == 0 {
         lines.push("the record was lost: the objects below were found by the label of the release".to_owned());
     }
@@ -70,11 +67,16 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         lines.push(format!("{} {why}", paint.warn("unreadable:")));
     }
     let (well, unwell): (Vec<_>, Vec<_>) = status.objects.iter().partition(|object| object.is_well());
-    let unwell: Vec<_> = unwell.into_iter().filter(|object| object.state != ObjectState::Unreadable).collect();
+    // What a deletion has removed so far must not push what blocks it off the list.
+    let is_gone = |state: ObjectState| state == ObjectState::Missing && status.phase == Phase::Deleting.to_string();
+    let is_shown = |object: &&ObjectStatus| object.state != ObjectState::Unreadable && !is_gone(object.state);
+    let mut unwell: Vec<_> = unwell.into_iter().filter(is_shown).collect();
+    unwell.sort_by_key(|object| object.state != ObjectState::Deleting);
     if !unwell.is_empty() {
         let heading = format!("{} not as deployed or not ready", count(unwell.len(), "object"));
         section(&heading, &unwell, all, paint, &mut lines);
     }
+    lines.extend(meanings(&status.objects).into_iter().map(|meaning| format!("{} {meaning}", paint.warn("note:"))));
     if all && !well.is_empty() {
         let heading = format!("{} as deployed and ready", count(well.len(), "object"));
         section(&heading, &well, all, paint, &mut lines);
@@ -92,6 +94,29 @@ fn section(heading: &str, objects: &[&ObjectStatus], all: bool, paint: Paint, li
     if objects.len() > listed {
         lines.push(format!("  and {} more", objects.len() - listed));
     }
+}
+
+/// Returns what the states in which an object does not fully belong to the release mean for the next command.
+fn meanings(objects: &[ObjectStatus]) -> Vec<&'static str> {
+    let meanings = [
+        (
+            ObjectState::Unlabelled,
+            "delete refuses to delete objects without the label of the release unless --yes is given, and apply refuses to \
+             change them unless --adopt is given",
+        ),
+        (
+            ObjectState::Claimed,
+            "delete does not delete objects with the label of another release, and apply refuses to change them; once that \
+             release no longer exists, --adopt takes them over",
+        ),
+        (
+            ObjectState::Replaced,
+            "delete does not delete objects that replaced those of the release, and apply refuses to change them unless \
+             --adopt is given",
+        ),
+    ];
+    let is_there = |state: ObjectState| objects.iter().any(|object| object.state == state);
+    meanings.into_iter().filter(|(state, _)| is_there(*state)).map(|(_, meaning)| meaning).collect()
 }
 
 fn of_target(TargetStatus { target, state }: &TargetStatus, all: bool, paint: Paint, lines: &mut Vec<String>) {
@@ -125,7 +150,9 @@ fn rows(object: &ObjectStatus) -> Vec<Vec<String>> {
         (ObjectState::Present, Some(Readiness::Failed(reason))) => format!("failed: {reason}"),
         (ObjectState::Present, None) => "present".to_owned(),
         (ObjectState::Missing, _) => "missing".to_owned(),
-        (ObjectState::Replaced, _) => "replaced by another object of the same name".to_owned(),
+        (ObjectState::Replaced, _) => "another object has this name, without the label of the release".to_owned(),
+        (ObjectState::Unlabelled, _) => "without the label of the release".to_owned(),
+        (ObjectState::Claimed, _) => "with the label of another release".to_owned(),
         (ObjectState::Obsolete, _) => "from an earlier version, to be pruned".to_owned(),
         (ObjectState::Unreadable, _) => "unreadable".to_owned(),
     };
@@ -189,6 +216,31 @@ mod tests {
         let unread = shown(3, &["a.example/x"], Vec::new());
         assert_eq!(unread.last().unwrap(), "  Namespace  shop  deleting: finalizer a.example/x");
         assert_eq!(shown(3, &[], Vec::new()).last().unwrap(), "  Namespace  shop  deleting");
+    }
+
+    #[test]
+    fn what_blocks_a_deletion_comes_first_and_what_is_gone_is_left_out() {
+        let object = |name: &str, state| ObjectStatus {
+            object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
+            state,
+            readiness: None,
+            finalizers: Vec::new(),
+            blockers: Vec::new(),
+        };
+        let status = |phase: &str| ReleaseStatus {
+            name: "web".into(),
+            namespace: "shop".into(),
+            phase: phase.into(),
+            revision: 1,
+            kinds: Vec::new(),
+            objects: vec![object("a", ObjectState::Missing), object("b", ObjectState::Deleting)],
+            unlisted: Vec::new(),
+            operation: None,
+            targets: Vec::new(),
+        };
+        let shown = |phase: &str| text(&status(phase), false, Paint(false))[8..].to_vec();
+        assert_eq!(shown("deleting"), ["  Pod  shop/b  deleting"]);
+        assert_eq!(shown("applied"), ["  Pod  shop/b  deleting", "  Pod  shop/a  missing"]);
     }
 
     #[test]

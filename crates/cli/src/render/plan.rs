@@ -300,9 +300,10 @@ pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
         .to_string()
 }
 
-/// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`.
+/// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`, or, with a collection, `Delete 12
+/// objects of release shop/web, and any that appear meanwhile, in 3 groups?`.
 pub(crate) fn question(plan: &Plan) -> String {
     let of = plan.release.as_ref().map(|release| format!(" of release {release}")).unwrap_or_default();
-    let more = if collections(plan) > 0 { " and any that appear meanwhile" } else { "" };
-    format!("Delete {}{more}{of} in {}?", count(plan.deletions(), "object"), count(groups(plan), "group"))
+    let more = if collections(plan) > 0 { ", and any that appear meanwhile," } else { "" };
+    format!("Delete {}{of}{more} in {}?", count(plan.deletions(), "object"), count(groups(plan), "group"))
 }

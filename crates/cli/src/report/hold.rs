@@ -4,14 +4,14 @@ use billhook_engine::{Hold, NodeProgress};
 
 use crate::render::{list, object};
 
-/// Returns the first object that is held up, the reason, and how many others are.
+/// Returns the first object that is held up, how many others are, and the reason: the end may be cut off.
 pub(super) fn held(node: &NodeProgress) -> String {
     let Some((key, hold)) = node.held.first_key_value() else { return String::new() };
     let more = match node.held.len() {
         1 => String::new(),
         held => format!(" (and {} more)", held - 1),
     };
-    format!("{}: {}{more}", object(key), why(hold).replace('\n', " "))
+    format!("{}{more}: {}", object(key), why(hold))
 }
 
 /// Returns what keeps an object from its goal.

@@ -29,12 +29,14 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// Returns the line for an event of a run with so many nodes, if it has one. `out` and `err` paint standard output and
-/// standard error.
-pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> Option<Line> {
+/// Returns the line for an event, if it has one, after the progress was updated with it. `out` and `err` paint standard
+/// output and standard error.
+pub(super) fn line(event: &Event, progress: &Progress, (out, err): (Paint, Paint)) -> Option<Line> {
+    let nodes = progress.nodes.len();
     let (stream, text) = match event {
         // The summary follows the last event, and objects that are not ready are only mentioned after a while.
         Event::Started { .. } | Event::Waiting { .. } | Event::Blocked { .. } | Event::Finished(_) => return None,
+        Event::NamespaceCreated { object: key } => (Stream::Result, format!("{} {}", out.good("created"), object(key))),
         Event::NodeStarted { node, title, objects } => {
             let group = group(*node, nodes, title);
             (Stream::Progress, err.dim(&format!("{group}: {}", count(*objects, "object"))))
@@ -91,8 +93,12 @@ pub(super) fn line(event: &Event, nodes: usize, (out, err): (Paint, Paint)) -> O
         Event::NodeFinished { node, title, status, objects, elapsed_ms } => {
             let group = err.dim(&group(*node, nodes, title));
             let elapsed = duration(Duration::from_millis(*elapsed_ms));
-            let text = format!("{group}: {}, {} after {elapsed}", ended(*status, err), count(*objects, "object"));
-            (Stream::Progress, text)
+            let reached = match progress.nodes.get(*node) {
+                Some(node) if *status == Status::Done => count(node.reached(), "object"),
+                Some(node) => reached(node),
+                None => count(*objects, "object"),
+            };
+            (Stream::Progress, format!("{group}: {}, {reached} after {elapsed}", ended(*status, err)))
         }
     };
     Some(Line { stream, text })
@@ -108,13 +114,18 @@ pub(super) fn reminders(progress: &Progress, paint: Paint) -> Vec<String> {
     let nodes = progress.nodes.iter().enumerate().filter(|(_, node)| node.state == NodeState::Running);
     let line = |(at, node): (usize, &NodeProgress)| {
         let group = paint.dim(&group(at, progress.nodes.len(), &node.title));
-        let reached = format!("{} of {} {}", node.reached(), node.total, node.goal);
+        let reached = reached(node);
         match held(node) {
             held if held.is_empty() => format!("{group}: {reached}"),
             held => format!("{group}: {reached}; waiting for {held}"),
         }
     };
     nodes.map(line).collect()
+}
+
+/// Returns how many objects of a group have reached its goal: `3 of 4 ready`.
+fn reached(node: &NodeProgress) -> String {
+    format!("{} of {} {}", node.reached(), node.total, node.goal)
 }
 
 fn group(node: usize, nodes: usize, title: &str) -> String {

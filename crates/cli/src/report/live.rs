@@ -91,7 +91,7 @@ impl LiveView {
 }
 
 impl Row {
-    /// `› crds  3/10 gone  4.1s  Widget.example shop/a: finalizer a.example/x (and 2 more)`.
+    /// `› crds  3/10 gone  4.1s  Widget.example shop/a (and 2 more): finalizer a.example/x`.
     fn text(&self, node: &NodeProgress, width: usize, paint: Paint) -> String {
         let count = format!("{}/{} {}", node.reached(), node.total, node.goal);
         let (mark, elapsed, note) = match node.state {
@@ -131,7 +131,7 @@ mod tests {
         events.iter().for_each(|event| progress.fold(event));
         let view = LiveView::start(&progress, Paint(true));
         let row = view.rows[0].bar.as_ref().unwrap().message();
-        let shown = [r"a\x1b[2J", r"deleted\r\u{202e}"];
+        let shown = [r"a\x1b[2J", r"no\ndeleted\r\u{202e}"];
         assert!(shown.iter().all(|text| row.contains(text)) && !row.contains(['\n', '\r', '\u{202e}']), "{row:?}");
         assert!(!row.contains("\x1b[2J"), "{row:?}");
     }

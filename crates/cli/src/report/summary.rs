@@ -23,6 +23,8 @@ pub(super) struct Lines {
     pub(super) results: Vec<String>,
     /// For standard error.
     pub(super) problems: Vec<String>,
+    /// What the user can do.
+    pub(super) hints: Vec<String>,
 }
 
 /// Describes how a run ended. `out` and `err` paint standard output and standard error.
@@ -34,15 +36,16 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
     }
     remarks(summary, &mut lines.results);
     if summary.status == Status::Done && summary.retained {
-        let name = progress.release.as_deref().and_then(|release| release.rsplit('/').next()).unwrap_or("NAME");
-        let hint = format!(
-            "delete what remains with billhook delete {name} --policy FILE or --policy default, or drop the record with \
-             billhook forget {name}"
-        );
-        lines.problems.push(format!("{} {hint}", err.good("hint:")));
+        let release = progress.release.as_deref().and_then(|release| release.split_once('/'));
+        let release = release.map(|(namespace, name)| text::argument(namespace, name)).unwrap_or_default();
+        lines
+            .hints
+            .push(format!("delete what remains with billhook delete {release} --policy FILE or --policy default"));
+        lines.hints.push(format!("or keep it and drop the record with billhook forget {release}"));
     }
     if summary.status != Status::Done {
         failure(progress, summary, err, &mut lines.problems);
+        lines.hints.push(hint(progress, summary).to_owned());
     }
     lines
 }
@@ -148,7 +151,6 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     if let Some(error) = &summary.record_error {
         lines.push(format!("  release record not written: {error}"));
     }
-    lines.push(format!("{} {}", paint.good("hint:"), hint(progress, summary)));
 }
 
 /// What the sweep at the end found: `1 object still carries the label of release shop/web`.
@@ -202,6 +204,7 @@ fn causes<'a>(left: &[&'a Left]) -> Vec<(&'a Left, usize)> {
 fn hint(progress: &Progress, summary: &Summary) -> &'static str {
     let is_conflict =
         |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if text::is_field_conflict(message));
+    let is_finalizer = |blocker: &Blocker| matches!(blocker, Blocker::Finalizer { .. });
     match summary.status {
         _ if summary.lock_lost => "run the same command again when no other operation works on the release",
         Status::Failed
@@ -216,6 +219,9 @@ fn hint(progress: &Progress, summary: &Summary) -> &'static str {
             "run the same command as a user who may list all kinds"
         }
         Status::Failed => "fix the problem, then run the same command again to resume",
+        Status::TimedOut if summary.left.iter().flat_map(|left| &left.blockers).any(is_finalizer) => {
+            "check that the controllers of these finalizers are running, then run the same command again to resume"
+        }
         _ => "run the same command again to resume",
     }
 }

@@ -65,6 +65,8 @@ fn documents_of_other_kinds_are_rejected() {
     let place = Place::new(&[
         ("policy.yaml", "deletionGroups: []\n"),
         ("kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n"),
+        ("short/kustomization.yaml", "resources: [a.yaml]\n"),
+        ("Chart.yaml", "apiVersion: v2\nname: shop\nversion: 1.0.0\n"),
         ("broken.yaml", "a: [\n"),
     ]);
     place.call("apply web -f policy.yaml").is_input_error(
@@ -73,6 +75,14 @@ fn documents_of_other_kinds_are_rejected() {
     place.call("apply web -f kustomization.yaml").is_input_error(
         "error: kustomization.yaml:1: expected a manifest, found a kustomization\n\
          hint: pass its directory with -k DIR\n",
+    );
+    place.call("apply web -f short").is_input_error(
+        "error: short/kustomization.yaml:1: expected a manifest, found a kustomization\n\
+         hint: pass its directory with -k DIR\n",
+    );
+    place.call("apply web -f Chart.yaml").is_input_error(
+        "error: Chart.yaml:1: expected a manifest, found the Chart.yaml of a chart\n\
+         hint: pass its directory with --chart DIR\n",
     );
     place.call("apply web -f https://a.example/b.yaml").is_input_error(
         "error: https://a.example/b.yaml is a URL; only files and directories are supported\n\
@@ -143,4 +153,17 @@ fn fields_that_only_the_controller_uses_are_warnings() {
     let expected =
         ["target", "continuousReconcile"].map(|name| format!("warning: {name} has no effect on the command line"));
     assert_eq!(warnings, expected, "{}", found.err);
+}
+
+#[test]
+fn warnings_are_limited_for_all_files_together() {
+    let group = "      - predefinedResourceGroup: {type: empty}\n";
+    let crds = group.replace("empty", "crds");
+    let item = ITEM.replace(group, &crds.repeat(91));
+    let policy = format!("deletionGroups:\n{}", crds.repeat(21));
+    // The second item is an error, so that no cluster is needed.
+    let place = Place::new(&[("item.yaml", &item), ("two.yaml", ITEM), ("policy.yaml", &policy)]);
+    let found = place.call("apply web -f item.yaml -f two.yaml --policy policy.yaml");
+    assert_eq!((found.exit, found.err.matches("warning: ").count()), (2, 100), "{}", found.err);
+    assert!(found.err.contains("\n10 more warnings\n"), "{}", found.err);
 }

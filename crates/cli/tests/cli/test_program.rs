@@ -26,6 +26,8 @@ fn every_command_has_help_that_names_the_program() {
             let help = place.call(&format!("{words} {flag}"));
             assert_eq!((help.exit, help.err.as_str()), (0, ""), "{words}");
             assert!(help.out.contains(&format!("Usage: billhook {words}")), "{}", help.out);
+            let wide: Vec<&str> = help.out.lines().filter(|line| line.chars().count() > 100).collect();
+            assert!(wide.is_empty(), "wider than the text that is wrapped: {wide:?}");
         }
         let plugin = place.call_as("/usr/bin/kubectl-billhook", &format!("{words} -h"), "");
         assert!(plugin.out.contains(&format!("Usage: kubectl billhook {words}")), "{}", plugin.out);

@@ -56,6 +56,7 @@ fn only_gone_objects_are_reported_as_deleted() {
             json!({"event": "server-back"}),
             json!({"event": "finalizers-removed", "node": 0, "object": object("b"), "finalizers": ["a.example/x"]}),
             json!({"event": "gone", "node": 0, "object": object("b"), "uid": "2"}),
+            json!({"event": "gone", "node": 0, "object": object("d"), "uid": "3"}),
             json!({"event": "node-finished", "node": 0, "title": "widgets", "status": "done", "objects": 3,
                    "elapsedMs": 950}),
             finished(
@@ -75,6 +76,7 @@ fn only_gone_objects_are_reported_as_deleted() {
 deleted Widget.a.example shop/a
 force-removed finalizer a.example/x from Widget.a.example shop/b
 deleted Widget.a.example shop/b
+deleted Widget.a.example shop/d
 release shop/web retained: 3 objects gone in 3.2s (7 requests)
 finalizers removed by force from 1 object:
   Widget.a.example shop/b  a.example/x
@@ -126,7 +128,7 @@ error: timed out: 3 objects of release shop/web remain; 1 object gone in 3.2s (7
                                  Terminating: not yet
   Widget.a.example  shop/longer  deletion requested, not yet confirmed by the API server
   group crds was not started: 1 object
-hint: run the same command again to resume
+hint: check that the controllers of these finalizers are running, then run the same command again to resume
 "
     );
 }
@@ -302,4 +304,36 @@ fn json_lines_are_the_events() {
     let read: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, events);
     assert_eq!(err, "");
+}
+
+#[test]
+fn what_is_retained_is_shown_with_the_commands_that_delete_or_keep_it() {
+    let uncovered = json!([{"object": object("z"), "code": "no-group"}]);
+    let (_, err) =
+        play(lines(), &[started("delete"), finished("done", json!({"retained": true, "uncovered": uncovered}))]);
+    assert_eq!(
+        err,
+        "\
+hint: delete what remains with billhook delete web -n shop --policy FILE or --policy default
+hint: or keep it and drop the record with billhook forget web -n shop
+"
+    );
+}
+
+#[test]
+fn a_group_that_ends_says_how_many_of_its_objects_have_reached_its_goal() {
+    let ready = json!({"event": "ready", "node": 0, "object": object("a")});
+    let ended = |status: &str| json!({"event": "node-finished", "node": 0, "title": "ready", "status": status, "objects": 0, "elapsedMs": 5000});
+    let (_, err) = play(lines(), &[started("apply"), ready.clone(), ended("timed-out")]);
+    assert_eq!(err, "group 1/2 ready: timed out, 1 of 3 ready after 5.0s\n");
+    let (_, err) = play(lines(), &[started("apply"), ready, ended("done")]);
+    assert_eq!(err, "group 1/2 ready: done, 1 object after 5.0s\n");
+}
+
+#[test]
+fn a_namespace_that_is_created_for_the_release_is_printed() {
+    let namespace = json!({"group": "", "kind": "Namespace", "name": "shop"});
+    let created = json!({"event": "namespace-created", "object": namespace});
+    let (out, _) = play(lines(), &[started("apply"), created]);
+    assert_eq!(out, "created Namespace shop\n");
 }

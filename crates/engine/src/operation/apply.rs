@@ -21,7 +21,7 @@ use super::{
     record::{Inherited, Record, applied, finish},
     sweep::sweep,
 };
-use crate::{Clusters, RunOptions, Summary};
+use crate::{Clusters, Event, RunOptions, Summary};
 
 /// The input of an apply.
 pub struct ApplyInput {
@@ -234,9 +234,9 @@ pub async fn apply(
     // The record names the namespaces before they are created, except the one that holds it.
     let is_first = |name: &String| clusters.record_here() && name == record.inventory.release.namespace();
     let (first, others): (Vec<String>, Vec<String>) = plan.namespaces.iter().cloned().partition(is_first);
-    create_namespaces(clusters, &first).await?;
+    create_namespaces(clusters, &first, options).await?;
     record.begin_apply(clusters, &mut plan, &manifests).await?;
-    if let Err(error) = create_namespaces(&record.fenced(clusters), &others).await {
+    if let Err(error) = create_namespaces(&record.fenced(clusters), &others, options).await {
         record.unlock(clusters).await;
         return Err(error);
     }
@@ -263,11 +263,14 @@ fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTre
     not_served
 }
 
-async fn create_namespaces(clusters: &Clusters, names: &[String]) -> Result<(), OperationError> {
+async fn create_namespaces(clusters: &Clusters, names: &[String], options: &RunOptions) -> Result<(), OperationError> {
     for name in names {
         let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let key = ObjectKey::new(wellknown::namespace(), None, name.as_str());
-        clusters.own.apply(&Resource::namespaces(), &key, &manifest.to_string(), &ApplyOptions::default()).await?;
+        let (text, how) = (manifest.to_string(), ApplyOptions::default());
+        if clusters.own.apply(&Resource::namespaces(), &key, &text, &how).await?.created {
+            (options.sink)(Event::NamespaceCreated { object: key });
+        }
     }
     Ok(())
 }

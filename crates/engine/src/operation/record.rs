@@ -285,8 +285,8 @@ impl Record {
         let Some((task, manifest)) = created.zip(manifests.get(&key)) else { return Ok(()) };
         let how = How { field_manager, force_conflicts: false, dry_run: false };
         let applied = write::apply(&clusters.own, task, manifest, &how).await?;
-        // The run writes it again.
-        (task.action, task.uid) = (ApplyAction::Update, Some(applied.uid.clone()));
+        // The run writes it again. The task remains a creation, as which it is reported.
+        task.uid = Some(applied.uid.clone());
         if let Some(entry) = self.inventory.entries.get_mut(&key) {
             entry.uid = Some(applied.uid);
         }

@@ -69,7 +69,7 @@ fn objects_of_an_unavailable_api_are_unreadable_and_not_missing() {
     let (objects, unavailable) = wanted(&inventory, &catalog);
     assert_eq!(objects.iter().map(|w| w.key.name.as_str()).collect::<Vec<_>>(), ["a"]);
     let found = Found { failed: unavailable, ..Found::default() };
-    let states: Vec<_> = inventory.entries.iter().map(|(key, entry)| found.state(key, entry)).collect();
+    let states: Vec<_> = inventory.entries.iter().map(|(key, entry)| found.state(key, entry, "web.shop")).collect();
     assert_eq!(states, [Missing, Unreadable, Missing]);
 }
 
@@ -84,12 +84,13 @@ fn present_objects_are_ready_by_the_rules_of_apply() {
     let details = [json!({}), json!({"metadata": {"name": "b"}}), failed];
     let mut found = Found::default();
     for ((key, detail), uid) in inventory.entries.keys().zip(details).zip(["1", "2", "3"]) {
-        let object = json!({"namespace": "shop", "name": key.name, "uid": uid, "resourceVersion": "1"});
+        let labels = json!({RELEASE_LABEL: "web.shop"});
+        let object =
+            json!({"namespace": "shop", "name": key.name, "uid": uid, "resourceVersion": "1", "labels": labels});
         found.objects.insert(key.clone(), serde_json::from_value(object).unwrap());
         found.details.insert(Uid::new(uid), serde_json::from_str(&detail.to_string()).unwrap());
     }
-    let confirmed = |key: &ObjectKey| Entry { uid: None, ..inventory.entries[key].clone() };
-    let shown: Vec<_> = inventory.entries.keys().map(|key| found.status(key, &confirmed(key))).collect();
+    let shown: Vec<_> = inventory.entries.iter().map(|(key, entry)| found.status(key, entry, "web.shop")).collect();
     let expected = [
         (Some(Readiness::Ready), true),
         (Some(Readiness::NotYet("0 of 1 updated".into())), false),
@@ -100,6 +101,30 @@ fn present_objects_are_ready_by_the_rules_of_apply() {
     let status = report(&inventory, &found);
     let counts: Vec<_> = status.kinds.iter().map(|kind| (kind.live, kind.ready)).collect();
     assert_eq!(counts, [(1, 1), (1, 0), (1, 0)]);
-    let states: Vec<_> = status.objects.iter().map(|object| object.state).collect();
-    assert_eq!(states, [ObjectState::Present, ObjectState::Replaced, ObjectState::Replaced]);
+}
+
+#[test]
+fn the_record_and_the_label_decide_what_belongs_to_the_release() {
+    use ObjectState::{Claimed, Obsolete, Present, Replaced, Unlabelled};
+    let inventory = inventory(&[("", "ConfigMap", Some("shop"), "a")]);
+    let (key, entry) = inventory.entries.first_key_value().unwrap();
+    let recorded = |uid: Option<&str>| Entry { uid: uid.map(Uid::new), ..entry.clone() };
+    for (entry, label, expected) in [
+        (recorded(Some("1")), Some("web.shop"), Present),
+        (recorded(Some("1")), Some("db.shop"), Claimed),
+        (recorded(Some("1")), None, Unlabelled),
+        (Entry { unlabelled: true, ..recorded(Some("1")) }, None, Present),
+        (Entry { obsolete: true, ..recorded(Some("1")) }, Some("web.shop"), Obsolete),
+        (Entry { obsolete: true, ..recorded(Some("1")) }, None, Unlabelled),
+        // Of another UID, the label decides: an apply may have created the object before it was recorded.
+        (recorded(Some("2")), Some("web.shop"), Present),
+        (recorded(Some("2")), Some("db.shop"), Replaced),
+        (recorded(None), None, Replaced),
+    ] {
+        let labels = label.map(|label| json!({RELEASE_LABEL: label})).unwrap_or(json!({}));
+        let object = json!({"namespace": "shop", "name": "a", "uid": "1", "resourceVersion": "1", "labels": labels});
+        let objects = BTreeMap::from([(key.clone(), serde_json::from_value(object).unwrap())]);
+        let found = Found { objects, ..Found::default() };
+        assert_eq!(found.state(key, &entry, "web.shop"), expected, "{entry:?} {label:?}");
+    }
 }

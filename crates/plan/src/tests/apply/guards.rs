@@ -42,7 +42,7 @@ fn more_than_half_of_a_release_is_dangerous() {
         check(&FIVE, &new, &[], expected.as_slice());
     }
     // New objects do not make up for old ones: the input may be that of another release.
-    let all = "prunes-most: more than half of the release will be pruned: 5 of its 5 objects";
+    let all = "prunes-most: more than half of the release will be pruned: all 5 objects";
     check(&FIVE, &["v1 ConfigMap/a/x", "v1 Secret/a/y"], &[], &[all]);
     // One object replaces another.
     check(&["ConfigMap/a/a"], &["v1 ConfigMap/a/x"], &[], &[]);
@@ -61,9 +61,9 @@ fn generated_names_are_not_pruned_objects() {
 
 #[test]
 fn rendering_to_nothing_is_dangerous() {
-    let nothing = "renders-nothing: the input renders to nothing: 1 of the 1 object of the release will be pruned";
+    let nothing = "renders-nothing: the input renders to nothing: the only object of the release will be pruned";
     check(&["ConfigMap/a/a"], &[], &[], &[nothing]);
-    let nothing = "renders-nothing: the input renders to nothing: 5 of the 5 objects of the release will be pruned";
+    let nothing = "renders-nothing: the input renders to nothing: all 5 objects of the release will be pruned";
     check(&FIVE, &[], &[], &[nothing]);
     let kept = "renders-nothing: the input renders to nothing: 2 of the 5 objects of the release will be pruned";
     check(&FIVE, &[], &["v1 secrets"], &[kept]);
