@@ -102,7 +102,6 @@ async fn prepare(
         namespace: item.namespace.clone(),
         inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
         require_record: false,
-        require_policy: false,
         unlabelled: Unlabelled::Leave,
         retain: false,
         verify: false,
