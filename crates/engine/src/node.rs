@@ -94,6 +94,9 @@ impl NodeResult {
     }
 }
 
+/// What the run has written, by object.
+pub(crate) type Written = BTreeMap<ObjectKey, AppliedObject>;
+
 /// What our own write returned. The inventory keeps it, so that applying the same manifest again sends no request.
 #[derive(Clone)]
 pub(crate) struct AppliedObject {

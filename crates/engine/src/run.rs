@@ -17,7 +17,7 @@ use crate::{
     apply::run_apply,
     blockers,
     delete::run_delete,
-    node::{AppliedObject, Context, NodeResult, millis},
+    node::{AppliedObject, Context, NodeResult, Written, millis},
     write::run_patch,
 };
 
@@ -149,20 +149,29 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
     }
 }
 
-/// Returns what the nodes that are done have written to the objects that a node patches.
-fn written_before(work: &Work, results: &[Option<NodeResult>]) -> BTreeMap<ObjectKey, AppliedObject> {
-    let Work::Patch(work) = work else { return BTreeMap::new() };
-    let patched: BTreeSet<_> = work.objects.iter().map(|task| &task.object).collect();
+/// Returns what the nodes that are done have written of the objects that a node patches or only waits for.
+fn written_before(work: &Work, results: &[Option<NodeResult>]) -> Written {
+    let concerned: BTreeSet<&ObjectKey> = match work {
+        Work::Patch(work) => work.objects.iter().map(|task| &task.object).collect(),
+        Work::Apply(work) => {
+            let awaited = work.objects.iter().filter(|task| task.action == ApplyAction::Await);
+            awaited.map(|task| &task.object).collect()
+        }
+        Work::Delete(_) => BTreeSet::new(),
+    };
+    if concerned.is_empty() {
+        return Written::new();
+    }
     let applied = results.iter().flatten().flat_map(|result| &result.applied);
-    applied.filter(|a| patched.contains(&a.object)).map(|a| (a.object.clone(), a.clone())).collect()
+    applied.filter(|a| concerned.contains(&a.object)).map(|a| (a.object.clone(), a.clone())).collect()
 }
 
-async fn run_node(context: &Context<'_>, index: usize, written: BTreeMap<ObjectKey, AppliedObject>) -> NodeResult {
+async fn run_node(context: &Context<'_>, index: usize, written: Written) -> NodeResult {
     let begun = Instant::now();
     let node = &context.plan.nodes[index];
     context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
-        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work).await,
+        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work, written).await,
         (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
         (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work, &written).await,
         (None, work) => {

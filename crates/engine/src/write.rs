@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     ApplyResult, Blocker, Event, RefusedBy, Status,
-    node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, pause, until},
+    node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, Written, pause, until},
 };
 
 /// A request in flight. Its answer is empty if a patch found no object.
@@ -123,7 +123,7 @@ pub(crate) async fn run_patch(
     cluster: &Cluster,
     node: usize,
     work: &PatchWork,
-    written: &BTreeMap<ObjectKey, AppliedObject>,
+    written: &Written,
 ) -> NodeResult {
     let mut result = NodeResult::new(Status::Done);
     let writes =
