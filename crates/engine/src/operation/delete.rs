@@ -147,7 +147,7 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
 /// Returns the record of a release that lost its own, from what a sweep found. A head without a record is deleted like one.
 fn found(
     release: ReleaseName,
-    head: Option<Token>,
+    head: Option<Box<Token>>,
     swept: Swept,
     needs_policy: bool,
 ) -> Result<Record, OperationError> {

@@ -75,7 +75,7 @@ pub(super) enum Loaded {
     /// Its inventory.
     Record(Box<Record>),
     /// None; perhaps the head of an operation that ended before it wrote one.
-    Nothing(Option<Token>),
+    Nothing(Option<Box<Token>>),
 }
 
 /// Where the inventory comes from.
@@ -94,23 +94,23 @@ enum Origin {
 impl Record {
     /// Returns the inventory of a release that has none stored: the objects of an earlier deployer, if there are any. The
     /// `head` may be what an interrupted operation has left.
-    pub(super) fn inherited(release: ReleaseName, head: Option<Token>, inherited: Vec<Inherited>) -> Self {
+    pub(super) fn inherited(release: ReleaseName, head: Option<Box<Token>>, inherited: Vec<Inherited>) -> Self {
         let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
         let mut inventory = Inventory::new(release);
         inventory.entries.extend(inherited.into_iter().map(Inherited::into_entry));
-        Self { inventory, token: head, origin, dirty: true, lock: None }
+        Self { inventory, token: head.map(|head| *head), origin, dirty: true, lock: None }
     }
 
     /// Returns the inventory of a release that lost its own: the objects that a sweep found.
-    pub(super) fn swept(release: ReleaseName, head: Option<Token>, entries: BTreeMap<ObjectKey, Entry>) -> Self {
+    pub(super) fn swept(release: ReleaseName, head: Option<Box<Token>>, entries: BTreeMap<ObjectKey, Entry>) -> Self {
         let inventory = Inventory { entries, swept: true, ..Inventory::new(release) };
-        Self { inventory, token: head, origin: Origin::Swept, dirty: true, lock: None }
+        Self { inventory, token: head.map(|head| *head), origin: Origin::Swept, dirty: true, lock: None }
     }
 
     /// Reads the inventory.
     pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Loaded, Error> {
         Ok(match clusters.inventory().load(release).await? {
-            Some(Stored { token, .. }) if token.is_empty() => Loaded::Nothing(Some(token)),
+            Some(Stored { token, .. }) if token.is_empty() => Loaded::Nothing(Some(Box::new(token))),
             Some(Stored { inventory, token }) => {
                 let (token, origin) = (Some(token), Origin::Stored);
                 Loaded::Record(Box::new(Self { inventory, token, origin, dirty: false, lock: None }))
@@ -120,8 +120,8 @@ impl Record {
     }
 
     /// Takes the head that was read, for the inventory that replaces this one.
-    pub(super) fn take_head(&mut self) -> Option<Token> {
-        self.token.take()
+    pub(super) fn take_head(&mut self) -> Option<Box<Token>> {
+        self.token.take().map(Box::new)
     }
 
     /// Returns the inventory as it was read; none for a new release.
