@@ -130,6 +130,11 @@ impl Error {
         Self::new(format!("list {}", resource.kind), ErrorKind::NotServed).because("the kind is not served")
     }
 
+    /// Returns what was being done.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind

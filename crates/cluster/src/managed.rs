@@ -38,16 +38,15 @@ impl ManagedEntry {
             && text(self.subresource.as_ref()).is_empty()
     }
 
-    /// Whether it has what the manager of any release has applied.
-    fn is_applied_by_a_release(&self) -> bool {
+    /// Whether it has what a manager of billhook has applied: that of a release, or the common one of earlier versions.
+    fn is_applied_by_billhook(&self) -> bool {
         let manager = text(self.manager.as_ref());
-        manager.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.starts_with('/')) && self.is_applied_by(manager)
+        is_of_billhook(manager) && self.is_applied_by(manager)
     }
 
     /// Returns what counts for the fingerprint. The time of others does not: they may write their fields again and again.
     fn counted(&self) -> [&str; 6] {
-        let rest = text(self.manager.as_ref()).strip_prefix(FIELD_MANAGER);
-        let ours = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let ours = is_of_billhook(text(self.manager.as_ref()));
         [
             text(self.manager.as_ref()),
             text(self.operation.as_ref()),
@@ -57,6 +56,10 @@ impl ManagedEntry {
             self.fields_v1.as_ref().map_or("", |fields| fields.get()),
         ]
     }
+}
+
+fn is_of_billhook(manager: &str) -> bool {
+    manager.strip_prefix(FIELD_MANAGER).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns what an apply compares of an object with this generation and these entries.
@@ -73,9 +76,9 @@ pub(crate) fn tracked(generation: Option<i64>, entries: &[ManagedEntry]) -> Trac
     }
     let mut fingerprint = [0; 16];
     fingerprint.copy_from_slice(&digest.finalize()[..16]);
-    let common_manager = entries.iter().any(|entry| entry.is_applied_by(FIELD_MANAGER));
-    let release_manager = entries.iter().any(ManagedEntry::is_applied_by_a_release);
-    Tracked { fingerprint: Fingerprint::new(fingerprint), common_manager, release_manager }
+    let ours = entries.iter().filter(|entry| entry.is_applied_by_billhook());
+    let managers = ours.map(|entry| text(entry.manager.as_ref()).to_owned()).collect();
+    Tracked { fingerprint: Fingerprint::new(fingerprint), managers }
 }
 
 /// Whether a manager owns fields.
@@ -89,22 +92,13 @@ pub(crate) fn creator(entries: &[ManagedEntry]) -> Option<&str> {
     first.manager.as_deref().filter(|manager| !manager.is_empty())
 }
 
-/// Returns the managers of other releases that have applied fields.
-pub(crate) fn of_other_releases<'e>(entries: &'e [ManagedEntry], manager: &str) -> Vec<&'e str> {
-    let others = entries.iter().filter(|entry| entry.is_applied_by_a_release() && !entry.is_applied_by(manager));
-    others.map(|entry| text(entry.manager.as_ref())).collect()
-}
-
-/// Returns the entries after `manager` has taken over what the common manager of earlier versions and the `former` managers
-/// applied; none if that is nothing.
+/// Returns the entries after `manager` has taken over what the `former` managers have applied; none if that is nothing.
 pub(crate) fn taken_over(
     mut entries: Vec<ManagedEntry>,
     manager: &str,
     former: &[String],
 ) -> Option<Vec<ManagedEntry>> {
-    let is_former = |entry: &ManagedEntry| {
-        entry.is_applied_by(FIELD_MANAGER) || former.iter().any(|former| entry.is_applied_by(former))
-    };
+    let is_former = |entry: &ManagedEntry| former.iter().any(|former| entry.is_applied_by(former));
     let mut any = false;
     while let Some(at) = entries.iter().position(is_former) {
         any = true;
@@ -183,36 +177,28 @@ mod tests {
         }
     }
 
-    fn check(entries: &[Value], expected: Option<Vec<Value>>) {
-        let taken = taken_over(read(entries), "billhook/a/web", &[]).map(|entries| json!(entries));
-        assert_eq!(taken, expected.map(Value::from), "{entries:?}");
-        assert_eq!(tracked(None, &read(entries)).common_manager, taken.is_some());
-    }
-
     #[test]
-    fn the_fields_of_the_common_manager_are_taken_over() {
-        let common = |fields: Value| entry("billhook", "Apply", "", 1, fields);
+    fn the_fields_of_former_managers_are_taken_over() {
+        let former = ["billhook".to_owned(), "billhook/a/gone".to_owned()];
+        let check = |entries: &[Value], expected: Option<Vec<Value>>| {
+            let taken = taken_over(read(entries), "billhook/a/web", &former).map(|entries| json!(entries));
+            assert_eq!(taken, expected.map(Value::from), "{entries:?}");
+        };
+        let by = |manager: &str, fields: Value| entry(manager, "Apply", "", 1, fields);
         let fields = json!({"f:data": {"f:a": {}}});
         let other = entry("billhook", "Update", "", 2, json!({"f:data": {"f:b": {}}}));
-        check(&[common(fields.clone()), other.clone()], Some(vec![own(1, fields.clone()), other.clone()]));
+        check(&[by("billhook", fields.clone()), other.clone()], Some(vec![own(1, fields.clone()), other.clone()]));
         check(std::slice::from_ref(&other), None);
-        check(&[own(1, fields.clone()), other], None);
+        check(&[own(1, fields.clone()), other, by("billhook/a/there", fields.clone())], None);
         let both = json!({"f:data": {".": {}, "f:a": {}, "f:c": {}}});
         let newer = own(3, json!({"f:data": {".": {}, "f:c": {}}}));
-        check(&[common(fields), newer], Some(vec![own(3, both)]));
-    }
-
-    #[test]
-    fn the_fields_of_a_former_release_are_taken_over() {
-        let fields = json!({"f:data": {"f:a": {}}});
-        let former = [entry("billhook/a/gone", "Apply", "", 1, fields.clone())];
-        assert_eq!(of_other_releases(&read(&former), "billhook/a/web"), ["billhook/a/gone"]);
-        assert!(taken_over(read(&former), "billhook/a/web", &[]).is_none());
-        let gone = ["billhook/a/gone".to_owned()];
-        let taken = taken_over(read(&former), "billhook/a/web", &gone).map(|entries| json!(entries));
-        assert_eq!(taken, Some(json!([own(1, fields)])));
-        let tracked = tracked(None, &read(&former));
-        assert_eq!((tracked.common_manager, tracked.release_manager), (false, true));
+        check(&[by("billhook", fields.clone()), newer.clone()], Some(vec![own(3, both.clone())]));
+        let gone = by("billhook/a/gone", fields.clone());
+        check(&[by("billhook", fields.clone()), gone.clone(), newer], Some(vec![own(3, both)]));
+        let managers = |entries: &[Value]| tracked(None, &read(entries)).managers;
+        let updated = entry("billhook/a/web", "Update", "", 1, fields.clone());
+        assert_eq!(managers(&[by("billhook", fields.clone()), gone, updated]), ["billhook", "billhook/a/gone"]);
+        assert_eq!(managers(&[by("billhooks", fields)]), [""; 0]);
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Patches other than server-side apply.
 
-use billhook_objects::{ObjectKey, wellknown::FIELD_MANAGER};
+use billhook_objects::{ObjectKey, Uid, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     apply::{Applied, answer, applied, without_secret_values},
     cluster::Cluster,
     counts::Verb,
+    decode::Managed,
     error::{Error, object_name},
     request::Call,
     url,
+    write::not_as_seen,
 };
 
 /// A patch of an object.
@@ -49,6 +51,38 @@ impl Cluster {
         patch: &Patch<'_>,
     ) -> Result<Option<Applied>, Error> {
         self.patch_as(FIELD_MANAGER, resource, key, patch, false).await
+    }
+
+    /// Sends a JSON merge patch for an object with this UID; none if the object or its kind does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotAsSeen`](crate::ErrorKind::NotAsSeen) if another client has recreated the object; otherwise as
+    /// [`patch`](Self::patch).
+    pub async fn merge(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        uid: &Uid,
+        patch: &Value,
+    ) -> Result<Option<Applied>, Error> {
+        let mut body = patch.clone();
+        if let Some(body) = body.as_object_mut() {
+            // The API server rejects a change of the UID.
+            let metadata = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut();
+            metadata.map(|metadata| metadata.insert("uid".to_owned(), json!(uid)));
+        }
+        let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
+        let answer = self.patch(resource, key, &patch).await;
+        let Some(error) = answer.as_ref().err().filter(|error| matches!(error.code(), Some(409 | 422))) else {
+            return answer;
+        };
+        let namespace = key.namespace.as_deref();
+        match self.fetch_one::<Managed>(resource, namespace, &key.name, true).await? {
+            Some(Managed { meta, entries }) if meta.uid != *uid => Err(not_as_seen(error.what(), true, &entries)),
+            Some(_) => answer,
+            None => Ok(None),
+        }
     }
 
     pub(crate) async fn patch_as(

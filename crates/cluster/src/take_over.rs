@@ -1,7 +1,6 @@
-//! Moves the fields of other field managers of billhook to the release's own: of the one that all releases had in common, and of
-//! releases that no longer exist.
+//! Moves the fields of other field managers of billhook to the release's own.
 
-use billhook_objects::{ObjectKey, ReleaseName, Uid};
+use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::Resource;
 use serde_json::json;
 
@@ -9,7 +8,7 @@ use crate::{
     cluster::Cluster,
     decode::Managed,
     error::{Error, ErrorKind},
-    managed::{of_other_releases, taken_over},
+    managed::taken_over,
     patch::{Patch, PatchKind},
 };
 
@@ -17,8 +16,8 @@ use crate::{
 const TRIES: u32 = 8;
 
 impl Cluster {
-    /// Moves the fields that other managers of billhook have applied to an object with this UID to `manager`, so that an
-    /// apply by it neither conflicts with them nor keeps those that its manifest no longer has.
+    /// Moves the fields that the `former` managers have applied to an object with this UID to `manager`, so that an apply by
+    /// it neither conflicts with them nor keeps those that its manifest no longer has.
     ///
     /// # Errors
     ///
@@ -29,22 +28,13 @@ impl Cluster {
         key: &ObjectKey,
         uid: &Uid,
         manager: &str,
+        former: &[String],
     ) -> Result<(), Error> {
         let mut last = Ok(());
         for _ in 0..TRIES {
             let found = self.fetch_one::<Managed>(resource, key.namespace.as_deref(), &key.name, true).await?;
             let Some(Managed { meta, entries }) = found.filter(|found| found.meta.uid == *uid) else { return Ok(()) };
-            let mut former = Vec::new();
-            for other in of_other_releases(&entries, manager) {
-                let release = ReleaseName::of_field_manager(other).filter(|release| release.deploy_item().is_none());
-                // The records of DeployItems may be in another cluster.
-                if let Some(release) = release
-                    && !self.inventory().exists(&release).await.unwrap_or(true)
-                {
-                    former.push(other.to_owned());
-                }
-            }
-            let Some(entries) = taken_over(entries, manager, &former) else { return Ok(()) };
+            let Some(entries) = taken_over(entries, manager, former) else { return Ok(()) };
             // As `csaupgrade` of client-go: the version is the lock, and the entries are replaced as a whole.
             let body = json!([
                 {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},

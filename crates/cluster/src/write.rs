@@ -38,14 +38,26 @@ pub struct WriteOptions<'a> {
     pub field_manager: &'a str,
     /// Whether an object that belongs to no release is taken over if another client has created it in the meantime.
     pub adopt: bool,
-    /// Whether fields of other managers of billhook move to `field_manager` first.
-    pub takes_over_fields: bool,
+    /// Other managers whose fields move to `field_manager` first.
+    pub takes_over: &'a [String],
     /// Annotations that override those of the manifest if the object is created.
     pub annotate_before_create: &'a BTreeMap<String, String>,
     /// Takes over fields that other managers own. Server-side apply only: the other strategies always overwrite them.
     pub force_conflicts: bool,
     /// Runs validation and admission without changing anything.
     pub dry_run: bool,
+}
+
+impl WriteOptions<'_> {
+    /// Whether a conflict is only about fields of billhook: those of a patch after an earlier deployment, or of managers that
+    /// the own one takes over.
+    fn owns_all(&self, conflict: &ErrorKind) -> bool {
+        let ours = |manager: &String| {
+            [self.field_manager, FIELD_MANAGER].contains(&manager.as_str()) || self.takes_over.contains(manager)
+        };
+        matches!(conflict, ErrorKind::Conflict(fields)
+            if !fields.is_empty() && fields.iter().all(|field| ours(&field.manager)))
+    }
 }
 
 /// An object to write.
@@ -114,8 +126,8 @@ impl Cluster {
         let what = format!("apply {}", object_name(resource, key.namespace.as_deref(), &key.name));
         let new = annotated(&what, manifest, options)?;
         let target = Target { resource, key, what, options, new };
-        if let Some(uid) = options.expected.filter(|_| options.takes_over_fields && !options.dry_run) {
-            self.take_over_fields(resource, key, uid, options.field_manager).await?;
+        if let Some(uid) = options.expected.filter(|_| !options.takes_over.is_empty() && !options.dry_run) {
+            self.take_over_fields(resource, key, uid, options.field_manager, options.takes_over).await?;
         }
         let mut manifest = manifest;
         let mut expected = options.expected.cloned();
@@ -172,11 +184,18 @@ impl Cluster {
             (UpdateStrategy::ServerSide, _) => {
                 // An update has the annotations of the creation too: without them, the server would remove them, and a command
                 // that is repeated after a crash would end in another state.
-                let as_common = options.takes_over_fields && options.dry_run;
-                let field_manager = if as_common { FIELD_MANAGER } else { options.field_manager };
-                let WriteOptions { force_conflicts, dry_run, .. } = **options;
+                let WriteOptions { field_manager, takes_over, force_conflicts, dry_run, .. } = **options;
+                // A dry run cannot move fields to another manager, so it is sent as the one that still owns them.
+                let former = takes_over.first().filter(|_| dry_run);
+                let field_manager = former.map_or(field_manager, String::as_str);
                 let apply = ApplyOptions { field_manager, force_conflicts, dry_run };
-                self.apply_expected(resource, key, new, expected, &apply).await.map(Some)
+                match self.apply_expected(resource, key, new, expected, &apply).await {
+                    Err(error) if options.owns_all(error.kind()) => {
+                        let forced = ApplyOptions { force_conflicts: true, ..apply };
+                        self.apply_expected(resource, key, new, expected, &forced).await.map(Some)
+                    }
+                    applied => applied.map(Some),
+                }
             }
             (_, None) => {
                 let url = url::collection(resource, key.namespace.as_deref());
@@ -187,9 +206,8 @@ impl Cluster {
                 let Some(live) = self.get(resource, key).await? else { return Ok(None) };
                 if live["metadata"]["uid"] != uid.as_str() {
                     let entries = live["metadata"]["managedFields"].clone();
-                    return Err(
-                        target.not_as_seen(true, &serde_json::from_value::<Vec<_>>(entries).unwrap_or_default())
-                    );
+                    let entries: Vec<_> = serde_json::from_value(entries).unwrap_or_default();
+                    return Err(not_as_seen(what, true, &entries));
                 }
                 match self.change(target, &live, &parsed(what, manifest)?).await {
                     Err(error) if error.object_not_found() => Ok(None),
@@ -243,16 +261,16 @@ impl Target<'_> {
             Some(uid) if *uid == meta.uid => Next::Changed,
             None if owns_fields(self.options.field_manager, &entries) => Next::Ours(meta.uid),
             None if self.options.adopt && !meta.labels.contains_key(RELEASE_LABEL) => Next::Adopted(meta.uid),
-            _ => Next::Refused(self.not_as_seen(expected.is_some(), &entries)),
+            _ => Next::Refused(not_as_seen(&self.what, expected.is_some(), &entries)),
         }
     }
+}
 
-    /// Returns the error for an object that another client has created or recreated.
-    fn not_as_seen(&self, recreated: bool, entries: &[ManagedEntry]) -> Error {
-        let how = if recreated { "recreated" } else { "created" };
-        let by = creator(entries).unwrap_or("another client");
-        Error::new(&self.what, ErrorKind::NotAsSeen).because(format!("it was {how} by {by} in the meantime"))
-    }
+/// Returns the error for an object that another client has created or recreated.
+pub(crate) fn not_as_seen(what: &str, recreated: bool, entries: &[ManagedEntry]) -> Error {
+    let how = if recreated { "recreated" } else { "created" };
+    let by = creator(entries).unwrap_or("another client");
+    Error::new(what, ErrorKind::NotAsSeen).because(format!("it was {how} by {by} in the meantime"))
 }
 
 /// Returns whether the server may have rejected a write because the object is not as expected. A server that finds fields of

@@ -95,9 +95,11 @@ fn uses((key, state): (&Key, &ItemState), (namespace, target): &Key) -> bool {
     key.0 == *namespace && named.is_some_and(|named| named.name == *target)
 }
 
-/// Whether a task works on an item of a Target.
-fn is_running((key, state): (&Key, &ItemState), target: &Key) -> bool {
-    state.running.is_some() && uses((key, state), target)
+/// Returns the task that works on an item if it uses a Target, that of the item or one that its policy names.
+fn running_on<'s>((key, state): (&Key, &'s ItemState), target: &Key) -> Option<&'s Running> {
+    let uses_target =
+        |running: &&Running| uses((key, state), target) || (key.0 == target.0 && running.halt.uses(&target.1));
+    state.running.as_ref().filter(uses_target)
 }
 
 impl Dispatcher {
@@ -222,8 +224,8 @@ impl Dispatcher {
             Change::TargetDeleted(key) => {
                 // Its tasks go on, unless it is recreated with another specification.
                 let former = self.shared.targets.remove(&key.0, &key.1);
-                self.former_targets.retain(|key, _| self.items.iter().any(|item| is_running(item, key)));
-                if self.items.iter().any(|item| is_running(item, &key)) {
+                self.former_targets.retain(|key, _| self.items.iter().any(|item| running_on(item, key).is_some()));
+                if self.items.iter().any(|item| running_on(item, &key).is_some()) {
                     self.former_targets.extend(former.map(|former| (key, former)));
                 }
             }
@@ -236,12 +238,11 @@ impl Dispatcher {
     fn restart_items_of(&mut self, target: &Key, changed: bool) {
         let mut waiting = Vec::new();
         for (key, state) in &self.items {
-            if !uses((key, state), target) {
-                continue;
-            }
             match &state.running {
-                Some(running) if changed => running.halt.token.cancel(),
-                None if state.attempts > 0 => waiting.push(key.clone()),
+                None if state.attempts > 0 && uses((key, state), target) => waiting.push(key.clone()),
+                Some(_) if changed => {
+                    running_on((key, state), target).into_iter().for_each(|running| running.halt.token.cancel());
+                }
                 _ => {}
             }
         }

@@ -1,8 +1,11 @@
 //! Stopping the work on an item before it is complete.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::time::Instant;
@@ -33,6 +36,8 @@ impl<E: Into<ItemFailure>> From<E> for Stop {
 pub(crate) struct Halt {
     pub token: CancellationToken,
     interrupted: Arc<AtomicBool>,
+    /// The names of the Targets that the work uses.
+    targets: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Halt {
@@ -58,6 +63,16 @@ impl Halt {
                 Err(Stop::Failed(ItemFailure::new(TIMED_OUT, message, ErrorCode::Timeout)))
             }
         }
+    }
+
+    /// Notes that the work uses a Target, so that it is stopped when that changes.
+    pub(crate) fn note_target(&self, name: &str) {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+    }
+
+    /// Whether the work uses a Target.
+    pub(crate) fn uses(&self, target: &str) -> bool {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).contains(target)
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

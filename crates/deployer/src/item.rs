@@ -4,15 +4,17 @@ use std::{borrow::Cow, sync::Arc};
 
 use billhook_cluster::{Patch, PatchKind};
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_plan::{Note, Operation, Resource};
+use billhook_plan::{Operation, Plan, Resource};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
+    configuration::time_limit,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
+    halt::Halt,
     progress::Report,
     shared::Shared,
     status::status_patch,
@@ -36,10 +38,12 @@ pub(crate) struct Item {
     finalizers: Vec<String>,
     /// When the item's time limit is reached.
     pub deadline: Option<Instant>,
+    /// Stops the work.
+    pub(crate) halt: Halt,
 }
 
 impl Item {
-    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, halt: Halt) -> Self {
         Self {
             shared,
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
@@ -50,6 +54,7 @@ impl Item {
             object,
             version: None,
             deadline: None,
+            halt,
         }
     }
 
@@ -94,10 +99,14 @@ impl Item {
         self.shared.events.run(Arc::new(events::Item::from(&*self.object)))
     }
 
-    /// Reports the notes of the item's plan: as Kubernetes Events, and in a condition that the next update writes.
-    pub(crate) fn warn(&mut self, notes: &[Note]) {
+    /// Reports the notes of the item's plan, with those on what the item's time limit prevents: as Kubernetes Events, and in a
+    /// condition that the next update writes.
+    pub(crate) fn warn(&mut self, plan: &mut Plan) {
+        if let Some(limit) = time_limit(&self.object) {
+            billhook_plan::warn_of_limit(plan, limit);
+        }
         let now = self.now();
-        for warning in self.status.warn(notes, now) {
+        for warning in self.status.warn(&plan.notes, now) {
             self.record(Severity::Warning, warning.reason(), &warning.message());
         }
     }

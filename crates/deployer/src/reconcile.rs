@@ -40,7 +40,7 @@ pub(crate) enum Outcome {
 
 /// Does what is due for an item.
 pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, halt: Halt) -> Outcome {
-    let mut item = Item::new(shared, object);
+    let mut item = Item::new(shared, object, halt.clone());
     let (deletion, result) = match due {
         Due::Reconcile(cause) => (false, run(&mut item, cause, &halt, false).boxed().await),
         Due::Delete(cause) => (true, run(&mut item, cause, &halt, true).boxed().await),

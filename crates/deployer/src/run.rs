@@ -28,7 +28,12 @@ impl Item {
             let problem = "spec.target is missing: set it to the Target of the cluster to deploy to";
             return Err(ItemFailure::configuration("NoTarget", problem));
         };
-        self.shared.targets.open(&self.namespace, &target.name).await
+        self.open(&target.name).await
+    }
+
+    async fn open(&self, target: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
+        self.halt.note_target(target);
+        self.shared.targets.open(&self.namespace, target).await
     }
 
     /// Connects to the clusters that a run needs: the item's target, the Targets with these names, and the home cluster with
@@ -36,7 +41,7 @@ impl Item {
     pub(crate) async fn clusters(&self, target: &OpenTarget, names: BTreeSet<&str>) -> Result<Clusters, ItemFailure> {
         let mut targets = BTreeMap::new();
         for name in names {
-            targets.insert(name.to_owned(), self.shared.targets.open(&self.namespace, name).await?.cluster.clone());
+            targets.insert(name.to_owned(), self.open(name).await?.cluster.clone());
         }
         let options = &self.shared.options;
         let lease = options.leader_election.as_ref().map(LeaseOptions::held);

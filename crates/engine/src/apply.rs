@@ -1,6 +1,6 @@
 //! A node that applies: it writes all objects, then waits until those that the plan marks are ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_cluster::{Cluster, ObjectChange};
 use billhook_objects::{ObjectKey, wellknown};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     Blocker, Event, Status,
-    node::{Context, NodeResult, until},
+    node::{Context, NodeResult, Written, until},
     readiness::{Readiness, View, readiness},
     write,
 };
@@ -26,15 +26,25 @@ const FEW_NAMES: usize = 8;
 /// Up to how many namespaces are watched one by one for readiness; beyond that one watch covers all namespaces.
 const FEW_NAMESPACES: usize = 16;
 
-/// Applies the objects of a node, then waits until those that the plan marks are ready.
-pub(crate) async fn run_apply(context: &Context<'_>, cluster: &Cluster, node: usize, work: &ApplyWork) -> NodeResult {
+/// Applies the objects of a node, then waits until those that the plan marks are ready. `written` is what the nodes before it
+/// have written of these.
+pub(crate) async fn run_apply(
+    context: &Context<'_>,
+    cluster: &Cluster,
+    node: usize,
+    work: &ApplyWork,
+    mut written: Written,
+) -> NodeResult {
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
     let writes = write::to_apply(context, node, work, &mut result);
     result.status = write::send(context, cluster, node, writes, deadline, &mut result).await;
     if result.status == Status::Done {
-        let waited = work.objects.iter().filter(|task| task.wait).collect();
-        result.status = wait(context, cluster, node, waited, deadline, &mut result).await;
+        let waited: Vec<_> = work.objects.iter().filter(|task| task.wait).collect();
+        let objects: BTreeSet<_> = waited.iter().map(|task| &task.object).collect();
+        let own = result.applied.iter().filter(|applied| objects.contains(&applied.object));
+        written.extend(own.map(|applied| (applied.object.clone(), applied.clone())));
+        result.status = wait(context, cluster, node, waited, &written, deadline, &mut result).await;
     }
     result
 }
@@ -45,6 +55,7 @@ async fn wait(
     cluster: &Cluster,
     node: usize,
     tasks: Vec<&ApplyTask>,
+    written: &Written,
     deadline: Option<Instant>,
     result: &mut NodeResult,
 ) -> Status {
@@ -82,7 +93,14 @@ async fn wait(
         let metadata = &object.metadata;
         let key = ObjectKey::new(kinds[index].clone(), metadata.namespace.as_deref(), &metadata.name);
         let Some(reason) = waiting.get_mut(&key) else { continue };
-        match readiness(&kinds[index], &object) {
+        let ours = written.get(&key).map(|written| &written.uid);
+        let readiness = match (&metadata.uid, ours) {
+            (Some(uid), Some(ours)) if uid != ours => {
+                Readiness::Failed("it was recreated by another client".to_owned())
+            }
+            _ => readiness(&kinds[index], &object),
+        };
+        match readiness {
             Readiness::Ready => {
                 waiting.remove(&key);
                 context.emit(Event::Ready { node, object: key });

@@ -94,12 +94,16 @@ impl NodeResult {
     }
 }
 
+/// What the run has written, by object.
+pub(crate) type Written = BTreeMap<ObjectKey, AppliedObject>;
+
 /// What our own write returned. The inventory keeps it, so that applying the same manifest again sends no request.
+#[derive(Clone)]
 pub(crate) struct AppliedObject {
     pub object: ObjectKey,
     pub uid: Uid,
     pub resource_version: String,
-    /// Its state apart from its status, after a server-side apply.
+    /// Its state apart from its status, after a server-side apply and the patch that follows it.
     pub fingerprint: Option<Fingerprint>,
     /// Whether the write changed anything.
     pub changed: bool,

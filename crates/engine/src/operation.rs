@@ -8,10 +8,12 @@ mod forget;
 mod read;
 mod record;
 mod sweep;
+mod take_over;
 
 pub use apply::{ApplyInput, PreparedApply, apply, prepare_apply};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
-pub use record::{Inherited, forget_record, give_back, take_over};
+pub use record::{Inherited, forget_record};
 pub(crate) use sweep::sweep;
+pub use take_over::{give_back, take_over};

@@ -17,7 +17,7 @@ use crate::{
     apply::run_apply,
     blockers,
     delete::run_delete,
-    node::{AppliedObject, Context, NodeResult, millis},
+    node::{AppliedObject, Context, NodeResult, Written, millis},
     write::run_patch,
 };
 
@@ -139,7 +139,8 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
             let done = |before: &usize| results[*before].as_ref().is_some_and(|r| r.status == Status::Done);
             if !started[index] && !failed && !context.options.stop.is_cancelled() && node.after.iter().all(done) {
                 started[index] = true;
-                running.push(async move { (index, run_node(context, index).await) });
+                let written = written_before(&node.work, &results);
+                running.push(async move { (index, run_node(context, index, written).await) });
             }
         }
         let Some((index, result)) = running.next().await else { return results };
@@ -148,14 +149,31 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
     }
 }
 
-async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
+/// Returns what the nodes that are done have written of the objects that a node patches or only waits for.
+fn written_before(work: &Work, results: &[Option<NodeResult>]) -> Written {
+    let concerned: BTreeSet<&ObjectKey> = match work {
+        Work::Patch(work) => work.objects.iter().map(|task| &task.object).collect(),
+        Work::Apply(work) => {
+            let awaited = work.objects.iter().filter(|task| task.action == ApplyAction::Await);
+            awaited.map(|task| &task.object).collect()
+        }
+        Work::Delete(_) => BTreeSet::new(),
+    };
+    if concerned.is_empty() {
+        return Written::new();
+    }
+    let applied = results.iter().flatten().flat_map(|result| &result.applied);
+    applied.filter(|a| concerned.contains(&a.object)).map(|a| (a.object.clone(), a.clone())).collect()
+}
+
+async fn run_node(context: &Context<'_>, index: usize, written: Written) -> NodeResult {
     let begun = Instant::now();
     let node = &context.plan.nodes[index];
     context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
-        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work).await,
+        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work, written).await,
         (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
-        (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work).await,
+        (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work, &written).await,
         (None, work) => {
             let message = format!("no cluster is given for target {}", node.cluster.as_deref().unwrap_or_default());
             let refused =

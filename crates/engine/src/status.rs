@@ -135,12 +135,12 @@ pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Resul
         Some(stored) => store.locked(release, &stored.token, &clusters.holder).await.unwrap_or_default(),
         None => None,
     };
-    let inventory = stored.map(|stored| stored.inventory);
-    let (inventory, unlisted) = match inventory {
+    let stored = stored.filter(|stored| !stored.token.is_empty());
+    let (inventory, unlisted) = match stored.map(|stored| stored.inventory) {
         Some(inventory) => (inventory, Vec::new()),
         None => {
             let Swept { entries, unlisted } = sweep(clusters, &catalog, release).await;
-            if entries.is_empty() {
+            if entries.is_empty() && operation.is_none() {
                 return Err(OperationError::NoRelease(release.clone(), unlisted));
             }
             (Inventory { entries, ..Inventory::new(release.clone()) }, unlisted)

@@ -6,16 +6,15 @@ use std::{
 };
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
-use billhook_objects::{Manifest, ObjectKey};
+use billhook_objects::{Manifest, ObjectKey, Uid};
 use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, PatchTask, PatchWork, Resource};
 use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
     ApplyResult, Blocker, Event, RefusedBy, Status,
-    node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, pause, until},
+    node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, Written, pause, until},
 };
 
 /// A request in flight. Its answer is empty if a patch found no object.
@@ -25,14 +24,15 @@ type Sending<'a> = BoxFuture<'a, (Attempt<'a>, Result<Option<Applied>, Error>)>;
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Apply(&'a ApplyTask, &'a Manifest),
-    Patch(&'a PatchTask),
+    /// A patch, and what the run itself has written to the object before.
+    Patch(&'a PatchTask, Option<&'a AppliedObject>),
 }
 
 impl<'a> Write<'a> {
     fn object(self) -> &'a ObjectKey {
         match self {
             Self::Apply(task, _) => &task.object,
-            Self::Patch(task) => &task.object,
+            Self::Patch(task, _) => &task.object,
         }
     }
 }
@@ -117,10 +117,17 @@ pub(crate) async fn send(
     status
 }
 
-/// Patches the objects of a node, except those that are gone.
-pub(crate) async fn run_patch(context: &Context<'_>, cluster: &Cluster, node: usize, work: &PatchWork) -> NodeResult {
+/// Patches the objects of a node, except those that are gone. `written` is what the nodes before it have written.
+pub(crate) async fn run_patch(
+    context: &Context<'_>,
+    cluster: &Cluster,
+    node: usize,
+    work: &PatchWork,
+    written: &Written,
+) -> NodeResult {
     let mut result = NodeResult::new(Status::Done);
-    let writes = work.objects.iter().map(|task| Attempt::first(Write::Patch(task))).collect();
+    let writes =
+        work.objects.iter().map(|task| Attempt::first(Write::Patch(task, written.get(&task.object)))).collect();
     result.status = send(context, cluster, node, writes, context.deadline(node), &mut result).await;
     result
 }
@@ -161,7 +168,7 @@ fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, 
         }
         let answer = match next.write {
             Write::Apply(task, manifest) => apply(cluster, task, manifest, &how).await.map(Some),
-            Write::Patch(task) => patch(cluster, task).await,
+            Write::Patch(task, written) => patch(cluster, task, written.map(|written| &written.uid)).await,
         };
         (next, answer)
     }
@@ -191,7 +198,7 @@ pub(crate) async fn apply(
         expected: task.uid.as_ref(),
         field_manager: &how.field_manager,
         adopt: task.adopt,
-        takes_over_fields: task.takes_over_fields,
+        takes_over: &task.takes_over,
         annotate_before_create: &task.annotate_before_create,
         force_conflicts: how.force_conflicts,
         dry_run: how.dry_run,
@@ -199,23 +206,17 @@ pub(crate) async fn apply(
     cluster.write(&resource, &task.object, manifest.json(), &options).await
 }
 
-/// Patches an object; returns nothing if the object with the planned UID is gone.
-async fn patch(cluster: &Cluster, task: &PatchTask) -> Result<Option<Applied>, Error> {
+/// Patches an object; returns nothing if it is gone. One that the run itself has written must still be that one; any other
+/// one is patched for its deletion, which reports it if it was replaced.
+async fn patch(cluster: &Cluster, task: &PatchTask, written: Option<&Uid>) -> Result<Option<Applied>, Error> {
     let PatchTask { object, resource, uid, patch } = task;
-    let mut body = patch.clone();
-    if let (Some(uid), Some(body)) = (uid, body.as_object_mut()) {
-        // The API server rejects a change of the UID, so another object of this name is not patched.
-        let metadata = body.entry("metadata").or_insert_with(|| json!({})).as_object_mut();
-        metadata.map(|metadata| metadata.insert("uid".to_owned(), json!(uid)));
-    }
-    let patch = Patch { subresource: None, kind: PatchKind::Merge, body: &body };
-    let answer = cluster.patch(resource, object, &patch).await;
-    match (&answer, uid) {
-        (Err(error), Some(uid)) if matches!(error.code(), Some(409 | 422)) => {
-            let found = cluster.get_meta(resource, object).await?;
-            if found.is_some_and(|found| found.uid == *uid) { answer } else { Ok(None) }
-        }
-        _ => answer,
+    let Some(uid) = written.or(uid.as_ref()) else {
+        let patch = Patch { subresource: None, kind: PatchKind::Merge, body: patch };
+        return cluster.patch(resource, object, &patch).await;
+    };
+    match cluster.merge(resource, object, uid, patch).await {
+        Err(error) if written.is_none() && *error.kind() == ErrorKind::NotAsSeen => Ok(None),
+        answer => answer,
     }
 }
 
@@ -239,11 +240,14 @@ fn succeeded(context: &Context<'_>, node: usize, write: Write<'_>, applied: Appl
         // The namespace of the record is created before the run.
         Write::Apply(ApplyTask { action: ApplyAction::Create, uid: Some(_), .. }, _) => ApplyResult::Created,
         Write::Apply(..) => ApplyResult::Configured,
-        Write::Patch(_) => ApplyResult::Patched,
+        Write::Patch(..) => ApplyResult::Patched,
     };
     context.emit(applied_event(node, object, what));
     result.unchanged += usize::from(what == ApplyResult::Unchanged);
-    let server_side = matches!(write, Write::Apply(task, _) if task.strategy == UpdateStrategy::ServerSide);
+    let server_side = match write {
+        Write::Apply(task, _) => task.strategy == UpdateStrategy::ServerSide,
+        Write::Patch(_, written) => written.is_some_and(|written| written.fingerprint.is_some()),
+    };
     result.applied.push(AppliedObject {
         object: object.clone(),
         uid: applied.uid,

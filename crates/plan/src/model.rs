@@ -203,10 +203,10 @@ pub struct ApplyTask {
     /// Of a creation: whether an object without a release that another client creates in the meantime is taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopt: bool,
-    /// Whether fields of other field managers of billhook move to the release's own manager first: those of earlier versions,
-    /// and of a release that no longer exists.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub takes_over_fields: bool,
+    /// Other field managers of billhook whose fields move to the release's own manager first: that of earlier versions, and
+    /// those of releases that no longer exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takes_over: Vec<String>,
 }
 
 impl ApplyTask {
@@ -287,7 +287,7 @@ pub struct PatchTask {
     pub object: ObjectKey,
     /// How to address it.
     pub resource: Resource,
-    /// Its UID; none if the plan itself creates it.
+    /// Its UID when the plan was made; none if the plan itself creates it. What the run has written goes before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
     /// The JSON merge patch.

@@ -211,17 +211,15 @@ pub struct Observed {
 }
 
 /// What an apply compares of an object that it may leave unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tracked {
     /// Its state apart from its status.
     pub fingerprint: Fingerprint,
-    /// Whether the common field manager of earlier versions owns fields of it.
-    #[serde(default)]
-    pub common_manager: bool,
-    /// Whether the field manager of a release owns fields of it.
-    #[serde(default)]
-    pub release_manager: bool,
+    /// The field managers of billhook that have applied fields of it: those of releases, and the common one of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub managers: Vec<String>,
 }
 
 /// A digest of an object's state apart from its status: its `generation` and the fields that each manager owns outside the

@@ -5,6 +5,8 @@
 
 #[path = "engine/locks.rs"]
 mod locks;
+#[path = "engine/records.rs"]
+mod records;
 
 use std::{
     collections::BTreeMap,
@@ -190,7 +192,6 @@ fn delete_input(edit: impl FnOnce(&mut DeleteInput)) -> DeleteInput {
         namespace: "default".into(),
         inherited: Vec::new(),
         require_record: false,
-        require_policy: false,
         unlabelled: Unlabelled::Leave,
         retain: false,
         verify: false,

@@ -85,8 +85,6 @@ pub(crate) struct DeletionArgs {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mode {
     pub(crate) ignore_not_found: bool,
-    /// Whether the plan is shown only: then the default policy replaces one that was lost.
-    pub(crate) preview: bool,
     /// Whether dangerous notes are accepted.
     pub(crate) yes: bool,
     pub(crate) verify: bool,
@@ -128,7 +126,6 @@ pub(crate) async fn plan(
         namespace,
         inherited: Vec::new(),
         require_record: true,
-        require_policy: !mode.preview,
         unlabelled: if mode.yes { Unlabelled::Take } else { Unlabelled::Leave },
         retain: true,
         verify: mode.verify,
@@ -155,7 +152,6 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     let mode = Mode {
         ignore_not_found: args.ignore_not_found,
-        preview: args.dry_run != DryRun::None,
         yes: args.yes,
         verify: args.verify,
         take_over: args.take_over && args.dry_run == DryRun::None,

@@ -58,8 +58,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
         }
         PlanCommand::Delete(args) => {
-            let mode = delete::Mode { preview: true, ..delete::Mode::default() };
-            let planned = interrupts.unless(delete::plan(session, args, mode)).await?;
+            let planned = interrupts.unless(delete::plan(session, args, delete::Mode::default())).await?;
             planned.map(|planned| planned.prepared.plan)
         }
     };

@@ -17,6 +17,9 @@ use crate::lease::HeldLease;
 /// The size of the index in a head, and of a part. A Secret is limited to 1 MiB.
 pub(super) const LIMIT: usize = 700 * 1024;
 
+/// The revision of an empty head, which counts as no record. That of a record is at least 1.
+pub(super) const EMPTY: u64 = 0;
+
 /// The head of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

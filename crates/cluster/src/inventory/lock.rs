@@ -13,19 +13,29 @@ use std::{
     time::Duration,
 };
 
-use billhook_objects::{ObjectKey, ReleaseName, wellknown};
+use billhook_objects::{
+    ObjectKey, ReleaseName,
+    wellknown::{self, FIELD_MANAGER},
+};
 use billhook_plan::{Inventory, Locked, Resource};
+use k8s_openapi::ByteString;
+use serde_json::json;
+use tokio::time::timeout;
 
 use super::{
-    format::Lock,
-    secret::Token,
+    format::{self, Head, Lock},
+    secret::{Secret, Token, encoding_failed},
     store::{InventoryStore, WRITES, changed, is_conflict},
 };
 use crate::{
     cluster::Fence,
-    error::Error,
+    counts::Verb,
+    decode::META,
+    error::{Error, ErrorKind},
     lease::{HeldLease, LeaseAge},
+    request::Call,
     tenure::{Moment, Renew, Tenure, Timing},
+    url,
 };
 
 /// How long a lock lasts without a renewal.
@@ -33,6 +43,8 @@ const DURATION: Duration = Duration::from_secs(30);
 /// The holder stops earlier than that, so that no request is in flight when another command takes the lock over.
 const TIMING: Timing =
     Timing { limit: Duration::from_secs(20), every: Duration::from_secs(10), retry: Duration::from_secs(2) };
+/// How long a write of the lock may take, so that there is time for another try before the lock is lost.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Both times that give the age of a lock are in whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(2);
 
@@ -158,7 +170,7 @@ impl Renew for Renewal {
                 Err(error) if error.code() != Some(409) => return Err(error),
                 Err(_) => {}
             }
-            match self.store.head(&what, &self.release).await? {
+            match self.store.head(&self.release).await? {
                 None => return self.vanished().await,
                 Some(now) if now.head.lock.as_ref().is_some_and(|lock| lock.id == id) => self.token = now,
                 Some(_) => return Ok(false),
@@ -214,16 +226,63 @@ impl InventoryStore {
         {
             return Ok(Begun::Locked(locked));
         }
-        match self.write(inventory, token, Some(holder.lock(operation, self.now.clone()))).await {
+        let written = self.write(inventory, token, Some(holder.lock(operation, self.now.clone()))).await;
+        self.begun(release, written, holder, may_vanish).await
+    }
+
+    /// Starts an operation that writes no record: locks the release, by an empty head if it has no record.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save).
+    pub async fn lock(
+        &self,
+        release: &ReleaseName,
+        token: Option<Token>,
+        (holder, operation): (&Holder, &str),
+    ) -> Result<Begun, Error> {
+        let what = format!("lock release {release}");
+        let lock = Some(holder.lock(operation, self.now.clone()));
+        let written = match token {
+            None => self.write_empty(&what, release, lock).await,
+            Some(token) => match self.locked(release, &token, holder).await? {
+                Some(locked) => return Ok(Begun::Locked(locked)),
+                None => self.replace_lock(&what, release, token, lock).await,
+            },
+        };
+        self.begun(release.clone(), written, holder, false).await
+    }
+
+    async fn begun(
+        &self,
+        release: ReleaseName,
+        written: Result<Token, Error>,
+        holder: &Holder,
+        may_vanish: bool,
+    ) -> Result<Begun, Error> {
+        match written {
             Ok(token) => Ok(Begun::Held(self.hold(Renewal { store: self.clone(), release, token, may_vanish }).await)),
             Err(error) if is_conflict(&error) => {
                 // Perhaps another operation has just started.
-                match self.head(&format!("read the record of release {release}"), &release).await? {
+                match self.head(&release).await? {
                     Some(now) => self.locked(&release, &now, holder).await?.map(Begun::Locked).ok_or(error),
                     None => Err(error),
                 }
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a lock, and leaves the record as it is. An empty head is deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if another command changed the head; other kinds if a request
+    /// fails. The lock then expires.
+    pub async fn unlock(&self, release: &ReleaseName, token: Token) -> Result<(), Error> {
+        match token.is_empty() {
+            true => self.remove(release, token).await,
+            false => self.replace_lock(&format!("unlock release {release}"), release, token, None).await.map(drop),
         }
     }
 
@@ -251,7 +310,7 @@ impl InventoryStore {
     pub async fn take_over(&self, release: &ReleaseName, holder: &Holder) -> Result<TakeOver, Error> {
         let what = format!("take over the lock of release {release}");
         for _ in 0..WRITES {
-            let Some(token) = self.head(&what, release).await? else { return Ok(TakeOver::Free) };
+            let Some(token) = self.head(release).await? else { return Ok(TakeOver::Free) };
             let Some(locked) = self.locked(release, &token, holder).await? else { return Ok(TakeOver::Free) };
             let age = match (&locked.lease, locked.expires_in) {
                 (Some(_), Some(_)) => return Ok(TakeOver::Refused(locked)),
@@ -297,4 +356,56 @@ impl InventoryStore {
             lease: lock.lease.as_ref().map(|lease| format!("{}/{}", lease.namespace, lease.name)),
         }))
     }
+
+    /// Replaces the lock alone.
+    async fn replace_lock(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        mut token: Token,
+        lock: Option<Lock>,
+    ) -> Result<Token, Error> {
+        for _ in 0..WRITES {
+            let (call, head) = lock_call(what, release, &token, lock.clone())?;
+            let sent = Moment::now();
+            let error = match self.cluster.send(&call).await {
+                Ok(answer) => return Ok(Token::written(&answer.json::<Secret>()?.metadata, head, sent)),
+                Err(error) if error.code() == Some(409) => error,
+                Err(error) => return Err(error),
+            };
+            match self.head(release).await? {
+                // The try whose answer was lost has written it.
+                Some(now) if error.answer_lost() && now.head == head => return Ok(now),
+                // Another client has changed other fields.
+                Some(now) if now.head == token.head && now.uid == token.uid => token = now,
+                _ => break,
+            }
+        }
+        Err(changed(what))
+    }
+
+    /// Replaces the lock alone. It is sent once and without waiting for other requests; after a lost answer the next try gets
+    /// a conflict.
+    async fn write_lock(&self, what: &str, release: &ReleaseName, token: &Token, lock: Lock) -> Result<Token, Error> {
+        let (call, head) = lock_call(what, release, token, Some(lock))?;
+        let sent = Moment::now();
+        match timeout(LOCK_TIMEOUT, self.cluster.send(&call.retry(false).urgent())).await {
+            Ok(answer) => Ok(Token::written(&answer?.json::<Secret>()?.metadata, head, sent)),
+            Err(_) => Err(Error::new(what, ErrorKind::Timeout).because("no answer in time")),
+        }
+    }
+}
+
+/// Makes the request that replaces the lock of a head, and the head after it.
+fn lock_call(what: &str, release: &ReleaseName, token: &Token, lock: Option<Lock>) -> Result<(Call, Head), Error> {
+    let head = Head { lock, ..token.head.clone() };
+    let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
+    let body = json!({
+        "metadata": { "uid": token.uid, "resourceVersion": token.resource_version },
+        "data": { "head": ByteString(json) },
+    });
+    let url = url::object(&Resource::secrets(), Some(release.namespace()), &format::head_name(release));
+    let url = url::with_query(&url, &[("fieldManager", FIELD_MANAGER)]);
+    let call = Call::new(Verb::Patch, what, url).accept(META);
+    Ok((call.body("application/merge-patch+json", body.to_string()), head))
 }

@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::format::Head;
+use super::format::{EMPTY, Head};
 use crate::{
     error::{Error, ErrorKind},
     tenure::Moment,
@@ -103,6 +103,12 @@ impl Token {
             at: sent,
             age: Some(Duration::ZERO),
         }
+    }
+
+    /// Returns whether the head is empty: of a release without a record, which an operation has locked, or whose first record
+    /// does not have its parts yet.
+    pub fn is_empty(&self) -> bool {
+        self.head.revision == EMPTY
     }
 
     /// Returns how long ago the head was written; none if the server does not tell.

@@ -1,9 +1,6 @@
 //! Reading and writing the records of releases.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
 use billhook_plan::{Inventory, Resource};
@@ -15,10 +12,9 @@ use futures::{
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::{
-    format::{self, Head, LIMIT, Lock, Place, Unreadable},
+    format::{self, EMPTY, Head, LIMIT, Lock, Place, Unreadable},
     secret::{
         NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, ReleaseInfo, Secret, SecretMeta, TYPE, Token, UPDATED,
         encode, encoding_failed, release_info,
@@ -39,8 +35,6 @@ use crate::{
 const READS: usize = 4;
 /// How often a write is sent while other clients change other fields of the head.
 pub(super) const WRITES: usize = 4;
-/// How long a write of the lock may take, so that there is time for another try before the lock is lost.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many parts are sent at once. Each is held in memory twice meanwhile.
 const PARTS_AT_ONCE: usize = 4;
 
@@ -99,7 +93,7 @@ impl InventoryStore {
         self
     }
 
-    /// Reads the record of a release; none if there is no record.
+    /// Reads the record of a release; none if there is no record. One whose [token is empty](Token::is_empty) counts as none.
     ///
     /// # Errors
     ///
@@ -141,9 +135,14 @@ impl InventoryStore {
         Err(unreadable(what, &Unreadable::Damaged(format!("{missing} is missing"))))
     }
 
-    /// Reads the head of a record without its index.
-    pub(super) async fn head(&self, what: &str, release: &ReleaseName) -> Result<Option<Token>, Error> {
-        Ok(self.read_head(what, release).await?.map(|(token, _)| token))
+    /// Reads the head of a record without its index; none if there is no record.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub async fn head(&self, release: &ReleaseName) -> Result<Option<Token>, Error> {
+        let what = format!("read the record of release {release}");
+        Ok(self.read_head(&what, release).await?.map(|(token, _)| token))
     }
 
     async fn read_head(&self, what: &str, release: &ReleaseName) -> Result<Option<(Token, Secret)>, Error> {
@@ -207,7 +206,7 @@ impl InventoryStore {
             (Place::Here(bytes.len()), Some(ByteString(bytes)))
         };
         let token = match token {
-            None if wrote_parts => Some(self.write_empty(&what, inventory, lock.clone()).await?),
+            None if wrote_parts => Some(self.write_empty(&what, &release, lock.clone()).await?),
             token => token,
         };
         let owner = token.as_ref().map(|token| token.uid.clone());
@@ -229,13 +228,18 @@ impl InventoryStore {
         Ok(new)
     }
 
-    /// Writes an empty head before the parts of a new record. It owns them, so that the server's garbage collector deletes
-    /// parts that a crash leaves behind together with it.
-    async fn write_empty(&self, what: &str, inventory: &Inventory, lock: Option<Lock>) -> Result<Token, Error> {
-        let empty = Inventory { entries: BTreeMap::new(), ..inventory.clone() };
+    /// Writes an empty head, which counts as no record: before the parts of a new one, or to lock a release without one. It
+    /// owns the parts, so that the server's garbage collector deletes those that a crash leaves behind together with it.
+    pub(super) async fn write_empty(
+        &self,
+        what: &str,
+        release: &ReleaseName,
+        lock: Option<Lock>,
+    ) -> Result<Token, Error> {
+        let empty = Inventory::new(release.clone());
         let index = format::write_index(&empty.entries).map_err(|source| encoding_failed(what, source))?;
-        let head = Head::of(&empty, empty.revision, Place::Here(index.len()), lock);
-        self.write_head(what, &empty.release, None, head, Some(ByteString(index))).await
+        let head = Head::of(&empty, EMPTY, Place::Here(index.len()), lock);
+        self.write_head(what, release, None, head, Some(ByteString(index))).await
     }
 
     /// Writes a part. Its name identifies its content, so that an existing one is the same.
@@ -354,32 +358,6 @@ impl InventoryStore {
         let body = encode(what, secret)?;
         let call = Call::new(Verb::Patch, what, url).accept(META).body("application/merge-patch+json", body);
         self.cluster.send(&call).await?.json()
-    }
-
-    /// Replaces the lock alone. It is sent once and without waiting for other requests; after a lost answer the next try gets
-    /// a conflict.
-    pub(super) async fn write_lock(
-        &self,
-        what: &str,
-        release: &ReleaseName,
-        token: &Token,
-        lock: Lock,
-    ) -> Result<Token, Error> {
-        let head = Head { lock: Some(lock), ..token.head.clone() };
-        let json = serde_json::to_vec(&head).map_err(|source| encoding_failed(what, source))?;
-        let body = json!({
-            "metadata": { "uid": token.uid, "resourceVersion": token.resource_version },
-            "data": { "head": ByteString(json) },
-        });
-        let url = url::object(&Resource::secrets(), Some(release.namespace()), &format::head_name(release));
-        let url = url::with_query(&url, &[("fieldManager", FIELD_MANAGER)]);
-        let call = Call::new(Verb::Patch, what, url).accept(META);
-        let call = call.body("application/merge-patch+json", body.to_string()).retry(false).urgent();
-        let sent = Moment::now();
-        match timeout(LOCK_TIMEOUT, self.cluster.send(&call)).await {
-            Ok(answer) => Ok(Token::written(&answer?.json::<Secret>()?.metadata, head, sent)),
-            Err(_) => Err(Error::new(what, ErrorKind::Timeout).because("no answer in time")),
-        }
     }
 
     /// Deletes the parts that only the old head names and, if parts were written, those that a crash has left behind. Parts

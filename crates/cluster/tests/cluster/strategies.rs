@@ -1,6 +1,6 @@
 //! Writes by the update strategies, also while other clients write.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
@@ -40,7 +40,7 @@ async fn write(
         expected: uid.as_ref(),
         field_manager: MANAGER,
         adopt: false,
-        takes_over_fields: false,
+        takes_over: &[],
         annotate_before_create: &BTreeMap::from([("first".to_owned(), "yes".to_owned())]),
         force_conflicts: false,
         dry_run: false,
@@ -252,8 +252,9 @@ async fn an_object_of_no_release_is_taken_over_if_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fields_of_the_common_manager_move_first() {
-    let common = |options: &mut WriteOptions<'_>| options.takes_over_fields = true;
+async fn the_fields_of_former_managers_move_first() {
+    static FORMER: LazyLock<Vec<String>> = LazyLock::new(|| vec!["billhook".to_owned(), "billhook/a/gone".to_owned()]);
+    let common = |options: &mut WriteOptions<'_>| options.takes_over = &FORMER;
     let found = || ok(written_by("1", &["billhook", "other"]));
     let changed = status(409, "Conflict", "the object has been modified");
     let applied = || ok(object("x", "1", 9));
@@ -270,10 +271,26 @@ async fn the_fields_of_the_common_manager_move_first() {
         let script = vec![(READ, ok(found)), (PATCH, applied())];
         check_with(UpdateStrategy::ServerSide, Some("1"), script, common).await.0.unwrap();
     }
-    // A dry run cannot move them.
-    let dry = |options: &mut WriteOptions<'_>| (options.takes_over_fields, options.dry_run) = (true, true);
+    // A dry run cannot move them. It is sent as their owner, and overwrites fields of all former managers.
+    let dry = |options: &mut WriteOptions<'_>| (options.takes_over, options.dry_run) = (&FORMER, true);
     const DRY: &str = "PATCH /api/v1/namespaces/a/configmaps/x?fieldManager=billhook&fieldValidation=Strict&dryRun=All";
+    const FORCED: &str =
+        "PATCH /api/v1/namespaces/a/configmaps/x?fieldManager=billhook&fieldValidation=Strict&force=true&dryRun=All";
     check_with(UpdateStrategy::ServerSide, Some("1"), vec![(DRY, applied())], dry).await.0.unwrap();
+    let owned = |manager: &str| {
+        let message = format!("conflict with \"{manager}\"");
+        let cause = json!({"reason": "FieldManagerConflict", "message": message, "field": ".data.k"});
+        Answer::Json(
+            409,
+            json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "conflict",
+            "details": {"name": "x", "causes": [cause]}}),
+        )
+    };
+    let script = vec![(DRY, owned("billhook/a/gone")), (FORCED, applied())];
+    check_with(UpdateStrategy::ServerSide, Some("1"), script, dry).await.0.unwrap();
+    let script = vec![(DRY, owned("other")), (READ, ok(written_by("1", &["billhook", "other"])))];
+    let (refused, ..) = check_with(UpdateStrategy::ServerSide, Some("1"), script, dry).await;
+    assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Conflict(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,19 +96,29 @@ async fn a_target_that_is_recreated_with_another_cluster_stops_the_tasks_of_the_
         let target = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
         Change::Target(Box::new(target))
     };
-    for (server, stops) in [("https://old", false), ("https://new", true)] {
+    for (server, named, stops) in [
+        ("https://old", false, false),
+        ("https://new", false, true),
+        ("https://old", true, false),
+        ("https://new", true, true),
+    ] {
         let mut dispatcher = deleting();
-        let mut object = serde_json::to_value(item("1")).unwrap();
-        object["spec"]["target"] = json!({ "name": "t" });
-        let object: DeployItem = serde_json::from_value(object).unwrap();
-        dispatcher.items.get_mut(&key()).unwrap().object = Some(Arc::new(object));
+        let state = dispatcher.items.get_mut(&key()).unwrap();
+        if named {
+            // Only the policy of the item names it.
+            state.running.as_ref().unwrap().halt.note_target("t");
+        } else {
+            let mut object = serde_json::to_value(item("1")).unwrap();
+            object["spec"]["target"] = json!({ "name": "t" });
+            state.object = Some(Arc::new(serde_json::from_value::<DeployItem>(object).unwrap()));
+        }
         let stopped =
             |dispatcher: &Dispatcher| dispatcher.items[&key()].running.as_ref().unwrap().halt.token.is_cancelled();
         dispatcher.handle(target("https://old"));
         dispatcher.handle(Change::TargetDeleted(("a".to_owned(), "t".to_owned())));
         assert!(!stopped(&dispatcher));
         dispatcher.handle(target(server));
-        assert_eq!(stopped(&dispatcher), stops, "{server}");
+        assert_eq!(stopped(&dispatcher), stops, "{server} {named}");
         assert!(dispatcher.former_targets.is_empty());
     }
 }

@@ -54,11 +54,11 @@ pub(super) async fn delete(
             false => Ok(prepared),
         }
     };
-    let prepared = halt.stoppable(item.deadline, "planning the deletion", prepare.boxed()).await??;
+    let mut prepared = halt.stoppable(item.deadline, "planning the deletion", prepare.boxed()).await??;
     planned();
     let clusters = &clusters;
     let remaining = remaining(&prepared.plan.uncovered);
-    item.warn(&prepared.plan.notes);
+    item.warn(&mut prepared.plan);
     item.run_plan(halt, |options| async move { billhook_engine::delete(clusters, prepared, &options).boxed().await })
         .await?;
     if let Some(remaining) = remaining {
@@ -102,7 +102,6 @@ async fn prepare(
         namespace: item.namespace.clone(),
         inherited: managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?,
         require_record: false,
-        require_policy: false,
         unlabelled: Unlabelled::Leave,
         retain: false,
         verify: false,

@@ -125,7 +125,7 @@ async fn deploy_objects(
             prepared => prepared,
         }
     };
-    let prepared = halt.stoppable(item.deadline, "planning the deployment", prepare.boxed()).await??;
+    let mut prepared = halt.stoppable(item.deadline, "planning the deployment", prepare.boxed()).await??;
     let api_version = match configuration.provider {
         Provider::Manifest => "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
         Provider::Helm => "helm.deployer.landscaper.gardener.cloud/v1alpha1",
@@ -134,7 +134,7 @@ async fn deploy_objects(
     // It is written even if the run fails, because the run records the objects before it applies them.
     let status = managed::provider_status(api_version, &item.record_name(), &prepared.manifests, &prepared.directives);
     item.status.provider_status = Some(status);
-    item.warn(&prepared.plan.notes);
+    item.warn(&mut prepared.plan);
     item.run_plan(halt, |options| async move { billhook_engine::apply(clusters, prepared, &options).boxed().await })
         .await?;
     Ok(())

@@ -18,7 +18,7 @@ use super::{
     delete::unlisted_note,
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
-    record::{Inherited, Record, applied, finish},
+    record::{Inherited, Loaded, Record, applied, finish},
     sweep::sweep,
 };
 use crate::{Clusters, Event, RunOptions, Summary};
@@ -91,10 +91,14 @@ pub struct PreparedApply {
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<PreparedApply, OperationError> {
     let catalog = catalog(clusters, input.catalog);
-    let record = async { if input.is_new { Ok(None) } else { Record::load(clusters, &input.release).await } };
+    let record =
+        async { if input.is_new { Ok(Loaded::Nothing(None)) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
     let not_served = add_defined_kinds(&mut catalog, &input.manifests);
-    let mut record = record.unwrap_or_else(|| Record::inherited(input.release.clone(), input.inherited));
+    let mut record = match record {
+        Loaded::Record(record) => *record,
+        Loaded::Nothing(head) => Record::inherited(input.release.clone(), head, input.inherited),
+    };
     if input.require_objects && input.manifests.is_empty() && record.known().is_none() {
         return Err(PlanError::from(Problem::NoObjects).into());
     }
@@ -136,7 +140,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         let swept = sweep(clusters, &catalogs.own, &input.release).await;
         notes.extend(unlisted_note(swept.unlisted));
         notes.extend((!chooses_policy).then(|| NoteKind::PolicyLost.into()));
-        record = Record::swept(input.release.clone(), swept.entries);
+        record = Record::swept(input.release.clone(), record.take_head(), swept.entries);
         (plan, snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     }
     created.extend(plan.namespaces.iter().cloned());

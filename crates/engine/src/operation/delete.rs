@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use billhook_cluster::Error;
+use billhook_cluster::{Error, Token};
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, wellknown};
 use billhook_plan::{
     DeleteRequest, Deletion, Directives, ListFailure, Note, NoteKind, Operation, Plan, PlanError, Problem, Resource,
@@ -17,7 +17,7 @@ use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
     read::{catalog, catalogs, note_foreign},
-    record::{Inherited, NotWritten, Record, deleted, finish},
+    record::{Inherited, Loaded, NotWritten, Record, deleted, finish},
     sweep::{prove, sweep},
 };
 use crate::{Clusters, RunOptions, Status, Summary, run::Outcome};
@@ -44,11 +44,9 @@ pub struct DeleteInput {
     pub namespace: String,
     /// The objects of an earlier deployer, used if there is no inventory.
     pub inherited: Vec<Inherited>,
-    /// Whether a release without an inventory is looked for by its label, and is an error if no object carries it. If not,
-    /// inherited objects and collections are deleted.
+    /// Whether a release without an inventory is looked for by its label. It is an error if no object carries it, or if no
+    /// policy is given, since that was lost too. If not, inherited objects and collections are deleted.
     pub require_record: bool,
-    /// Whether a release that lost its policy is an error if no other one is given. If not, the default policy applies.
-    pub require_policy: bool,
     /// What happens to recorded objects without the release's label.
     pub unlabelled: Unlabelled,
     /// Whether the record remains as long as objects do that no group covers. If not, these objects lose the release's label.
@@ -82,21 +80,20 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         Subject::Release(release) => {
             let (catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &release))?;
             let record = match record {
-                None if input.require_record => {
+                Loaded::Nothing(head) if input.require_record => {
                     let swept = sweep(clusters, &catalog, &release).await;
-                    let needs_policy = input.require_policy && input.policy.is_none();
                     unlisted.clone_from(&swept.unlisted);
-                    found(release, swept, needs_policy)?
+                    found(release, head, swept, input.policy.is_none())?
                 }
-                None => Record::inherited(release, input.inherited),
-                Some(mut record) if record.inventory.swept => {
+                Loaded::Nothing(head) => Record::inherited(release, head, input.inherited),
+                Loaded::Record(mut record) if record.inventory.swept => {
                     // What the first sweep could not list may be found now.
                     let swept = sweep(clusters, &catalog, &release).await;
                     unlisted.clone_from(&swept.unlisted);
                     record.add_swept(swept.entries);
-                    record
+                    *record
                 }
-                Some(record) => record,
+                Loaded::Record(record) => *record,
             };
             let objects = record.inventory.wanted();
             (catalog, Some(record), objects)
@@ -110,8 +107,6 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
             (catalog, None, objects)
         }
     };
-    let is_lost = record.as_ref().is_some_and(Record::is_lost);
-    let policy_is_lost = input.policy.is_none() && is_lost;
     let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
     // Everything that the recorded policy covers is gone: deleting the release again deletes nothing more.
     let is_over = input.policy.is_none() && record.as_ref().is_some_and(Record::is_retained);
@@ -142,7 +137,6 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
     }
-    plan.add_notes(policy_is_lost.then(|| NoteKind::PolicyLost.into()));
     plan.add_notes(unlisted_note(unlisted));
     if let Some(record) = &record {
         list_created_namespaces(clusters, record, &mut plan).await;
@@ -150,15 +144,20 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     Ok(PreparedDelete { plan, snapshot, record, retain: input.retain, sweep })
 }
 
-/// Returns the record of a release that lost its own, from what a sweep found.
-fn found(release: ReleaseName, swept: Swept, needs_policy: bool) -> Result<Record, OperationError> {
-    if swept.entries.is_empty() {
+/// Returns the record of a release that lost its own, from what a sweep found. A head without a record is deleted like one.
+fn found(
+    release: ReleaseName,
+    head: Option<Box<Token>>,
+    swept: Swept,
+    needs_policy: bool,
+) -> Result<Record, OperationError> {
+    if swept.entries.is_empty() && head.is_none() {
         return Err(OperationError::NoRelease(release, swept.unlisted));
     }
-    if needs_policy {
+    if needs_policy && !swept.entries.is_empty() {
         return Err(OperationError::PolicyLost(release, Box::new(swept)));
     }
-    Ok(Record::swept(release, swept.entries))
+    Ok(Record::swept(release, head, swept.entries))
 }
 
 pub(super) fn unlisted_note(failures: Vec<ListFailure>) -> Option<Note> {

@@ -11,7 +11,7 @@ use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
     read::catalog,
-    record::{NotWritten, Record},
+    record::{Loaded, NotWritten, Record},
     sweep::sweep,
 };
 use crate::Clusters;
@@ -38,13 +38,13 @@ pub struct Forgotten {
 pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgotten, OperationError> {
     let (catalog, record) = tokio::try_join!(catalog(clusters, None), Record::load(clusters, release))?;
     let (mut record, unlisted) = match record {
-        Some(record) => (record, Vec::new()),
-        None => {
+        Loaded::Record(record) => (*record, Vec::new()),
+        Loaded::Nothing(head) => {
             let swept = sweep(clusters, &catalog, release).await;
-            if swept.entries.is_empty() {
+            if swept.entries.is_empty() && head.is_none() {
                 return Err(OperationError::NoRelease(release.clone(), swept.unlisted));
             }
-            (Record::swept(release.clone(), swept.entries), swept.unlisted)
+            (Record::swept(release.clone(), head, swept.entries), swept.unlisted)
         }
     };
     let clusters = &record.lock(clusters, "forget").await?;

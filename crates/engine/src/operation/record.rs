@@ -6,11 +6,10 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, TakeOver, Token};
+use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, Directives, Entry, Inventory, Locked, Phase, Plan, PlanError, Problem, Snapshot, Uncovered,
-    Work,
+    ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, PlanError, Problem, Snapshot, Uncovered, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
@@ -71,6 +70,14 @@ pub(super) enum NotWritten {
     Failed(Error),
 }
 
+/// What is stored of a release.
+pub(super) enum Loaded {
+    /// Its inventory.
+    Record(Box<Record>),
+    /// None; perhaps the head of an operation that ended before it wrote one.
+    Nothing(Option<Box<Token>>),
+}
+
 /// Where the inventory comes from.
 #[derive(Clone, Copy, PartialEq)]
 enum Origin {
@@ -85,31 +92,36 @@ enum Origin {
 }
 
 impl Record {
-    /// Returns the inventory of a release that has none stored: the objects of an earlier deployer, if there are any.
-    pub(super) fn inherited(release: ReleaseName, inherited: Vec<Inherited>) -> Self {
+    /// Returns the inventory of a release that has none stored: the objects of an earlier deployer, if there are any. The
+    /// `head` may be what an interrupted operation has left.
+    pub(super) fn inherited(release: ReleaseName, head: Option<Box<Token>>, inherited: Vec<Inherited>) -> Self {
         let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
         let mut inventory = Inventory::new(release);
         inventory.entries.extend(inherited.into_iter().map(Inherited::into_entry));
-        Self { inventory, token: None, origin, dirty: true, lock: None }
-    }
-
-    /// Reads the inventory.
-    pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Self>, Error> {
-        let stored = clusters.inventory().load(release).await?;
-        let of = |s: Stored| Self {
-            inventory: s.inventory,
-            token: Some(s.token),
-            origin: Origin::Stored,
-            dirty: false,
-            lock: None,
-        };
-        Ok(stored.map(of))
+        Self { inventory, token: head.map(|head| *head), origin, dirty: true, lock: None }
     }
 
     /// Returns the inventory of a release that lost its own: the objects that a sweep found.
-    pub(super) fn swept(release: ReleaseName, entries: BTreeMap<ObjectKey, Entry>) -> Self {
+    pub(super) fn swept(release: ReleaseName, head: Option<Box<Token>>, entries: BTreeMap<ObjectKey, Entry>) -> Self {
         let inventory = Inventory { entries, swept: true, ..Inventory::new(release) };
-        Self { inventory, token: None, origin: Origin::Swept, dirty: true, lock: None }
+        Self { inventory, token: head.map(|head| *head), origin: Origin::Swept, dirty: true, lock: None }
+    }
+
+    /// Reads the inventory.
+    pub(super) async fn load(clusters: &Clusters, release: &ReleaseName) -> Result<Loaded, Error> {
+        Ok(match clusters.inventory().load(release).await? {
+            Some(Stored { token, .. }) if token.is_empty() => Loaded::Nothing(Some(Box::new(token))),
+            Some(Stored { inventory, token }) => {
+                let (token, origin) = (Some(token), Origin::Stored);
+                Loaded::Record(Box::new(Self { inventory, token, origin, dirty: false, lock: None }))
+            }
+            None => Loaded::Nothing(None),
+        })
+    }
+
+    /// Takes the head that was read, for the inventory that replaces this one.
+    pub(super) fn take_head(&mut self) -> Option<Box<Token>> {
+        self.token.take().map(Box::new)
     }
 
     /// Returns the inventory as it was read; none for a new release.
@@ -213,18 +225,26 @@ impl Record {
     /// Writes the inventory and locks the release.
     async fn begin(&mut self, clusters: &Clusters, operation: &str, may_vanish: bool) -> Result<(), OperationError> {
         let (store, token) = (clusters.inventory(), self.token.take());
-        match store.begin(&mut self.inventory, token, (&clusters.holder, operation), may_vanish).await? {
+        let begun = store.begin(&mut self.inventory, token, (&clusters.holder, operation), may_vanish).await?;
+        self.dirty = false;
+        self.hold(begun)
+    }
+
+    fn hold(&mut self, begun: Begun) -> Result<(), OperationError> {
+        match begun {
             Begun::Held(lock) => self.lock = Some(lock),
             Begun::Locked(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
         }
-        self.dirty = false;
         Ok(())
     }
 
-    /// Locks the release for work other than a plan, if its inventory is stored. Returns the clusters for this work.
+    /// Locks the release for work other than a plan, without writing its inventory. Returns the clusters for this work.
     pub(super) async fn lock(&mut self, clusters: &Clusters, operation: &str) -> Result<Clusters, OperationError> {
-        if self.token.is_some() {
-            self.begin(clusters, operation, false).await?;
+        let (release, token) = (self.inventory.release.clone(), self.token.take());
+        match clusters.inventory().lock(&release, token, (&clusters.holder, operation)).await {
+            // Where no record can be written, there is no other operation that could lock it.
+            Err(error) if self.origin != Origin::Stored && is_unwritable(&error) => {}
+            begun => self.hold(begun?)?,
         }
         Ok(self.fenced(clusters))
     }
@@ -266,8 +286,10 @@ impl Record {
 
     /// Removes the lock of an operation that ends before its run. If that fails, the lock expires.
     pub(super) async fn unlock(mut self, clusters: &Clusters) {
-        if let Ok(true) = self.end_lock().await {
-            self.save(clusters).await.ok();
+        if let Ok(true) = self.end_lock().await
+            && let Some(token) = self.token
+        {
+            clusters.inventory().unlock(&self.inventory.release, token).await.ok();
         }
     }
 
@@ -343,12 +365,15 @@ impl Record {
             // Deleting a retained release again changes nothing.
             Origin::Stored if self.is_retained() && plan.nodes.is_empty() && !self.is_locked() => return Ok(()),
             Origin::Stored | Origin::Inherited => {}
-            // Collections may be deleted without any record.
-            Origin::New | Origin::Swept if !plan.nodes.is_empty() => {}
+            // Collections may be deleted without any record, and a head that an operation has left is.
+            Origin::New | Origin::Swept if !plan.nodes.is_empty() || self.token.is_some() => {}
             // There is nothing to record.
             Origin::New | Origin::Swept => return Ok(()),
         }
-        self.inventory.phase = Phase::Deleting;
+        // A policy that is given for the deletion of a retained release is not recorded. The recorded one stays done with.
+        if !self.is_retained() {
+            self.inventory.phase = Phase::Deleting;
+        }
         match self.begin(clusters, "delete", true).await {
             // A record that is not stored may have no place to be written to. Its objects are found again: by a sweep, or by
             // what an earlier deployer knows.
@@ -477,37 +502,6 @@ fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: boo
 /// Whether a record cannot be written because its Namespace does not exist, or is being deleted.
 fn is_unwritable(error: &Error) -> bool {
     error.code() == Some(404) || error.has_cause("NamespaceTerminating")
-}
-
-/// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
-/// before the wait, with the operation and the time.
-///
-/// # Errors
-///
-/// When a controller holds the lock and is alive, or a request fails.
-pub async fn take_over(
-    clusters: &Clusters,
-    release: &ReleaseName,
-    notify: impl FnOnce(&Locked, Duration),
-) -> Result<(), OperationError> {
-    match clusters.inventory().take_over(release, &clusters.holder).await? {
-        TakeOver::Free => {}
-        TakeOver::Refused(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
-        TakeOver::Taken(locked, wait) => {
-            notify(&locked, wait);
-            tokio::time::sleep(wait).await;
-        }
-    }
-    Ok(())
-}
-
-/// Removes the lock that [`take_over`] took, if the operation that it was for did not start. If that fails, the lock expires.
-pub async fn give_back(clusters: &Clusters, release: &ReleaseName) {
-    if let Ok(Some(mut record)) = Record::load(clusters, release).await
-        && record.token.as_ref().is_some_and(|token| token.is_locked_by(&clusters.holder))
-    {
-        record.save(clusters).await.ok();
-    }
 }
 
 /// Deletes the inventory of a release without reading it, and leaves its objects unchanged.

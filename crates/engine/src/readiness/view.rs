@@ -1,5 +1,6 @@
 //! The fields of an object that readiness depends on.
 
+use billhook_objects::Uid;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 /// The fields of an object that readiness depends on; the others are not decoded.
@@ -20,6 +21,7 @@ pub struct View {
 pub struct Metadata {
     pub name: String,
     pub namespace: Option<String>,
+    pub uid: Option<Uid>,
     pub generation: Option<i64>,
 }
 

@@ -5,12 +5,12 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
-use billhook_objects::{Catalog, KindName, Manifest, ObjectKey, wellknown::RELEASE_LABEL};
+use billhook_objects::{Catalog, KindName, Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Operation, PlanError, Problem,
-    Query, Select, Snapshot,
+    ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Observed, Operation, PlanError,
+    Problem, Query, Select, Snapshot,
     groups::{Matcher, place, unserved},
     problem::Problems,
     queries::{ByKind, QuerySet, release_selector},
@@ -80,8 +80,9 @@ impl<'a> Deployment<'a> {
         Ok(Self { request, objects, pruning, kept, unserved, gone, queries: queries.into_vec(), own })
     }
 
-    /// Returns the labels of other releases on the objects that were looked up by name. Whether these releases still exist
-    /// decides whether the objects can be taken over.
+    /// Returns the labels of other releases with a claim on the objects that were looked up by name: by their label, or by
+    /// fields that they have applied. Whether these releases still exist decides whether the objects and fields can be taken
+    /// over.
     pub fn claims(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let own = self.request.release.label_value();
         let named = snapshot
@@ -89,8 +90,14 @@ impl<'a> Deployment<'a> {
             .iter()
             .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Objects(_)));
         let items = named.filter_map(|l| if let Listed::Items { items, .. } = &l.found { Some(items) } else { None });
-        let labels = items.flatten().filter_map(|item| item.labels.get(RELEASE_LABEL));
-        labels.filter(|label| **label != own).cloned().collect()
+        let others = items.flatten().filter(|item| item.labels.get(RELEASE_LABEL) != Some(&own));
+        let claims = |item: &Observed| {
+            let managers = item.tracked.iter().flat_map(|tracked| &tracked.managers);
+            let releases = managers.filter_map(|manager| ReleaseName::of_field_manager(manager));
+            let by_fields: Vec<String> = releases.map(|release| release.label_value()).collect();
+            item.labels.get(RELEASE_LABEL).cloned().into_iter().chain(by_fields)
+        };
+        others.flat_map(claims).filter(|label| *label != own).collect()
     }
 
     /// Treats objects with these labels like objects that belong to no release: the releases no longer exist.

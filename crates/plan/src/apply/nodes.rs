@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use billhook_objects::GroupKind;
+use billhook_objects::{GroupKind, ReleaseName, wellknown::FIELD_MANAGER};
 use billhook_policy::{DeploymentGroup, ManifestPolicy, ResourceClass, UpdateStrategy, WaitFor};
 
 use crate::{
@@ -154,7 +154,11 @@ impl Deployment<'_> {
         let is_written = action != ApplyAction::Unchanged;
         let existing_uid = is_written || policy == ManifestPolicy::Immutable;
         let adopts = action == ApplyAction::Adopt;
-        let has_others = |tracked: &Tracked| tracked.common_manager || (adopts && tracked.release_manager);
+        let is_former = |manager: &&String| {
+            let release = ReleaseName::of_field_manager(manager).filter(|_| adopts);
+            *manager == FIELD_MANAGER || release.is_some_and(|release| self.gone.contains(&release.label_value()))
+        };
+        let formers = |tracked: &Tracked| tracked.managers.iter().filter(is_former).cloned().collect();
         let strategy = if is_written { self.request.strategy } else { UpdateStrategy::default() };
         Some(ApplyTask {
             object: manifest.key.clone(),
@@ -168,8 +172,9 @@ impl Deployment<'_> {
             adopt: action == ApplyAction::Create
                 && self.request.adopt
                 && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
-            takes_over_fields: seen(is_written && strategy == UpdateStrategy::ServerSide)
-                .is_some_and(|object| object.tracked.as_ref().is_some_and(has_others)),
+            takes_over: seen(is_written && strategy == UpdateStrategy::ServerSide)
+                .and_then(|object| object.tracked.as_ref().map(formers))
+                .unwrap_or_default(),
         })
     }
 }

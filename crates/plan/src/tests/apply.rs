@@ -260,18 +260,23 @@ fn a_write_carries_the_uid_that_was_seen() {
         let plan = deployment.plan(&cluster(live)).unwrap();
         let Work::Apply(work) = &plan.nodes[0].work else { panic!("{plan:?}") };
         let task = &work.objects[0];
-        (task.uid.clone().map(|uid| uid.to_string()), task.left().is_some(), task.takes_over_fields)
+        (task.uid.clone().map(|uid| uid.to_string()), task.left().is_some(), task.takes_over.join(" "))
     };
+    let seen = |uid: Option<&str>, takes_over: &str| (uid.map(str::to_owned), false, takes_over.to_owned());
     let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/x 1"]);
     deployment.adopt = true;
-    assert_eq!(task(&deployment, &[]), (None, false, false));
-    let seen = |state: &str| format!("ConfigMap/a/x uid=7 rv=2 ours state={state}");
-    assert_eq!(task(&deployment, &[&seen("s")]), (Some("7".into()), false, false));
-    assert_eq!(task(&deployment, &[&seen("s,common")]), (Some("7".into()), false, true));
-    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=8"]), (Some("8".into()), false, false));
-    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=1 rv=1 ours state=s,common"]), (None, false, false));
+    assert_eq!(task(&deployment, &[]), seen(None, ""));
+    let ours = |state: &str| format!("ConfigMap/a/x uid=7 rv=2 ours state={state}");
+    assert_eq!(task(&deployment, &[&ours("s")]), seen(Some("7"), ""));
+    assert_eq!(task(&deployment, &[&ours("s,billhook,billhook/a/gone")]), seen(Some("7"), "billhook"));
+    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=8"]), seen(Some("8"), ""));
+    assert_eq!(task(&deployment, &["ConfigMap/a/x uid=1 rv=1 ours state=s,billhook"]), seen(None, ""));
+    // The fields of a release that no longer exists are taken over with the object.
+    let adopted = "ConfigMap/a/x uid=8 state=s,billhook/a/gone,billhook/a/there,billhook";
+    deployment.gone.insert("gone.a".to_owned());
+    assert_eq!(task(&deployment, &[adopted]), seen(Some("8"), "billhook/a/gone billhook"));
     deployment.strategy = UpdateStrategy::Update;
-    assert_eq!(task(&deployment, &[&seen("s,common")]), (Some("7".into()), false, false));
+    assert_eq!(task(&deployment, &[&ours("s,billhook")]), seen(Some("7"), ""));
 }
 
 #[test]

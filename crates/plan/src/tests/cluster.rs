@@ -130,14 +130,12 @@ impl Cluster {
                 Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),
-                // `state=STATE`, or `state=STATE,common` where the common manager of earlier versions owns fields.
+                // `state=STATE`, or `state=STATE,MANAGER,…` where these managers of billhook have applied fields.
                 Some(("state", state)) => {
-                    let (state, common_manager) = match state.strip_suffix(",common") {
-                        Some(state) => (state, true),
-                        None => (state, false),
-                    };
-                    object.tracked =
-                        Some(Tracked { fingerprint: fingerprint(state), common_manager, release_manager: false });
+                    let (state, managers) = state.split_once(',').unwrap_or((state, ""));
+                    let managers =
+                        managers.split(',').filter(|manager| !manager.is_empty()).map(str::to_owned).collect();
+                    object.tracked = Some(Tracked { fingerprint: fingerprint(state), managers });
                 }
                 Some(("fin", finalizer)) => object.finalizers.push(finalizer.into()),
                 // `owner=d`, or `owner=Deployment.apps/d` where its kind matters.

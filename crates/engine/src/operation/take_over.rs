@@ -1,0 +1,42 @@
+//! Takes the lock of a release over from another operation.
+
+use std::time::Duration;
+
+use billhook_cluster::TakeOver;
+use billhook_objects::ReleaseName;
+use billhook_plan::{Locked, PlanError, Problem};
+
+use super::error::OperationError;
+use crate::Clusters;
+
+/// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
+/// before the wait, with the operation and the time.
+///
+/// # Errors
+///
+/// When a controller holds the lock and is alive, or a request fails.
+pub async fn take_over(
+    clusters: &Clusters,
+    release: &ReleaseName,
+    notify: impl FnOnce(&Locked, Duration),
+) -> Result<(), OperationError> {
+    match clusters.inventory().take_over(release, &clusters.holder).await? {
+        TakeOver::Free => {}
+        TakeOver::Refused(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
+        TakeOver::Taken(locked, wait) => {
+            notify(&locked, wait);
+            tokio::time::sleep(wait).await;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the lock that [`take_over`] took, if the operation that it was for did not start. If that fails, the lock expires.
+pub async fn give_back(clusters: &Clusters, release: &ReleaseName) {
+    let store = clusters.inventory();
+    if let Ok(Some(token)) = store.head(release).await
+        && token.is_locked_by(&clusters.holder)
+    {
+        store.unlock(release, token).await.ok();
+    }
+}
