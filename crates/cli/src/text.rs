@@ -67,6 +67,7 @@ fn hint(problem: &Problem) -> Option<String> {
         Problem::Locked(Locked { lease: Some(_), expires_in: Some(_), .. }) => {
             "run the command again when the controller has finished, or stop the controller"
         }
+        Problem::Outdated { .. } => "run the command again, so that it sees the change",
         Problem::Locked(_) => {
             "run the command again when the other operation has finished, or stop it and take over with --take-over"
         }

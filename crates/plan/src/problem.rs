@@ -90,6 +90,8 @@ pub enum Problem {
     BeingDeleted { object: ObjectKey },
     /// Another operation works on the release.
     Locked(Locked),
+    /// Another operation has changed the release since the plan was made.
+    Outdated { release: String },
 }
 
 /// The operation that works on a release.
@@ -142,7 +144,7 @@ impl Problem {
             | Self::Unowned { .. }
             | Self::Unlabelled { .. }
             | Self::Unrecorded { .. } => PlanErrorKind::Refused,
-            Self::BeingDeleted { .. } | Self::Locked(_) => PlanErrorKind::Busy,
+            Self::BeingDeleted { .. } | Self::Locked(_) | Self::Outdated { .. } => PlanErrorKind::Busy,
         }
     }
 }

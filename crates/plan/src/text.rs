@@ -325,6 +325,9 @@ impl Display for Problem {
             }
             Self::BeingDeleted { object } => write!(f, "{object} is being deleted"),
             Self::Locked(locked) => locked.fmt(f),
+            Self::Outdated { release } => {
+                write!(f, "another operation changed release {release} after this one had read it")
+            }
         }
     }
 }

@@ -71,19 +71,7 @@ where
         }
     };
     reporter.close();
-    Ok(result.map_err(explain_conflict)?.status.into())
-}
-
-/// Adds a hint if another process has changed the record of the release.
-fn explain_conflict(error: OperationError) -> CommandError {
-    let by_another = matches!(&error, OperationError::Cluster(error)
-        if matches!(error.kind(), billhook_cluster::ErrorKind::Conflict(fields) if fields.is_empty()));
-    let error = CommandError::from(error);
-    if by_another {
-        error.hint("another process is working on this release; wait for it to finish, then run the same command again")
-    } else {
-        error
-    }
+    Ok(result?.status.into())
 }
 
 fn report_options(session: &Session, confirmed: bool) -> ReportOptions {

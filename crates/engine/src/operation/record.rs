@@ -225,17 +225,26 @@ impl Record {
     /// Writes the inventory and locks the release.
     async fn begin(&mut self, clusters: &Clusters, operation: &str, may_vanish: bool) -> Result<(), OperationError> {
         let (store, token) = (clusters.inventory(), self.token.take());
-        let begun = store.begin(&mut self.inventory, token, (&clusters.holder, operation), may_vanish).await?;
+        let begun = store.begin(&mut self.inventory, token, (&clusters.holder, operation), may_vanish).await;
+        self.hold(begun)?;
         self.dirty = false;
-        self.hold(begun)
+        Ok(())
     }
 
-    fn hold(&mut self, begun: Begun) -> Result<(), OperationError> {
-        match begun {
-            Begun::Held(lock) => self.lock = Some(lock),
-            Begun::Locked(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
-        }
-        Ok(())
+    fn hold(&mut self, begun: Result<Begun, Error>) -> Result<(), OperationError> {
+        let problem = match begun {
+            Ok(Begun::Held(lock)) => {
+                self.lock = Some(lock);
+                return Ok(());
+            }
+            Ok(Begun::Locked(locked)) => Problem::Locked(locked),
+            // Another operation has ended since the record was read.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict(fields) if fields.is_empty()) => {
+                Problem::Outdated { release: self.inventory.release.to_string() }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Err(PlanError::from(problem).into())
     }
 
     /// Locks the release for work other than a plan, without writing its inventory. Returns the clusters for this work.
@@ -244,7 +253,7 @@ impl Record {
         match clusters.inventory().lock(&release, token, (&clusters.holder, operation)).await {
             // Where no record can be written, there is no other operation that could lock it.
             Err(error) if self.origin != Origin::Stored && is_unwritable(&error) => {}
-            begun => self.hold(begun?)?,
+            begun => self.hold(begun)?,
         }
         Ok(self.fenced(clusters))
     }

@@ -162,3 +162,19 @@ async fn a_release_that_lost_its_record_is_forgotten_under_a_lock() {
     assert!(!world.has_record());
     assert_eq!(forget(&world.clusters, &release).await.unwrap().objects, [key("a")]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_refused_after_another_operation_on_the_release() {
+    let world = World::new();
+    world.apply(&[("a {k: v}", Directives::default())]).await;
+    let prepare = || async { billhook_engine::prepare_delete(&world.clusters, delete_input(|_| {})).await.unwrap() };
+    let (first, second) = (prepare().await, prepare().await);
+    billhook_engine::delete(&world.clusters, first, &world.options()).await.unwrap();
+    world.apply(&[("a {k: v}", Directives::default())]).await;
+    let refused = billhook_engine::delete(&world.clusters, second, &world.options()).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("another operation changed release {} after this one had read it", release())
+    );
+    assert!(world.config_map("a").is_some());
+}
