@@ -13,6 +13,7 @@ mod counts;
 mod delete;
 mod directives;
 mod find;
+mod graph;
 mod groups;
 mod inventory;
 mod limit;
@@ -32,6 +33,7 @@ pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::Deletion;
 pub use directives::{Directives, before_delete};
+pub use graph::{StepAction, TaskGraph, TaskNode, TaskStep};
 pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
