@@ -12,6 +12,7 @@
 //!   the grace period of Pods is ended.
 
 mod apply;
+mod awaited;
 mod blockers;
 mod delete;
 mod dependents;
@@ -23,6 +24,8 @@ mod operation;
 mod progress;
 pub mod readiness;
 mod run;
+mod schedule;
+mod sequence;
 mod status;
 mod write;
 
@@ -30,7 +33,8 @@ pub use billhook_plan::MissingNamespaces;
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{
-    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, Proof, RefusedBy, Sink, Status, Summary,
+    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, RefusedBy, Sink,
+    Status, Summary,
 };
 pub use operation::{
     ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,

@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
 use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, PatchTask, PatchWork, Resource};
+use billhook_plan::{ApplyAction, ApplyTask, PatchTask, PatchWork, Resource};
 use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use serde_json::json;
@@ -51,13 +51,15 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Sends requests in parallel and retries those that may succeed later, until the deadline or Ctrl-C.
+/// Sends requests in parallel and retries those that may succeed later, until the deadline or Ctrl-C. Whether the caller
+/// repeats the others is only reported.
 pub(crate) async fn send(
     context: &Context<'_>,
     cluster: &Cluster,
     node: usize,
     mut queue: VecDeque<Attempt<'_>>,
     deadline: Option<Instant>,
+    repeated: bool,
     result: &mut NodeResult,
 ) -> Status {
     let stop = &context.options.stop;
@@ -87,7 +89,7 @@ pub(crate) async fn send(
                     let retried = may_succeed_later(&error) && stop_at.is_none();
                     if attempt.reported != message {
                         let object = attempt.write.object().clone();
-                        context.emit(Event::Refused { node, object, message: message.clone(), retried });
+                        context.emit(Event::Refused { node, object, message: message.clone(), retried: retried || repeated });
                     }
                     if retried {
                         let pause = pause(attempt.failures, error.retry_after());
@@ -121,19 +123,19 @@ pub(crate) async fn send(
 pub(crate) async fn run_patch(context: &Context<'_>, cluster: &Cluster, node: usize, work: &PatchWork) -> NodeResult {
     let mut result = NodeResult::new(Status::Done);
     let writes = work.objects.iter().map(|task| Attempt::first(Write::Patch(task))).collect();
-    result.status = send(context, cluster, node, writes, context.deadline(node), &mut result).await;
+    result.status = send(context, cluster, node, writes, context.deadline(node), false, &mut result).await;
     result
 }
 
-/// Returns the requests that a node needs, and counts the objects that need none.
+/// Returns the requests that tasks of a node need, and counts the objects that need none.
 pub(crate) fn to_apply<'a>(
     context: &Context<'a>,
     node: usize,
-    work: &'a ApplyWork,
+    tasks: impl IntoIterator<Item = &'a ApplyTask>,
     result: &mut NodeResult,
 ) -> VecDeque<Attempt<'a>> {
     let mut queue = VecDeque::new();
-    for task in &work.objects {
+    for task in tasks {
         match task.action {
             ApplyAction::Await => {}
             ApplyAction::Unchanged => {

@@ -1,6 +1,6 @@
 //! The order of a deployment as a graph of tasks, which a front end gives in place of the policy's deployment groups.
 
-use std::num::NonZeroUsize;
+use std::{collections::BTreeSet, num::NonZeroUsize};
 
 use billhook_policy::GoDuration;
 
@@ -16,6 +16,23 @@ pub struct TaskGraph {
     pub retries: Vec<GoDuration>,
     /// Whether the steps that delete send requests. If not, they only look up what exists.
     pub deletes: bool,
+}
+
+impl TaskGraph {
+    /// Returns the indexes of the manifests whose objects are to be deleted.
+    pub fn deleted(&self) -> BTreeSet<usize> {
+        self.steps(StepAction::is_delete).collect()
+    }
+
+    /// Returns the indexes of all manifests that a step names.
+    pub(crate) fn named(&self) -> BTreeSet<usize> {
+        self.steps(|_| true).collect()
+    }
+
+    fn steps(&self, wanted: impl Fn(StepAction) -> bool) -> impl Iterator<Item = usize> {
+        let steps = self.nodes.iter().flat_map(|node| &node.steps);
+        steps.filter(move |step| wanted(step.action)).map(|step| step.manifest)
+    }
 }
 
 /// Steps that run one after another.
@@ -48,4 +65,10 @@ pub enum StepAction {
     },
     /// Its deletion is requested, and the next step starts once the API server has accepted the request.
     Delete,
+}
+
+impl StepAction {
+    fn is_delete(self) -> bool {
+        self == Self::Delete
+    }
 }

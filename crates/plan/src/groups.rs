@@ -138,6 +138,11 @@ pub(crate) fn unserved(name: KindName, elsewhere: &[GroupKind], catalog: &Catalo
     UnservedKind { name, elsewhere, similar }
 }
 
+/// Returns the aggregated API, as group and version, that may serve an unknown kind and is unavailable.
+pub(crate) fn unavailable_api<'a>(catalog: &'a Catalog, kind: &GroupKind) -> Option<(&'a str, &'a str)> {
+    catalog.stale.iter().filter_map(|gv| gv.split_once('/')).find(|(group, _)| *group == kind.group)
+}
+
 /// Returns how texts refer to a group: by its path, or by its title if it is a default group.
 pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
     if path.is_empty() { title } else { path }
@@ -147,6 +152,13 @@ pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
 pub(crate) fn is_crd(kind: &GroupKind) -> bool {
     static CRD: LazyLock<GroupKind> = LazyLock::new(wellknown::crd);
     *kind == *CRD
+}
+
+/// Returns the Namespace and the CRD that an object is deleted with, whether they exist or not.
+pub(crate) fn containers_of(key: &ObjectKey, catalog: &Catalog) -> impl Iterator<Item = ObjectKey> + use<> {
+    let namespace = key.namespace.as_deref().map(|ns| ObjectKey::new(wellknown::namespace(), None, ns));
+    let crd = |t: &ResourceType| ObjectKey::new(wellknown::crd(), None, format!("{}.{}", t.plural, t.kind.group));
+    namespace.into_iter().chain(catalog.get(&key.kind).map(crd))
 }
 
 /// Whether an object is a Namespace that is never deleted.

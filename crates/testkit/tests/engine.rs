@@ -5,6 +5,8 @@
 
 #[path = "engine/locks.rs"]
 mod locks;
+#[path = "engine/sequences.rs"]
+mod sequences;
 
 use std::{
     collections::BTreeMap,
@@ -96,6 +98,8 @@ impl World {
             is_new: false,
             missing_namespaces: MissingNamespaces::Refuse,
             own_namespaces: false,
+            graph: None,
+            version: None,
             unlabelled: Unlabelled::Leave,
             propagation: Propagation::Background,
             notes: Vec::new(),

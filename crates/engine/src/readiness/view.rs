@@ -21,6 +21,7 @@ pub struct Metadata {
     pub name: String,
     pub namespace: Option<String>,
     pub generation: Option<i64>,
+    pub resource_version: String,
 }
 
 /// See [`View`].

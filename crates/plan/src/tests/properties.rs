@@ -67,12 +67,12 @@ fn build(lines: &[Line], groups: &[usize]) -> (TestDeletion, Cluster) {
 fn tasks(plan: &Plan) -> Vec<(usize, &DeleteTask)> {
     let objects = |(at, node): (usize, &'_ Node)| match &node.work {
         Work::Delete(work) => work.objects.iter().map(move |_| at).collect::<Vec<_>>(),
-        Work::Apply(_) | Work::Patch(_) => Vec::new(),
+        Work::Apply(_) | Work::Patch(_) | Work::Sequence(_) => Vec::new(),
     };
     let nodes: Vec<usize> = plan.nodes.iter().enumerate().flat_map(objects).collect();
     let all = plan.nodes.iter().flat_map(|node| match &node.work {
         Work::Delete(work) => work.objects.as_slice(),
-        Work::Apply(_) | Work::Patch(_) => &[],
+        Work::Apply(_) | Work::Patch(_) | Work::Sequence(_) => &[],
     });
     nodes.into_iter().zip(all).collect()
 }
