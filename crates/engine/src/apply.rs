@@ -31,7 +31,7 @@ pub(crate) async fn run_apply(context: &Context<'_>, cluster: &Cluster, node: us
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
     let writes = write::to_apply(context, node, &work.objects, &mut result);
-    result.status = write::send(context, cluster, node, writes, deadline, false, &mut result).await;
+    result.status = write::send(context, cluster, node, writes, deadline, None, &mut result).await;
     if result.status == Status::Done {
         let waited = work.objects.iter().filter(|task| task.wait).collect();
         result.status = wait(context, cluster, node, waited, deadline, &mut result).await;

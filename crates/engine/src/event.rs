@@ -186,7 +186,7 @@ pub struct Summary {
     pub requested: Vec<ObjectKey>,
     /// The nodes that are not done, if others continue after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub incomplete: Option<Incomplete>,
+    pub incomplete: Option<Box<Incomplete>>,
     /// The objects that remain, each with what blocks it.
     pub left: Vec<Left>,
     /// The objects of the release that no group covers. They remain, unless they are deleted with their Namespace or CRD.

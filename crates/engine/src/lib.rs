@@ -8,6 +8,7 @@
 //!   it remains; if this repeats, the pauses before its deletion grow;
 //! - a request fails: transient failures are retried, rejections are final, and an unavailable webhook is retried until the
 //!   time limit;
+//! - a step of a sequence fails: it is repeated after the pauses of the plan;
 //! - a force stage is due: the declared finalizers that remain are removed, those of a Namespace once it is empty, and
 //!   the grace period of Pods is ended.
 

@@ -165,10 +165,11 @@ async fn run_node(context: &Context<'_>, index: usize) -> NodeResult {
     let begun = Instant::now();
     let node = &context.plan.nodes[index];
     context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
+    // Boxed, because thousands of nodes may be started and wait for their turn.
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
-        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work).await,
-        (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
-        (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work).await,
+        (Some(cluster), Work::Apply(work)) => Box::pin(run_apply(context, cluster, index, work)).await,
+        (Some(cluster), Work::Delete(work)) => Box::pin(run_delete(context, cluster, index, work)).await,
+        (Some(cluster), Work::Patch(work)) => Box::pin(run_patch(context, cluster, index, work)).await,
         (Some(cluster), Work::Sequence(work)) => run_sequence(context, cluster, index, work).await,
         (None, work) => {
             let message = format!("no cluster is given for target {}", node.cluster.as_deref().unwrap_or_default());
@@ -219,7 +220,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
     for (node, result) in context.plan.nodes.iter().zip(results) {
         let is_done = result.as_ref().is_some_and(|result| result.status == Status::Done);
         if let Some(first) = objects(&node.work).next().filter(|_| context.plan.continue_on_failure && !is_done) {
-            let first = || Incomplete { nodes: 0, title: node.title.clone(), object: first.clone() };
+            let first = || Box::new(Incomplete { nodes: 0, title: node.title.clone(), object: first.clone() });
             outcome.summary.incomplete.get_or_insert_with(first).nodes += 1;
         }
         let result = result.unwrap_or_else(|| {

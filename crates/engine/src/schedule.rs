@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn nothing_starts_after_a_stop() {
-        check(&BRANCHES, 1, true, &[(Start, &[0]), (Stop, &[]), (Done(0), &[]), (Failed(1), &[])]);
+        check(&BRANCHES, 0, true, &[(Start, &[0, 1]), (Stop, &[]), (Done(0), &[]), (Failed(1), &[])]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A node whose steps run one after another: objects are applied, or their deletion is requested.
 //!
 //! A step that fails is repeated after each pause of the plan, whatever the failure was: in a graph without barriers, what an
-//! object needs (its Namespace, its CRD, the backend of a webhook, a quota) may be created by another node meanwhile. An
-//! interruption or a time limit is no failure, and ends the node.
+//! object needs (its Namespace, its CRD, the backend of a webhook, a quota) may be created by another node meanwhile. It has no
+//! other retries, so that it does not keep a turn from the node that creates it. An interruption or a time limit is no failure,
+//! and ends the node.
 
 use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence};
 use billhook_objects::ObjectKey;
@@ -74,7 +75,9 @@ impl<'a> Run<'a> {
                 Err(status) => return status,
             };
             let writes = write::to_apply(context, node, [task], &mut self.result);
-            let status = write::send(context, cluster, node, writes, deadline, repeated, &mut self.result).await;
+            let sent = write::send(context, cluster, node, writes, deadline, Some(repeated), &mut self.result);
+            // Boxed, because thousands of nodes may wait for their turn.
+            let status = Box::pin(sent).await;
             if status != Status::Done {
                 return status;
             }
@@ -125,7 +128,7 @@ impl<'a> Run<'a> {
             DeleteOptions { uid: Some(step.uid.clone()), propagation: step.propagation, ..DeleteOptions::default() };
         let object = step.object.clone();
         let answer = tokio::select! {
-            answer = cluster.delete(&step.resource, &step.object, &options) => answer,
+            answer = Box::pin(cluster.delete(&step.resource, &step.object, &options)) => answer,
             () = until(deadline) => {
                 self.result.left.push((object, Some(Blocker::NotRequested)));
                 return Status::TimedOut;

@@ -51,15 +51,15 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Sends requests in parallel and retries those that may succeed later, until the deadline or Ctrl-C. Whether the caller
-/// repeats the others is only reported.
+/// Sends requests in parallel, and ends with the deadline or Ctrl-C. It retries those that may succeed later, unless the
+/// caller repeats what fails: then `repeated` says whether it does so once more, which is only reported.
 pub(crate) async fn send(
     context: &Context<'_>,
     cluster: &Cluster,
     node: usize,
     mut queue: VecDeque<Attempt<'_>>,
     deadline: Option<Instant>,
-    repeated: bool,
+    repeated: Option<bool>,
     result: &mut NodeResult,
 ) -> Status {
     let stop = &context.options.stop;
@@ -86,10 +86,10 @@ pub(crate) async fn send(
                 Some((attempt, Err(error))) => {
                     let message = error.message();
                     left.insert(attempt.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
-                    let retried = may_succeed_later(&error) && stop_at.is_none();
+                    let retried = repeated.is_none() && may_succeed_later(&error) && stop_at.is_none();
                     if attempt.reported != message {
                         let object = attempt.write.object().clone();
-                        context.emit(Event::Refused { node, object, message: message.clone(), retried: retried || repeated });
+                        context.emit(Event::Refused { node, object, message: message.clone(), retried: retried || repeated == Some(true) });
                     }
                     if retried {
                         let pause = pause(attempt.failures, error.retry_after());
@@ -123,7 +123,7 @@ pub(crate) async fn send(
 pub(crate) async fn run_patch(context: &Context<'_>, cluster: &Cluster, node: usize, work: &PatchWork) -> NodeResult {
     let mut result = NodeResult::new(Status::Done);
     let writes = work.objects.iter().map(|task| Attempt::first(Write::Patch(task))).collect();
-    result.status = send(context, cluster, node, writes, context.deadline(node), false, &mut result).await;
+    result.status = send(context, cluster, node, writes, context.deadline(node), None, &mut result).await;
     result
 }
 

@@ -158,12 +158,14 @@ mod tests {
             readiness: None,
             finalizers: finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect(),
             blockers,
+            deleted_at: None,
         };
         let status = ReleaseStatus {
             name: "web".into(),
             namespace: "shop".into(),
             phase: "deleting".into(),
             revision,
+            history: Vec::new(),
             kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
             operation: None,
@@ -205,6 +207,7 @@ mod tests {
             readiness,
             finalizers: Vec::new(),
             blockers: Vec::new(),
+            deleted_at: None,
         };
         let groups = vec![TargetGroup { group: "pods".into(), objects: vec![object("far", None)] }];
         let target = |name: &str, state| TargetStatus { target: name.into(), state };
@@ -213,6 +216,7 @@ mod tests {
             namespace: "shop".into(),
             phase: "applied".into(),
             revision: 1,
+            history: Vec::new(),
             kinds: Vec::new(),
             objects: vec![
                 object("a", Some(Readiness::Ready)),

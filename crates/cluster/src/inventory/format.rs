@@ -1,7 +1,7 @@
 //! The encoding of a record: the head as JSON, the index as gzipped JSON lines.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::{self, BufRead as _, BufReader, Read, Write as _},
 };
 

@@ -109,5 +109,6 @@ fn status(task: DeleteTask) -> ObjectStatus {
         readiness: None,
         blockers: if task.deleting { task.finalizers.iter().map(finalizer).collect() } else { Vec::new() },
         finalizers: task.finalizers,
+        deleted_at: None,
     }
 }

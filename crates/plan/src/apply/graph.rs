@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use billhook_objects::{Manifest, ObjectKey, ResourceType, wellknown};
 
 use crate::{
-    Barrier, Counts, DeleteStep, DeletionState, Node, NoteKind, PatchTask, Plan, Problem, SequenceWork, Step,
+    ApplyAction, Barrier, Counts, DeleteStep, DeletionState, Node, NoteKind, PatchTask, Plan, Problem, SequenceWork, Step,
     StepAction, TaskGraph, TaskStep, Uncovered, UncoveredCause, UncoveredNote, Work,
     groups::{containers_of, is_crd},
     problem::Problems,
@@ -66,7 +66,12 @@ impl Deployment<'_> {
     /// Returns what a step does; none if there is nothing to do.
     fn step<'s>(&'s self, step: TaskStep, existing: &Existing<'_>, resources: &mut Resources<'s>) -> Option<Step> {
         match step.action {
-            StepAction::Apply { wait } => self.task(step.manifest, wait, existing, resources).map(Step::Apply),
+            StepAction::Apply { wait } => {
+                let mut task = self.task(step.manifest, wait, existing, resources)?;
+                // A CRD that is unchanged since an earlier apply is Established.
+                task.wait &= wait || task.action != ApplyAction::Unchanged;
+                Some(Step::Apply(task))
+            }
             StepAction::Delete => {
                 let found = existing.deletions.get(&step.manifest)?;
                 let seen = found.seen.filter(|_| found.deletion.state == DeletionState::ToDelete)?;

@@ -144,13 +144,28 @@ fn what_is_found_decides_about_a_deletion() {
         deployment.graph.as_mut().unwrap().deletes = deletes;
         let live: &[&str] = if live.is_empty() { &[] } else { &[live] };
         let plan = deployment.plan(&cluster(live)).map_err(|error| texts(&error).concat());
-        let shown = plan.as_ref().map(|plan| (super::nodes(plan).concat(), found(plan).concat()));
+        let shown = plan.map(|plan| (super::nodes(&plan).concat(), found(&plan).concat()));
         let expected = expected.map(|state| (nodes.to_owned(), format!("ConfigMap/a/x: {state}")));
-        assert_eq!(
-            shown,
-            expected.as_ref().map(Clone::clone).map_err(|e| (*e).to_owned()).as_ref().map(Clone::clone).map_err(|e| e),
-            "{entry} {live:?}"
-        );
+        assert_eq!(shown, expected.map_err(str::to_owned), "{entry} {live:?}");
+    }
+}
+
+#[test]
+fn a_crd_is_awaited_unless_it_is_unchanged() {
+    let crd = "apiextensions.k8s.io/v1 CustomResourceDefinition/widgets.a.example";
+    let shown = "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example";
+    let key = "CustomResourceDefinition/widgets.a.example";
+    let entry = format!("{key} 1");
+    for (step, live, expected) in [
+        ("0", None, "create!"),
+        ("0", Some("rv=2"), "update!"),
+        ("0", Some("rv=1"), "unchanged"),
+        ("!0", Some("rv=1"), "unchanged!"),
+    ] {
+        let deployment = ordered(&[crd], &[&format!("n: {step}")]).knowing(&[&entry]);
+        let live: Vec<_> = live.iter().map(|version| format!("{key} uid=1 {version} ours")).collect();
+        let live: Vec<&str> = live.iter().map(String::as_str).collect();
+        deployment.check(&live, &[&format!("n: {shown}({expected})")]);
     }
 }
 
