@@ -37,8 +37,8 @@ pub(crate) async fn run_apply(
 ) -> NodeResult {
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
-    let writes = write::to_apply(context, node, work, &mut result);
-    result.status = write::send(context, cluster, node, writes, deadline, &mut result).await;
+    let writes = write::to_apply(context, node, &work.objects, &mut result);
+    result.status = write::send(context, cluster, node, writes, deadline, None, &mut result).await;
     if result.status == Status::Done {
         let waited: Vec<_> = work.objects.iter().filter(|task| task.wait).collect();
         let objects: BTreeSet<_> = waited.iter().map(|task| &task.object).collect();
@@ -127,7 +127,7 @@ async fn wait(
 /// Returns queries by name for a few objects of a kind, else by the release's label in each namespace, or in all
 /// namespaces at once if they are many. If the policy leaves any object unchanged, only names are used, because that
 /// object may not carry the label.
-fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
+pub(crate) fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
     let mut names_by_namespace: BTreeMap<&Resource, BTreeMap<Option<&str>, Vec<String>>> = BTreeMap::new();
     for ApplyTask { object, resource, .. } in tasks {
         let names = names_by_namespace.entry(resource).or_default().entry(object.namespace.as_deref()).or_default();

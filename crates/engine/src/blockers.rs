@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::{Cluster, Error};
 use billhook_objects::{GroupKind, ObjectKey, wellknown};
-use billhook_plan::{ApplyWork, DeleteWork, Node, PatchWork, Resource, Work};
+use billhook_plan::{ApplyWork, DeleteWork, Node, PatchWork, Resource, Step, Work};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -159,6 +159,7 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
         Work::Patch(PatchWork { objects }) => {
             objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
         }
+        Work::Sequence(work) => work.steps.iter().find(|step| step.object() == key).map(Step::resource),
     }
 }
 

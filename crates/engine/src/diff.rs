@@ -6,8 +6,8 @@ mod shown;
 use std::collections::BTreeMap;
 
 use billhook_cluster::{Cluster, Error};
-use billhook_objects::{Manifest, ObjectKey, wellknown};
-use billhook_plan::{ApplyAction, ApplyTask, DeleteTask, Plan, Resource, Work};
+use billhook_objects::{Manifest, ObjectKey, Uid, wellknown};
+use billhook_plan::{ApplyAction, ApplyTask, DeleteTask, Plan, Resource, Step, Work};
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -112,21 +112,28 @@ impl<'a> Context<'a> {
         name: Option<&'a str>,
         cluster: &'a Cluster,
     ) -> Vec<BoxFuture<'a, Option<ObjectDiff>>> {
+        let tasks = work.apply_tasks().filter_map(|task| Some((task, action(task.action)?)));
+        let manifests = self.manifests;
+        let written = tasks.filter_map(|(task, action)| Some((task, action, manifests.get(&task.object)?)));
+        let mut objects: Vec<_> =
+            written.map(|(task, action, manifest)| self.applied(cluster, task, action, manifest)).collect();
         match work {
-            Work::Apply(work) => {
-                let tasks = work.objects.iter().filter_map(|task| Some((task, action(task.action)?)));
-                let manifests = self.manifests;
-                let written = tasks.filter_map(|(task, action)| Some((task, action, manifests.get(&task.object)?)));
-                written.map(|(task, action, manifest)| self.applied(cluster, task, action, manifest)).collect()
-            }
             Work::Delete(work) => {
                 let queries = &self.plan.queries;
                 let found = work.objects.iter().filter_map(|task| Some((task, &queries.get(task.query)?.resource)));
-                found.map(|(task, resource)| pruned(cluster, name, task, resource).boxed()).collect()
+                let pruned = |(task, resource): (&'a DeleteTask, &'a Resource)| {
+                    pruned(cluster, name, (&task.object, &task.uid), resource).boxed()
+                };
+                objects.extend(found.map(pruned));
+            }
+            Work::Sequence(work) => {
+                let deleted = work.steps.iter().filter_map(Step::delete);
+                objects.extend(deleted.map(|s| pruned(cluster, name, (&s.object, &s.uid), &s.resource).boxed()));
             }
             // Patches of objects that are pruned make no difference, and the others are part of their objects.
-            Work::Patch(_) => Vec::new(),
+            Work::Apply(_) | Work::Patch(_) => {}
         }
+        objects
     }
 
     fn applied(
@@ -181,12 +188,17 @@ async fn states(
     }
 }
 
-async fn pruned(cluster: &Cluster, name: Option<&str>, task: &DeleteTask, resource: &Resource) -> Option<ObjectDiff> {
-    let live = cluster.get(resource, &task.object).await;
+async fn pruned(
+    cluster: &Cluster,
+    name: Option<&str>,
+    (object, uid): (&ObjectKey, &Uid),
+    resource: &Resource,
+) -> Option<ObjectDiff> {
+    let live = cluster.get(resource, object).await;
     // Another object of this name would not be deleted.
-    let planned = |live: &Value| live["metadata"]["uid"] == task.uid.as_str();
+    let planned = |live: &Value| live["metadata"]["uid"] == uid.as_str();
     let states = live.map(|live| (live.filter(planned), None)).map_err(|error| error.message());
-    object_diff(&task.object, name, DiffAction::Prune, true, states)
+    object_diff(object, name, DiffAction::Prune, true, states)
 }
 
 /// Returns what differs between two states as they are shown; none if nothing does.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_cluster::DeleteOptions;
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ResourceType, Schema, wellknown};
-use billhook_plan::{ApplyAction, ApplyTask, Plan, Work};
+use billhook_plan::{ApplyAction, ApplyTask, DeleteTask, Plan, Step, Work};
 use futures::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
 
@@ -70,37 +70,37 @@ pub async fn dry_run(
     let mut requests = Vec::new();
     for node in &plan.nodes {
         let Some(cluster) = clusters.get(node.cluster.as_deref()) else { continue };
-        match &node.work {
-            Work::Delete(work) => requests.extend(work.objects.iter().map(|task| {
-                let options = DeleteOptions {
-                    uid: Some(task.uid.clone()),
-                    propagation: work.propagation,
-                    dry_run: true,
-                    ..DeleteOptions::default()
-                };
-                let resource = &plan.queries[task.query].resource;
-                async move {
-                    let answer = cluster.delete(resource, &task.object, &options).await;
-                    DryRunAnswer::new(&task.object, answer.err().map(|error| error.message()), None)
-                }
-                .boxed()
-            })),
-            Work::Apply(work) => {
-                let sent = |task: &&ApplyTask| !matches!(task.action, ApplyAction::Await | ApplyAction::Unchanged);
-                let written = work.objects.iter().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
-                requests.extend(written.map(|(task, manifest)| {
-                    if let Some(answer) = unchecked.answer(manifest) {
-                        return std::future::ready(answer).boxed();
-                    }
-                    async move {
-                        let answer = write::apply(cluster, task, manifest, how).await;
-                        DryRunAnswer::new(&task.object, answer.err().map(|error| error.message()), None)
-                    }
-                    .boxed()
-                }));
+        let deletes: Vec<_> = match &node.work {
+            Work::Delete(work) => {
+                let resource = |task: &DeleteTask| &plan.queries[task.query].resource;
+                work.objects.iter().map(|t| (&t.object, resource(t), &t.uid, work.propagation)).collect()
             }
-            Work::Patch(_) => {}
-        }
+            work => {
+                let steps = work.steps().iter().filter_map(Step::delete);
+                steps.map(|step| (&step.object, &step.resource, &step.uid, step.propagation)).collect()
+            }
+        };
+        requests.extend(deletes.into_iter().map(|(object, resource, uid, propagation)| {
+            let options =
+                DeleteOptions { uid: Some(uid.clone()), propagation, dry_run: true, ..DeleteOptions::default() };
+            async move {
+                let answer = cluster.delete(resource, object, &options).await;
+                DryRunAnswer::new(object, answer.err().map(|error| error.message()), None)
+            }
+            .boxed()
+        }));
+        let sent = |task: &&ApplyTask| !matches!(task.action, ApplyAction::Await | ApplyAction::Unchanged);
+        let written = node.work.apply_tasks().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
+        requests.extend(written.map(|(task, manifest)| {
+            if let Some(answer) = unchecked.answer(manifest) {
+                return std::future::ready(answer).boxed();
+            }
+            async move {
+                let answer = write::apply(cluster, task, manifest, how).await;
+                DryRunAnswer::new(&task.object, answer.err().map(|error| error.message()), None)
+            }
+            .boxed()
+        }));
     }
     futures::stream::iter(requests).buffered(WINDOW).collect().await
 }

@@ -46,7 +46,7 @@ pub enum Event {
     Ready { node: usize, object: ObjectKey },
     /// An object that its node waits for is not ready; sent again when the reason changes.
     Waiting { node: usize, object: ObjectKey, reason: String },
-    /// The API server accepted a deletion; the object still exists.
+    /// The API server accepted a deletion; the object may still exist.
     Deleting { node: usize, object: ObjectKey, finalizers: Vec<String> },
     /// The API server confirmed that an object is gone.
     Gone {
@@ -149,6 +149,8 @@ pub enum Goal {
     Ready,
     /// Gone.
     Gone,
+    /// Applied, or their deletion requested, one after another.
+    Done,
 }
 
 /// How a node, or the run, ended.
@@ -188,6 +190,12 @@ pub struct Summary {
     pub applied: usize,
     /// How many objects needed no change.
     pub unchanged: usize,
+    /// The objects whose deletion the API server has accepted without that the run waited for its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested: Vec<ObjectKey>,
+    /// The nodes that are not done, if others continue after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<Box<Incomplete>>,
     /// The objects that remain, each with what blocks it.
     pub left: Vec<Left>,
     /// The objects of the release that no group covers. They remain, unless they are deleted with their Namespace or CRD.
@@ -223,6 +231,17 @@ impl Proof {
     pub fn is_complete(&self) -> bool {
         self.left.is_empty() && self.unlisted.is_empty()
     }
+}
+
+/// The nodes of a run that are not done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Incomplete {
+    /// How many nodes.
+    pub nodes: usize,
+    /// The title of the first of them.
+    pub title: String,
+    /// The first object of that node.
+    pub object: ObjectKey,
 }
 
 /// Finalizers removed from an object by force.
@@ -390,6 +409,7 @@ impl std::fmt::Display for Goal {
             Self::Patched => "patched",
             Self::Ready => "ready",
             Self::Gone => "gone",
+            Self::Done => "done",
         })
     }
 }

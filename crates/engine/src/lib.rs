@@ -8,10 +8,12 @@
 //!   it remains; if this repeats, the pauses before its deletion grow;
 //! - a request fails: transient failures are retried, rejections are final, and an unavailable webhook is retried until the
 //!   time limit;
+//! - a step of a sequence fails: it is repeated after the pauses of the plan;
 //! - a force stage is due: the declared finalizers that remain are removed, those of a Namespace once it is empty, and
 //!   the grace period of Pods is ended.
 
 mod apply;
+mod awaited;
 mod blockers;
 mod delete;
 mod dependents;
@@ -23,6 +25,8 @@ mod operation;
 mod progress;
 pub mod readiness;
 mod run;
+mod schedule;
+mod sequence;
 mod status;
 mod write;
 
@@ -30,7 +34,8 @@ pub use billhook_plan::MissingNamespaces;
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{
-    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Left, Proof, RefusedBy, Sink, Status, Summary,
+    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, RefusedBy, Sink,
+    Status, Summary,
 };
 pub use operation::{
     ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,

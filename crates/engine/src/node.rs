@@ -8,9 +8,9 @@ use std::{
 use billhook_cluster::Known;
 use billhook_objects::{Manifest, ObjectKey, Uid};
 use billhook_plan::{Fingerprint, Listed, Listing, Plan, QueryId};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status};
+use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status, awaited::Awaited};
 
 /// How many requests a node has in flight. The cluster's own limiter queues them, so more would only use memory, and
 /// would still be sent after Ctrl-C.
@@ -37,6 +37,10 @@ pub(crate) struct Context<'a> {
     pub options: &'a RunOptions,
     pub deadline: Option<Instant>,
     pub listings: HashMap<QueryId, &'a Listing>,
+    /// The objects that sequences wait for.
+    pub awaited: Awaited,
+    /// How many more requests sequences may have in flight: [`WINDOW`] at a time.
+    pub turns: Semaphore,
 }
 
 impl<'a> Context<'a> {
@@ -73,6 +77,8 @@ pub(crate) struct NodeResult {
     /// What was last seen of what keeps some of them.
     pub seen: BTreeMap<ObjectKey, Vec<Blocker>>,
     pub gone: Vec<ObjectKey>,
+    /// The objects whose deletion the API server has accepted, and that the node does not wait for.
+    pub requested: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
     pub unchanged: usize,
     pub finalizers_removed: Vec<FinalizersRemoved>,
@@ -86,6 +92,7 @@ impl NodeResult {
             left: Vec::new(),
             seen: BTreeMap::new(),
             gone: Vec::new(),
+            requested: Vec::new(),
             applied: Vec::new(),
             unchanged: 0,
             finalizers_removed: Vec::new(),

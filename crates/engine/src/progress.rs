@@ -39,6 +39,8 @@ pub struct NodeProgress {
     pub ready: usize,
     /// How many objects are gone.
     pub gone: usize,
+    /// How many objects are being deleted without that the node waits for them.
+    pub requested: usize,
     /// The objects that something holds up.
     pub held: BTreeMap<ObjectKey, Hold>,
 }
@@ -158,6 +160,7 @@ impl NodeProgress {
             applied: BTreeMap::new(),
             ready: 0,
             gone: 0,
+            requested: 0,
             held: BTreeMap::new(),
         }
     }
@@ -168,6 +171,7 @@ impl NodeProgress {
             Goal::Applied | Goal::Patched => self.applied.values().sum(),
             Goal::Ready => self.ready,
             Goal::Gone => self.gone,
+            Goal::Done => self.applied.values().sum::<usize>() + self.requested + self.gone,
         }
     }
 
@@ -178,7 +182,7 @@ impl NodeProgress {
                 self.total = *objects;
             }
             Event::Applied { object, result, .. } => {
-                self.goal = if *result == ApplyResult::Patched { Goal::Patched } else { Goal::Applied };
+                self.aims(if *result == ApplyResult::Patched { Goal::Patched } else { Goal::Applied });
                 *self.applied.entry(*result).or_default() += 1;
                 self.held.remove(object);
             }
@@ -195,6 +199,10 @@ impl NodeProgress {
                 self.waits_for_readiness();
                 self.held.insert(object.clone(), Hold::Failed(reason.clone()));
             }
+            Event::Deleting { object, .. } if self.goal == Goal::Done => {
+                self.requested += 1;
+                self.held.remove(object);
+            }
             Event::Deleting { object, finalizers, .. } => {
                 self.goal = Goal::Gone;
                 self.held.remove(object);
@@ -207,7 +215,7 @@ impl NodeProgress {
                 self.held.extend(Hold::of(blockers).map(|hold| (object.clone(), hold)));
             }
             Event::Gone { object, .. } => {
-                self.goal = Goal::Gone;
+                self.aims(Goal::Gone);
                 self.gone += 1;
                 self.held.remove(object);
             }
@@ -237,9 +245,16 @@ impl NodeProgress {
         }
     }
 
+    /// Takes the goal from an event, unless the node has several.
+    fn aims(&mut self, goal: Goal) {
+        if self.goal != Goal::Done {
+            self.goal = goal;
+        }
+    }
+
     fn waits_for_readiness(&mut self) {
         if self.applied.is_empty() {
-            self.goal = Goal::Ready;
+            self.aims(Goal::Ready);
         }
     }
 }

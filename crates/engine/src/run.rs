@@ -1,4 +1,4 @@
-//! Executes a plan's graph: a node starts when all nodes before it are done, and none starts after a failure.
+//! Executes a plan's graph: a node starts when all nodes before it are done. [`Schedule`] decides when.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -7,17 +7,20 @@ use std::{
 
 use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
 use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{ApplyAction, Plan, Snapshot, Work};
+use billhook_plan::{ApplyAction, Plan, Snapshot, Step, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink, Status, Summary,
+    Blocker, EVENT_FORMAT, Event, Goal, Incomplete, RefusedBy, Sink, Status, Summary,
     apply::run_apply,
+    awaited::Awaited,
     blockers,
     delete::run_delete,
-    node::{AppliedObject, Context, NodeResult, Written, millis},
+    node::{AppliedObject, Context, NodeResult, WINDOW, Written, millis},
+    schedule::{Input, Schedule},
+    sequence::run_sequence,
     write::run_patch,
 };
 
@@ -123,7 +126,8 @@ pub(crate) async fn run(
     let listings =
         plan.queries.iter().enumerate().filter_map(|(id, q)| by_query.get(q).map(|listing| (id, *listing))).collect();
     let deadline = options.timeout.and_then(|limit| begun.checked_add(limit));
-    let context = Context { plan, clusters, manifests, label, options, deadline, listings };
+    let (awaited, turns) = (Awaited::of(plan, label.as_deref()), Semaphore::new(WINDOW));
+    let context = Context { plan, clusters, manifests, label, options, deadline, listings, awaited, turns };
     let results = run_nodes(&context).await;
     summarize(&context, results, begun).await
 }
@@ -131,20 +135,29 @@ pub(crate) async fn run(
 async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
     let nodes = &context.plan.nodes;
     let mut results: Vec<Option<NodeResult>> = nodes.iter().map(|_| None).collect();
-    let mut started = vec![false; nodes.len()];
+    let Plan { workers, continue_on_failure, .. } = *context.plan;
+    let after = nodes.iter().map(|node| node.after.as_slice());
+    let mut schedule = Schedule::new(after, workers, continue_on_failure);
     let mut running = FuturesUnordered::new();
-    let mut failed = false;
+    let mut watching = std::pin::pin!(context.awaited.watch(&context.clusters.own));
+    let (mut input, mut is_over) = (Input::Start, false);
     loop {
-        for (index, node) in nodes.iter().enumerate() {
-            let done = |before: &usize| results[*before].as_ref().is_some_and(|r| r.status == Status::Done);
-            if !started[index] && !failed && !context.options.stop.is_cancelled() && node.after.iter().all(done) {
-                started[index] = true;
-                let written = written_before(&node.work, &results);
-                running.push(async move { (index, run_node(context, index, written).await) });
-            }
+        if is_over || context.options.stop.is_cancelled() {
+            schedule.on(Input::Stop);
         }
-        let Some((index, result)) = running.next().await else { return results };
-        failed |= result.status != Status::Done;
+        for index in schedule.on(input) {
+            let written = written_before(&nodes[index].work, &results);
+            running.push(async move { (index, run_node(context, index, written).await) });
+        }
+        let (index, result) = tokio::select! {
+            ended = running.next() => match ended {
+                Some(ended) => ended,
+                None => return results,
+            },
+            never = &mut watching => match never {},
+        };
+        is_over |= result.status == Status::TimedOut && context.deadline.is_some_and(|at| at <= Instant::now());
+        input = if result.status == Status::Done { Input::Done(index) } else { Input::Failed(index) };
         results[index] = Some(result);
     }
 }
@@ -157,7 +170,7 @@ fn written_before(work: &Work, results: &[Option<NodeResult>]) -> Written {
             let awaited = work.objects.iter().filter(|task| task.action == ApplyAction::Await);
             awaited.map(|task| &task.object).collect()
         }
-        Work::Delete(_) => BTreeSet::new(),
+        Work::Delete(_) | Work::Sequence(_) => BTreeSet::new(),
     };
     if concerned.is_empty() {
         return Written::new();
@@ -170,15 +183,18 @@ async fn run_node(context: &Context<'_>, index: usize, written: Written) -> Node
     let begun = Instant::now();
     let node = &context.plan.nodes[index];
     context.emit(Event::NodeStarted { node: index, title: node.title.clone(), objects: size(&node.work) });
+    // Boxed, because thousands of nodes may be started and wait for their turn.
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
-        (Some(cluster), Work::Apply(work)) => run_apply(context, cluster, index, work, written).await,
-        (Some(cluster), Work::Delete(work)) => run_delete(context, cluster, index, work).await,
-        (Some(cluster), Work::Patch(work)) => run_patch(context, cluster, index, work, &written).await,
+        (Some(cluster), Work::Apply(work)) => Box::pin(run_apply(context, cluster, index, work, written)).await,
+        (Some(cluster), Work::Delete(work)) => Box::pin(run_delete(context, cluster, index, work)).await,
+        (Some(cluster), Work::Patch(work)) => Box::pin(run_patch(context, cluster, index, work, &written)).await,
+        (Some(cluster), Work::Sequence(work)) => run_sequence(context, cluster, index, work).await,
         (None, work) => {
             let message = format!("no cluster is given for target {}", node.cluster.as_deref().unwrap_or_default());
-            let refused =
-                |object| (object, Some(Blocker::Refused { message: message.clone(), by: RefusedBy::default() }));
-            NodeResult { left: objects(work).into_iter().map(refused).collect(), ..NodeResult::new(Status::Failed) }
+            let refused = |object: &ObjectKey| {
+                (object.clone(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::default() }))
+            };
+            NodeResult { left: objects(work).map(refused).collect(), ..NodeResult::new(Status::Failed) }
         }
     };
     context.emit(Event::NodeFinished {
@@ -198,6 +214,8 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             gone: 0,
             applied: 0,
             unchanged: 0,
+            requested: Vec::new(),
+            incomplete: None,
             left: Vec::new(),
             uncovered: context.plan.uncovered.clone(),
             left_out: context.plan.notes.iter().filter(|note| note.is_omission()).cloned().collect(),
@@ -218,10 +236,15 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
     let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
     let until = Instant::now() + blockers::PATIENCE;
     for (node, result) in context.plan.nodes.iter().zip(results) {
+        let is_done = result.as_ref().is_some_and(|result| result.status == Status::Done);
+        if let Some(first) = objects(&node.work).next().filter(|_| context.plan.continue_on_failure && !is_done) {
+            let first = || Box::new(Incomplete { nodes: 0, title: node.title.clone(), object: first.clone() });
+            outcome.summary.incomplete.get_or_insert_with(first).nodes += 1;
+        }
         let result = result.unwrap_or_else(|| {
             let is_listed = |object: &ObjectKey| node.cluster.is_none() && unpatched.contains(object);
-            let left = objects(&node.work).into_iter().filter(|object| !is_listed(object));
-            let left = left.map(|object| (object, Some(Blocker::NotStarted))).collect();
+            let left = objects(&node.work).filter(|object| !is_listed(object));
+            let left = left.map(|object| (object.clone(), Some(Blocker::NotStarted))).collect();
             NodeResult { left, ..NodeResult::new(Status::NotStarted) }
         });
         if matches!(node.work, Work::Patch(_)) {
@@ -238,13 +261,14 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);
         summary.gone += result.gone.len();
-        // The record lists objects of the release's own cluster only.
-        if node.cluster.is_none() {
+        summary.requested.extend(result.requested);
+        // The record lists objects of the release's own cluster only. What a sequence deletes is verified by a later apply.
+        if node.cluster.is_none() && node.work.steps().is_empty() {
             outcome.gone.extend(result.gone);
         }
         match node.work {
             Work::Patch(_) => outcome.patched.extend(result.applied),
-            Work::Apply(_) | Work::Delete(_) => outcome.applied.extend(result.applied),
+            Work::Apply(_) | Work::Delete(_) | Work::Sequence(_) => outcome.applied.extend(result.applied),
         }
     }
     let summary = &mut outcome.summary;
@@ -266,6 +290,7 @@ fn goal(work: &Work) -> Goal {
         Work::Apply(_) => Goal::Applied,
         Work::Delete(_) => Goal::Gone,
         Work::Patch(_) => Goal::Patched,
+        Work::Sequence(_) => Goal::Done,
     }
 }
 
@@ -274,6 +299,7 @@ fn reached(work: &Work, result: &NodeResult) -> usize {
     match goal(work) {
         Goal::Applied => changed(&result.applied) + result.unchanged,
         Goal::Gone => result.gone.len(),
+        Goal::Done => result.gone.len() + result.requested.len() + changed(&result.applied) + result.unchanged,
         Goal::Patched | Goal::Ready => size(work).saturating_sub(result.left.len()),
     }
 }
@@ -283,17 +309,14 @@ fn changed(applied: &[AppliedObject]) -> usize {
 }
 
 fn size(work: &Work) -> usize {
-    match work {
-        Work::Apply(work) => work.objects.len(),
-        Work::Delete(work) => work.objects.len(),
-        Work::Patch(work) => work.objects.len(),
-    }
+    objects(work).count()
 }
 
-fn objects(work: &Work) -> Vec<ObjectKey> {
+fn objects(work: &Work) -> Box<dyn Iterator<Item = &ObjectKey> + Send + '_> {
     match work {
-        Work::Apply(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
-        Work::Delete(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
-        Work::Patch(work) => work.objects.iter().map(|task| task.object.clone()).collect(),
+        Work::Apply(work) => Box::new(work.objects.iter().map(|task| &task.object)),
+        Work::Delete(work) => Box::new(work.objects.iter().map(|task| &task.object)),
+        Work::Patch(work) => Box::new(work.objects.iter().map(|task| &task.object)),
+        Work::Sequence(work) => Box::new(work.steps.iter().map(Step::object)),
     }
 }

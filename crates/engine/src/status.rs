@@ -11,8 +11,8 @@ use std::{
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_plan::{
-    Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Locked, Observed, Operation,
-    Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
+    AppliedVersion, Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Locked,
+    Observed, Operation, Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
 use futures::future::join_all;
@@ -42,6 +42,9 @@ pub struct ReleaseStatus {
     /// The operation that works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Locked>,
+    /// The versions that were applied, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<AppliedVersion>,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
     /// The objects of the release, except those of earlier versions that are gone.
@@ -91,6 +94,9 @@ pub struct ObjectStatus {
     /// What blocks its deletion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<Blocker>,
+    /// Since when it is being deleted: its `deletionTimestamp`, in seconds since 1970 by the server's clock.
+    #[serde(rename = "deletedAt", skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<i64>,
 }
 
 impl ObjectStatus {
@@ -265,6 +271,7 @@ impl Found {
             readiness,
             finalizers: found.map(|found| found.finalizers.clone()).unwrap_or_default(),
             blockers: detail.map(|detail| detail.blockers.clone()).unwrap_or_default(),
+            deleted_at: found.and_then(|found| found.deleted_at),
         }
     }
 }
@@ -323,6 +330,7 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         namespace: inventory.release.namespace().to_owned(),
         phase: phase(inventory, &objects),
         revision: inventory.revision,
+        history: inventory.history.clone(),
         kinds: kinds.into_values().collect(),
         objects,
         operation: None,

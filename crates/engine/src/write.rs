@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
 use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{ApplyAction, ApplyTask, ApplyWork, PatchTask, PatchWork, Resource};
+use billhook_plan::{ApplyAction, ApplyTask, PatchTask, PatchWork, Resource};
 use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::Instant;
@@ -51,13 +51,15 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Sends requests in parallel and retries those that may succeed later, until the deadline or Ctrl-C.
+/// Sends requests in parallel, and ends with the deadline or Ctrl-C. It retries those that may succeed later, unless the
+/// caller repeats what fails: then `repeated` says whether it does so once more, which is only reported.
 pub(crate) async fn send(
     context: &Context<'_>,
     cluster: &Cluster,
     node: usize,
     mut queue: VecDeque<Attempt<'_>>,
     deadline: Option<Instant>,
+    repeated: Option<bool>,
     result: &mut NodeResult,
 ) -> Status {
     let stop = &context.options.stop;
@@ -84,10 +86,10 @@ pub(crate) async fn send(
                 Some((attempt, Err(error))) => {
                     let message = error.message();
                     left.insert(attempt.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
-                    let retried = may_succeed_later(&error) && stop_at.is_none();
+                    let retried = repeated.is_none() && may_succeed_later(&error) && stop_at.is_none();
                     if attempt.reported != message {
                         let object = attempt.write.object().clone();
-                        context.emit(Event::Refused { node, object, message: message.clone(), retried });
+                        context.emit(Event::Refused { node, object, message: message.clone(), retried: retried || repeated == Some(true) });
                     }
                     if retried {
                         let pause = pause(attempt.failures, error.retry_after());
@@ -128,19 +130,19 @@ pub(crate) async fn run_patch(
     let mut result = NodeResult::new(Status::Done);
     let writes =
         work.objects.iter().map(|task| Attempt::first(Write::Patch(task, written.get(&task.object)))).collect();
-    result.status = send(context, cluster, node, writes, context.deadline(node), &mut result).await;
+    result.status = send(context, cluster, node, writes, context.deadline(node), None, &mut result).await;
     result
 }
 
-/// Returns the requests that a node needs, and counts the objects that need none.
+/// Returns the requests that tasks of a node need, and counts the objects that need none.
 pub(crate) fn to_apply<'a>(
     context: &Context<'a>,
     node: usize,
-    work: &'a ApplyWork,
+    tasks: impl IntoIterator<Item = &'a ApplyTask>,
     result: &mut NodeResult,
 ) -> VecDeque<Attempt<'a>> {
     let mut queue = VecDeque::new();
-    for task in &work.objects {
+    for task in tasks {
         match task.action {
             ApplyAction::Await => {}
             ApplyAction::Unchanged => {

@@ -1,14 +1,16 @@
-//! Plans that deploy: CRDs, then cluster-scoped objects, then namespaced ones, or as the policy orders them; then the
-//! objects that only the old version contained are pruned.
+//! Plans that deploy: CRDs, then cluster-scoped objects, then namespaced ones, or as the policy or a graph of tasks orders
+//! them; then the objects that only the old version contained are pruned.
 
 mod deployment;
 mod existing;
+mod graph;
 mod guards;
 mod namespaces;
 mod nodes;
 mod order;
 mod prepare;
 mod pruning;
+mod requested;
 mod stages;
 mod versions;
 
@@ -53,9 +55,14 @@ impl Deployment<'_> {
         let mut plan = Plan::new(Operation::Apply, Some(self.request.release));
         plan.notes.append(&mut existing.notes);
         plan.namespaces = self.missing_namespaces(&index, &mut problems);
-        let stages = self.stages(&mut plan.notes, &mut problems);
-        self.check_order(&stages, &existing, &mut problems);
-        self.append_nodes(stages, &existing, &mut plan);
+        if let Some(graph) = self.request.graph {
+            self.check_graph(graph, &existing, &mut problems);
+            self.append_graph(graph, &existing, &mut plan);
+        } else {
+            let stages = self.stages(&mut plan.notes, &mut problems);
+            self.check_order(&stages, &existing, &mut problems);
+            self.append_nodes(stages, &existing, &mut plan);
+        }
         match self.pruning.plan(snapshot) {
             Ok(mut pruning) => {
                 existing.remove_from(&mut pruning);

@@ -94,14 +94,11 @@ struct Containers<'a> {
 fn containers(plan: &Plan) -> BTreeMap<Option<&str>, Containers<'_>> {
     let namespace = wellknown::namespace();
     let mut found: BTreeMap<_, Containers<'_>> = BTreeMap::new();
-    for (node, work) in plan.delete_nodes() {
-        for task in work.objects.iter().filter(|task| !task.deleting) {
-            let key = &task.object;
-            if key.kind == namespace {
-                found.entry(node.cluster.as_deref()).or_default().namespaces.insert(&key.name, key);
-            } else if is_crd(&key.kind) {
-                found.entry(node.cluster.as_deref()).or_default().crds.insert(&key.name, key);
-            }
+    for (cluster, key, ..) in plan.deleted().filter(|(.., deleting)| !deleting) {
+        if key.kind == namespace {
+            found.entry(cluster).or_default().namespaces.insert(&key.name, key);
+        } else if is_crd(&key.kind) {
+            found.entry(cluster).or_default().crds.insert(&key.name, key);
         }
     }
     found
@@ -162,8 +159,7 @@ impl<'a> Contents<'a> {
                 items.entry(&object.uid).or_insert(Item { kind: &query.resource.kind, object });
             }
         }
-        let mut own: HashSet<&Uid> =
-            plan.delete_nodes().flat_map(|(_, work)| work.objects.iter().map(|t| &t.uid)).collect();
+        let mut own: HashSet<&Uid> = plan.deleted().map(|(_, _, uid, _)| uid).collect();
         let mut taken: HashMap<&GroupKind, Vec<(&Collection, &Query)>> = HashMap::new();
         for (collection, query) in collections(plan, cluster) {
             taken.entry(&query.resource.kind).or_default().push((collection, query));
@@ -190,8 +186,7 @@ impl<'a> Contents<'a> {
     /// Adds the Endpoints of own Services: they have the name of the Service and no owner.
     fn add_endpoints(&mut self, plan: &Plan) {
         let mut services: HashSet<(Option<&str>, &str)> = HashSet::new();
-        let tasks = plan.delete_nodes().flat_map(|(_, work)| &work.objects);
-        let of_plan = tasks.map(|task| &task.object).filter(|key| key.kind.is("", "Service"));
+        let of_plan = plan.deleted().map(|(_, key, ..)| key).filter(|key| key.kind.is("", "Service"));
         services.extend(of_plan.map(|key| (key.namespace.as_deref(), key.name.as_str())));
         let items = self.items.iter().filter(|(uid, item)| item.kind.is("", "Service") && self.own.contains(*uid));
         services.extend(items.map(|(_, item)| (item.object.namespace.as_deref(), item.object.name.as_str())));

@@ -1,6 +1,9 @@
 //! The groups of a policy with their kinds resolved.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::LazyLock,
+};
 
 use billhook_objects::{Catalog, GroupKind, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
 use billhook_policy::{Members, ResourceClass, ResourceSelector};
@@ -11,18 +14,25 @@ use crate::{Problem, UnservedKind, problem::Problems};
 pub(crate) struct Entry<'a> {
     pub(crate) resource: ResourceType,
     pub(crate) selector: &'a ResourceSelector,
+    /// The names of the selector, of which there may be thousands.
+    names: HashSet<&'a str>,
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    fn new(resource: &ResourceType, selector: &'a ResourceSelector) -> Self {
+        let names = selector.names.iter().map(String::as_str).collect();
+        Self { resource: resource.clone(), selector, names }
+    }
+
     fn matches(&self, key: &ObjectKey, labels: &BTreeMap<String, String>) -> bool {
-        // Objects match by group and kind; the version only selects the URL.
-        self.resource.kind == key.kind && self.selector.matches(key.namespace.as_deref(), &key.name, labels)
+        self.may_match(key) && self.selector.label_selector.matches(labels)
     }
 
     fn may_match(&self, key: &ObjectKey) -> bool {
         let selector = self.selector;
+        // Objects match by group and kind; the version only selects the URL.
         self.resource.kind == key.kind
-            && (selector.names.is_empty() || selector.names.contains(&key.name))
+            && (self.names.is_empty() || self.names.contains(key.name.as_str()))
             && (selector.namespaces.is_empty()
                 || key.namespace.as_ref().is_some_and(|n| selector.namespaces.contains(n)))
     }
@@ -63,7 +73,7 @@ impl<'a> Matcher<'a> {
             selectors
                 .iter()
                 .filter_map(|selector| match catalog.resolve(&selector.kind_name()) {
-                    Ok(resource) => Some(Entry { resource: resource.clone(), selector }),
+                    Ok(resource) => Some(Entry::new(resource, selector)),
                     Err(ResolveError::Ambiguous { name, candidates }) => {
                         problems.add(Problem::AmbiguousKind { group: place.to_owned(), name, candidates });
                         None
@@ -138,6 +148,11 @@ pub(crate) fn unserved(name: KindName, elsewhere: &[GroupKind], catalog: &Catalo
     UnservedKind { name, elsewhere, similar }
 }
 
+/// Returns the aggregated API, as group and version, that may serve an unknown kind and is unavailable.
+pub(crate) fn unavailable_api<'a>(catalog: &'a Catalog, kind: &GroupKind) -> Option<(&'a str, &'a str)> {
+    catalog.stale.iter().filter_map(|gv| gv.split_once('/')).find(|(group, _)| *group == kind.group)
+}
+
 /// Returns how texts refer to a group: by its path, or by its title if it is a default group.
 pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
     if path.is_empty() { title } else { path }
@@ -147,6 +162,13 @@ pub(crate) fn place<'a>(path: &'a str, title: &'a str) -> &'a str {
 pub(crate) fn is_crd(kind: &GroupKind) -> bool {
     static CRD: LazyLock<GroupKind> = LazyLock::new(wellknown::crd);
     *kind == *CRD
+}
+
+/// Returns the Namespace and the CRD that an object is deleted with, whether they exist or not.
+pub(crate) fn containers_of(key: &ObjectKey, catalog: &Catalog) -> impl Iterator<Item = ObjectKey> + use<> {
+    let namespace = key.namespace.as_deref().map(|ns| ObjectKey::new(wellknown::namespace(), None, ns));
+    let crd = |t: &ResourceType| ObjectKey::new(wellknown::crd(), None, format!("{}.{}", t.plural, t.kind.group));
+    namespace.into_iter().chain(catalog.get(&key.kind).map(crd))
 }
 
 /// Whether an object is a Namespace that is never deleted.

@@ -13,6 +13,7 @@ mod counts;
 mod delete;
 mod directives;
 mod find;
+mod graph;
 mod groups;
 mod inventory;
 mod limit;
@@ -22,6 +23,7 @@ mod problem;
 mod queries;
 mod request;
 mod snapshot;
+mod steps;
 mod sweep;
 pub mod text;
 mod wanted;
@@ -32,7 +34,10 @@ pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::Deletion;
 pub use directives::{Directives, before_delete};
-pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
+pub use graph::{StepAction, TaskGraph, TaskNode, TaskStep};
+pub use inventory::{
+    AppliedVersion, Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, MAX_HISTORY, Phase, VersionState,
+};
 pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Operation,
@@ -47,6 +52,7 @@ pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wa
 pub use snapshot::{
     Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
 };
+pub use steps::{DeleteStep, DeletionState, RequestedDeletion, SequenceWork, Step};
 pub use sweep::{Swept, narrower_sweep, sweep_queries};
 pub use wanted::Wanted;
 

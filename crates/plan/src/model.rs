@@ -1,13 +1,13 @@
 //! The plan as data. `docs/plan.md` describes its JSON.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrategy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Note, Observed, Query, Resource, Uncovered};
+use crate::{DeleteStep, Note, Observed, Query, RequestedDeletion, Resource, SequenceWork, Step, Uncovered};
 
 /// The format version of a serialized plan.
 pub const PLAN_FORMAT: u32 = 1;
@@ -28,6 +28,15 @@ pub struct Plan {
     pub namespaces: Vec<String>,
     /// The nodes. A node comes after all nodes in its `after`.
     pub nodes: Vec<Node>,
+    /// Up to how many nodes run at a time; none for all that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<NonZeroUsize>,
+    /// Whether nodes that do not depend on a failed one are still started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continue_on_failure: bool,
+    /// The objects whose manifests request their deletion, in the order of the manifests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested_deletions: Vec<RequestedDeletion>,
     /// The lists and watches that the nodes rely on; tasks name them by index.
     pub queries: Vec<Query>,
     /// Objects of the release that the plan does not delete.
@@ -45,6 +54,9 @@ impl Plan {
             release: release.map(ToString::to_string),
             namespaces: Vec::new(),
             nodes: Vec::new(),
+            workers: None,
+            continue_on_failure: false,
+            requested_deletions: Vec::new(),
             queries: Vec::new(),
             uncovered: Vec::new(),
             notes: Vec::new(),
@@ -62,9 +74,13 @@ impl Plan {
         self.release.as_deref().map_or_else(|| FIELD_MANAGER.to_owned(), ReleaseName::field_manager_of)
     }
 
-    /// Appends a node that starts when the last one is done.
+    /// Appends a node that starts when all others are done.
     pub(crate) fn append(&mut self, mut node: Node) {
-        node.after = self.nodes.len().checked_sub(1).into_iter().collect();
+        let mut last = vec![true; self.nodes.len()];
+        for before in self.nodes.iter().flat_map(|node| &node.after) {
+            last[*before] = false;
+        }
+        node.after = (0..last.len()).filter(|at| last[*at]).collect();
         self.nodes.push(node);
     }
 
@@ -90,9 +106,21 @@ impl Plan {
 
     /// Returns the tasks of all nodes that apply objects. One that only waits for an object is among them.
     pub fn apply_tasks(&self) -> impl Iterator<Item = &ApplyTask> {
-        let works =
-            self.nodes.iter().filter_map(|node| if let Work::Apply(work) = &node.work { Some(work) } else { None });
-        works.flat_map(|work| &work.objects)
+        self.nodes.iter().flat_map(|node| node.work.apply_tasks())
+    }
+
+    /// Returns the steps of all sequences that delete objects. All are in the release's own cluster.
+    pub fn delete_steps(&self) -> impl Iterator<Item = &DeleteStep> {
+        self.nodes.iter().flat_map(|node| node.work.steps()).filter_map(Step::delete)
+    }
+
+    /// Returns the known objects that the plan deletes, each with its cluster, its UID, and whether it was being deleted when
+    /// the plan was made.
+    pub fn deleted(&self) -> impl Iterator<Item = (Option<&str>, &ObjectKey, &Uid, bool)> {
+        let nodes = self.delete_nodes().flat_map(|(node, work)| {
+            work.objects.iter().map(|task| (node.cluster.as_deref(), &task.object, &task.uid, task.deleting))
+        });
+        nodes.chain(self.delete_steps().map(|step| (None, &step.object, &step.uid, false)))
     }
 
     /// Returns the tasks of all nodes that patch objects.
@@ -104,7 +132,7 @@ impl Plan {
 
     /// Returns the number of known objects that the plan deletes.
     pub fn deletions(&self) -> usize {
-        self.delete_nodes().map(|(_, work)| work.objects.len()).sum()
+        self.deleted().count()
     }
 }
 
@@ -154,6 +182,32 @@ pub enum Work {
     Delete(DeleteWork),
     /// Patch objects: after their deployment, or before their deletion.
     Patch(PatchWork),
+    /// Apply objects and request deletions, one after another.
+    Sequence(SequenceWork),
+}
+
+impl Work {
+    /// Returns the tasks that apply objects, in order.
+    pub fn apply_tasks(&self) -> impl Iterator<Item = &ApplyTask> {
+        let objects = if let Self::Apply(work) = self { work.objects.as_slice() } else { &[] };
+        objects.iter().chain(self.steps().iter().filter_map(Step::apply))
+    }
+
+    /// Returns the tasks that apply objects, to change them.
+    pub fn apply_tasks_mut(&mut self) -> impl Iterator<Item = &mut ApplyTask> {
+        let (objects, steps): (&mut [_], &mut [_]) = match self {
+            Self::Apply(work) => (&mut work.objects, &mut []),
+            Self::Sequence(work) => (&mut [], &mut work.steps),
+            Self::Delete(_) | Self::Patch(_) => (&mut [], &mut []),
+        };
+        let steps = steps.iter_mut().filter_map(|step| if let Step::Apply(task) = step { Some(task) } else { None });
+        objects.iter_mut().chain(steps)
+    }
+
+    /// Returns the steps of a sequence.
+    pub fn steps(&self) -> &[Step] {
+        if let Self::Sequence(work) = self { &work.steps } else { &[] }
+    }
 }
 
 /// When a node is done.

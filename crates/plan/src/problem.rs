@@ -60,6 +60,10 @@ pub enum Problem {
     Duplicate { source: Source, object: ObjectKey, first: Source },
     /// Objects of a deployment group need a Namespace or CRD that is not applied earlier.
     TooEarly { group: String, count: usize, needed: ObjectKey },
+    /// Objects need a Namespace or CRD that is only applied after them.
+    AppliedLater { group: String, count: usize, needed: ObjectKey },
+    /// Objects are applied that need a Namespace or CRD whose deletion is requested.
+    DeletesNeeded { count: usize, needed: ObjectKey },
     /// A namespace does not exist.
     MissingNamespace { namespace: String },
     /// A list failed.
@@ -74,6 +78,12 @@ pub enum Problem {
     },
     /// The plan would delete a system namespace.
     SystemNamespace { object: ObjectKey },
+    /// An update would delete a Namespace that no update deletes.
+    ProtectedNamespace {
+        object: ObjectKey,
+        /// Whether it holds the inventory of the release; else it is a system namespace.
+        holds_inventory: bool,
+    },
     /// An object belongs to another release.
     OtherRelease { object: ObjectKey, release: String },
     /// An object exists and belongs to no release.
@@ -137,9 +147,12 @@ impl Problem {
             | Self::NoNamespace { .. }
             | Self::Duplicate { .. }
             | Self::TooEarly { .. }
+            | Self::AppliedLater { .. }
+            | Self::DeletesNeeded { .. }
             | Self::MissingNamespace { .. } => PlanErrorKind::Input,
             Self::ListFailed(_) | Self::NotLookedUp { .. } | Self::UnavailableApi { .. } => PlanErrorKind::Unreadable,
             Self::SystemNamespace { .. }
+            | Self::ProtectedNamespace { .. }
             | Self::OtherRelease { .. }
             | Self::Unowned { .. }
             | Self::Unlabelled { .. }

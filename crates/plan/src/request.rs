@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
 use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
 
-use crate::{Catalogs, Directives, Inventory, Operation, Wanted};
+use crate::{Catalogs, Directives, Inventory, Operation, TaskGraph, Wanted};
 
 /// What happens to objects that the record of a release names by their UID, but that do not carry its label: an edited
 /// record may name any object.
@@ -99,4 +99,20 @@ pub struct ApplyRequest<'a> {
     pub propagation: Propagation,
     /// See [`DeleteRequest::record_here`].
     pub record_here: bool,
+    /// The order of the deployment, in place of the policy's deployment groups; then [`wait`](Self::wait) does not count.
+    /// Manifests that no step names are applied before all nodes.
+    pub graph: Option<&'a TaskGraph>,
+}
+
+impl<'a> ApplyRequest<'a> {
+    /// Returns the indexes of the manifests whose objects are to be deleted.
+    pub(crate) fn deleted(&self) -> BTreeSet<usize> {
+        self.graph.map(TaskGraph::deleted).unwrap_or_default()
+    }
+
+    /// Returns the manifests to apply, each with its index.
+    pub(crate) fn applied(&self) -> impl Iterator<Item = (usize, &'a Manifest)> + use<'a> {
+        let deleted = self.deleted();
+        self.manifests.iter().enumerate().filter(move |(at, _)| !deleted.contains(at))
+    }
 }

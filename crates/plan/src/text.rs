@@ -305,12 +305,23 @@ impl Display for Problem {
                 let verb = if *count == 1 { "needs" } else { "need" };
                 write!(f, "{group}: {} {verb} {needed}, which is not in an earlier deployment group", objects(*count))
             }
+            Self::AppliedLater { group, count, needed } => {
+                let verb = if *count == 1 { "needs" } else { "need" };
+                write!(f, "{group}: {} {verb} {needed}, which is only applied later", objects(*count))
+            }
+            Self::DeletesNeeded { count, needed } => {
+                let verb = if *count == 1 { "needs" } else { "need" };
+                write!(f, "{needed} is to be deleted, but {} to apply {verb} it", objects(*count))
+            }
             Self::MissingNamespace { namespace } => write!(f, "namespace {namespace} does not exist"),
             Self::ListFailed(failure) => failure.fmt(f),
             Self::NotLookedUp { kind } => write!(f, "the answers to the queries for {kind} are missing"),
             Self::UnavailableApi { kind, api } => write!(f, "cannot look up {kind}: the API {api} is unavailable"),
             Self::SystemNamespace { object } => {
                 write!(f, "{object} is a system namespace and is never deleted; exclude it with excludedResources")
+            }
+            Self::ProtectedNamespace { object, holds_inventory } => {
+                NoteKind::ProtectedNamespace { object: object.clone(), holds_inventory: *holds_inventory }.fmt(f)
             }
             Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
             Self::Unowned { object, former: None } => write!(f, "{object} exists and belongs to no release"),

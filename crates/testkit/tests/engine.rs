@@ -7,6 +7,8 @@
 mod locks;
 #[path = "engine/records.rs"]
 mod records;
+#[path = "engine/sequences.rs"]
+mod sequences;
 
 use std::{
     collections::BTreeMap,
@@ -98,6 +100,8 @@ impl World {
             is_new: false,
             missing_namespaces: MissingNamespaces::Refuse,
             own_namespaces: false,
+            graph: None,
+            version: None,
             unlabelled: Unlabelled::Leave,
             propagation: Propagation::Background,
             notes: Vec::new(),

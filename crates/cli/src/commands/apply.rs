@@ -148,6 +148,8 @@ pub(crate) async fn plan(
         is_new: false,
         missing_namespaces: args.create_namespace.map_or(MissingNamespaces::Refuse, |_| MissingNamespaces::Create),
         own_namespaces: args.create_namespace == Some(CreateNamespace::Owned),
+        graph: None,
+        version: None,
         unlabelled: if args.adopt { Unlabelled::Take } else { Unlabelled::Refuse },
         propagation: Propagation::from(args.cascade),
         notes,

@@ -185,12 +185,14 @@ mod tests {
             readiness: None,
             finalizers: finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect(),
             blockers,
+            deleted_at: None,
         };
         let status = ReleaseStatus {
             name: "web".into(),
             namespace: "shop".into(),
             phase: "deleting".into(),
             revision,
+            history: Vec::new(),
             kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
             operation: None,
@@ -221,6 +223,7 @@ mod tests {
     #[test]
     fn what_blocks_a_deletion_comes_first_and_what_is_gone_is_left_out() {
         let object = |name: &str, state| ObjectStatus {
+            deleted_at: None,
             object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
             state,
             readiness: None,
@@ -228,6 +231,7 @@ mod tests {
             blockers: Vec::new(),
         };
         let status = |phase: &str| ReleaseStatus {
+            history: Vec::new(),
             name: "web".into(),
             namespace: "shop".into(),
             phase: phase.into(),
@@ -257,6 +261,7 @@ mod tests {
             readiness,
             finalizers: Vec::new(),
             blockers: Vec::new(),
+            deleted_at: None,
         };
         let groups = vec![TargetGroup { group: "pods".into(), objects: vec![object("far", None)] }];
         let target = |name: &str, state| TargetStatus { target: name.into(), state };
@@ -265,6 +270,7 @@ mod tests {
             namespace: "shop".into(),
             phase: "applied".into(),
             revision: 1,
+            history: Vec::new(),
             kinds: Vec::new(),
             objects: vec![
                 object("a", Some(Readiness::Ready)),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use billhook_engine::ObjectDiff;
 use billhook_objects::ObjectKey;
 use billhook_plan::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteTask, DeleteWork, Exclusion, Node, Note,
-    Operation, PatchTask, Plan, Query, Select, Severity, Uncovered, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteStep, DeleteTask, DeleteWork, Exclusion,
+    Node, Note, Operation, PatchTask, Plan, Query, Select, Severity, Step, Uncovered, Work,
 };
 use billhook_policy::{Propagation, UpdateStrategy};
 use serde_json::Value;
@@ -107,7 +107,11 @@ fn amounts(plan: &Plan) -> String {
             parts.push(format!("{number} {words}"));
         }
     }
-    let (deletions, collections) = (plan.deletions(), collections(plan));
+    let (deletions, collections) = (plan.delete_nodes().map(|(_, work)| work.objects.len()).sum(), collections(plan));
+    let requested = plan.delete_steps().count();
+    if requested > 0 {
+        parts.push(format!("{requested} to delete"));
+    }
     let more = if collections > 0 { " and any that appear meanwhile" } else { "" };
     match plan.operation {
         Operation::Apply if deletions + collections > 0 => parts.push(format!("{deletions} to prune{more}")),
@@ -150,11 +154,12 @@ fn facts(node: &Node) -> String {
         (Work::Delete(work), Barrier::Gone) => format!("{}, until gone", count(work.objects.len(), "object")),
         (Work::Delete(work), _) => format!("{}, without waiting", count(work.objects.len(), "object")),
         (Work::Patch(work), _) => count(work.objects.len(), "object"),
+        (Work::Sequence(work), _) => format!("{}, in this order", count(work.steps.len(), "object")),
     });
     match &node.work {
         Work::Apply(work) => facts.extend(strategy(work)),
         Work::Delete(work) => facts.extend(settings(work)),
-        Work::Patch(_) => {}
+        Work::Patch(_) | Work::Sequence(_) => {}
     }
     facts.extend(node.timeout.map(|timeout| format!("timeout {timeout}")));
     format!("  ({})", facts.join("; "))
@@ -198,6 +203,7 @@ fn content(plan: &Plan, node: &Node) -> Vec<String> {
             lines
         }
         Work::Patch(work) => columns(&work.objects.iter().map(patch_row).collect::<Vec<_>>()),
+        Work::Sequence(work) => columns(&work.steps.iter().map(step_row).collect::<Vec<_>>()),
     }
 }
 
@@ -209,6 +215,19 @@ fn objects(node: &Node) -> Vec<Option<&ObjectKey>> {
         }
         Work::Delete(work) => work.objects.iter().map(|task| Some(&task.object)).collect(),
         Work::Patch(_) => Vec::new(),
+        Work::Sequence(work) => work.steps.iter().map(|step| Some(step.object())).collect(),
+    }
+}
+
+fn step_row(step: &Step) -> Vec<String> {
+    match step {
+        Step::Apply(task) => {
+            let wait = if task.wait { "(until ready)" } else { "" };
+            [apply_row(task), vec![wait.to_owned()]].concat()
+        }
+        Step::Delete(DeleteStep { object, .. }) => {
+            vec!["delete".to_owned(), object.kind.to_string(), place(object), String::new()]
+        }
     }
 }
 
@@ -293,11 +312,7 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
 
 /// Returns what a plan deletes, by kind: `2 ConfigMap, 1 Namespace`.
 pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
-    plan.delete_nodes()
-        .flat_map(|(_, work)| &work.objects)
-        .map(|task| &task.object.kind)
-        .collect::<Counts>()
-        .to_string()
+    plan.deleted().map(|(_, object, ..)| &object.kind).collect::<Counts>().to_string()
 }
 
 /// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`, or, with a collection, `Delete 12

@@ -12,6 +12,11 @@ use crate::{
 
 use super::hold::held;
 
+/// More groups than this are not shown one by one.
+pub(super) const MANY: usize = 20;
+/// How many groups a reminder names.
+const REMINDED: usize = 10;
+
 /// The kind of a line, which decides where it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
@@ -37,6 +42,13 @@ pub(super) fn line(event: &Event, progress: &Progress, (out, err): (Paint, Paint
         // The summary follows the last event, and objects that are not ready are only mentioned after a while.
         Event::Started { .. } | Event::Waiting { .. } | Event::Blocked { .. } | Event::Finished(_) => return None,
         Event::NamespaceCreated { object: key } => (Stream::Result, format!("{} {}", out.good("created"), object(key))),
+        // With many groups, one with a single object is only worth a line if it fails: the object has its own.
+        Event::NodeStarted { objects: 0..=1, .. }
+        | Event::NodeFinished { objects: 0..=1, status: Status::Done, .. }
+            if nodes > MANY =>
+        {
+            return None;
+        }
         Event::NodeStarted { node, title, objects } => {
             let group = group(*node, nodes, title);
             (Stream::Progress, err.dim(&format!("{group}: {}", count(*objects, "object"))))
@@ -112,6 +124,7 @@ pub(super) fn waiting(key: &ObjectKey, reason: &str, paint: Paint) -> String {
 /// Returns a line for each group that is being worked on: how far it is, and what it waits for.
 pub(super) fn reminders(progress: &Progress, paint: Paint) -> Vec<String> {
     let nodes = progress.nodes.iter().enumerate().filter(|(_, node)| node.state == NodeState::Running);
+    let more = nodes.clone().count().saturating_sub(REMINDED);
     let line = |(at, node): (usize, &NodeProgress)| {
         let group = paint.dim(&group(at, progress.nodes.len(), &node.title));
         let reached = reached(node);
@@ -120,7 +133,8 @@ pub(super) fn reminders(progress: &Progress, paint: Paint) -> Vec<String> {
             held => format!("{group}: {reached}; waiting for {held}"),
         }
     };
-    nodes.map(line).collect()
+    let rest = (more > 0).then(|| format!("and {} more", count(more, "group")));
+    nodes.take(REMINDED).map(line).chain(rest).collect()
 }
 
 /// Returns how many objects of a group have reached its goal: `3 of 4 ready`.

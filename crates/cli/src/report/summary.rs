@@ -74,7 +74,9 @@ fn totals(progress: &Progress, summary: &Summary) -> String {
     } else {
         let applied = progress.applied().into_iter().map(|(result, number)| (number, line::verb(result)));
         let pruned = (summary.gone > 0).then_some((summary.gone, "pruned"));
-        let parts: Vec<_> = applied.chain(pruned).map(|(number, what)| format!("{number} {what}")).collect();
+        let requested = Some((summary.requested.len(), "to be deleted")).filter(|(number, _)| *number > 0);
+        let parts: Vec<_> =
+            applied.chain(pruned).chain(requested).map(|(number, what)| format!("{number} {what}")).collect();
         if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
     };
     format!("{parts} in {elapsed} ({})", count(requests, "request"))
@@ -137,8 +139,10 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
     };
     lines.push(format!("{} {how}: {what}; {}", paint.bad("error:"), totals(progress, summary)));
     lines.extend(indent(blocked(&summary.blocked())));
-    let not_started = |(group, objects)| format!("group {group} was not started: {}", count(objects, "object"));
-    lines.extend(indent(summary.not_started().into_iter().map(not_started).collect()));
+    let not_started = |(group, objects): &(&str, usize)| {
+        vec![format!("group {group} was not started: {}", count(*objects, "object"))]
+    };
+    lines.extend(indent(first(&summary.not_started(), LISTED, not_started)));
     if summary.lock_lost {
         lines.push(
             "  the lock of the release was lost: another operation took over, or it could not be renewed".to_owned(),

@@ -158,3 +158,35 @@ fn nothing_to_do() {
     let plan = json!({"format": 1, "operation": "delete", "queries": [], "uncovered": [], "notes": [], "nodes": []});
     check(plan, "delete the objects in the manifests: nothing to do\n");
 }
+
+#[test]
+fn a_graph_of_sequences() {
+    let resource =
+        json!({"group": "", "kind": "ConfigMap", "version": "v1", "plural": "configmaps", "namespaced": true});
+    let object = |name: &str| json!({"group": "", "kind": "ConfigMap", "namespace": "shop", "name": name});
+    let apply = |name: &str, wait: bool| json!({"apply": {"object": object(name), "resource": resource, "action": "create", "wait": wait}});
+    let delete =
+        json!({"delete": {"object": object("old"), "resource": resource, "uid": "1", "propagation": "Background"}});
+    let node = |title: &str, after: serde_json::Value, steps: serde_json::Value| json!({"title": title, "after": after, "barrier": "ready", "work": {"sequence": {"steps": steps}}});
+    let plan = json!({
+        "format": 1, "operation": "apply", "release": "shop/web", "continueOnFailure": true, "workers": 2,
+        "queries": [], "uncovered": [], "notes": [],
+        "nodes": [
+            node("10 first", json!([]), json!([apply("a", true), delete])),
+            node("20 second", json!([0]), json!([apply("b", false)])),
+        ],
+    });
+    check(
+        plan,
+        "\
+apply release shop/web: 2 to create, 1 to delete
+
+1. 10 first  (2 objects, in this order)
+   create  ConfigMap  shop/a    (until ready)
+   delete  ConfigMap  shop/old
+
+2. 20 second  (1 object, in this order)
+   create  ConfigMap  shop/b
+",
+    );
+}

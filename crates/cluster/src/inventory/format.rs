@@ -1,12 +1,12 @@
 //! The encoding of a record: the head as JSON, the index as gzipped JSON lines.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::{self, BufRead as _, BufReader, Read, Write as _},
 };
 
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_plan::{Entry, INVENTORY_FORMAT, Inventory, Phase};
+use billhook_plan::{AppliedVersion, Entry, INVENTORY_FORMAT, Inventory, Phase};
 use billhook_policy::Policy;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ pub(super) struct Head {
     pub(super) created_namespaces: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) swept: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) history: Vec<AppliedVersion>,
     pub(super) index: Place,
     /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +119,7 @@ impl Head {
             policy: inventory.policy.clone(),
             created_namespaces: inventory.created_namespaces.clone(),
             swept: inventory.swept,
+            history: inventory.history.clone(),
             index,
             lock,
             manifests: None,
@@ -141,45 +144,54 @@ impl Head {
     }
 }
 
-/// One line of an index.
+/// One line of an index: an entry, or when the deletion of an object was verified.
 #[derive(Serialize)]
-struct EntryLine<'a> {
+struct Line<'a> {
     key: &'a ObjectKey,
-    entry: &'a Entry,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<&'a Entry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
-struct OwnedEntryLine {
+struct OwnedLine {
     key: ObjectKey,
-    entry: Entry,
+    entry: Option<Entry>,
+    deleted: Option<String>,
 }
 
-/// Encodes the entries. The same entries give the same bytes, as the gzip header holds no time.
-pub(super) fn write_index(entries: &BTreeMap<ObjectKey, Entry>) -> io::Result<Vec<u8>> {
+/// Encodes the entries and the verified deletions. The same ones give the same bytes, as the gzip header holds no time.
+pub(super) fn write_index(inventory: &Inventory) -> io::Result<Vec<u8>> {
     let gzip = GzEncoder::new(Vec::new(), Compression::default());
     let mut lines = io::BufWriter::with_capacity(16 * 1024, gzip);
-    for (key, entry) in entries {
-        serde_json::to_writer(&mut lines, &EntryLine { key, entry })?;
+    let entries = inventory.entries.iter().map(|(key, entry)| Line { key, entry: Some(entry), deleted: None });
+    let deleted = inventory.deleted.iter().map(|(key, at)| Line { key, entry: None, deleted: Some(at) });
+    for line in entries.chain(deleted) {
+        serde_json::to_writer(&mut lines, &line)?;
         lines.write_all(b"\n")?;
     }
     lines.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
 }
 
-pub(super) fn read_index(chunks: &[Vec<u8>]) -> Result<BTreeMap<ObjectKey, Entry>, Unreadable> {
+/// Adds the entries and the verified deletions of an index to an inventory.
+pub(super) fn read_index(chunks: &[Vec<u8>], inventory: &mut Inventory) -> Result<(), Unreadable> {
     let bytes = chunks
         .iter()
         .fold(Box::new(io::empty()) as Box<dyn Read + '_>, |before, chunk| Box::new(before.chain(chunk.as_slice())));
     let mut reader = BufReader::new(GzDecoder::new(bytes));
-    let mut entries = BTreeMap::new();
     let mut line = Vec::new();
     loop {
         line.clear();
         match reader.read_until(b'\n', &mut line) {
-            Ok(0) => return Ok(entries),
+            Ok(0) => return Ok(()),
             Ok(_) => {
-                let line: OwnedEntryLine =
+                let OwnedLine { key, entry, deleted } =
                     serde_json::from_slice(&line).map_err(|error| damaged("its index", &error))?;
-                entries.insert(line.key, line.entry);
+                if let Some(at) = deleted {
+                    inventory.deleted.insert(key.clone(), at);
+                }
+                inventory.entries.extend(entry.map(|entry| (key, entry)));
             }
             Err(error) => return Err(Unreadable::Damaged(format!("its index cannot be unpacked ({error})"))),
         }

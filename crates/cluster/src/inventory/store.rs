@@ -101,16 +101,16 @@ impl InventoryStore {
     pub async fn load(&self, release: &ReleaseName) -> Result<Option<Stored>, Error> {
         let what = format!("read the record of release {release}");
         let Some(Found { token, chunks }) = self.read(&what, release).await? else { return Ok(None) };
-        let entries = format::read_index(&chunks).map_err(|why| unreadable(&what, &why))?;
-        let inventory = Inventory {
-            release: release.clone(),
+        let mut inventory = Inventory {
             phase: token.head.phase,
             revision: token.head.revision,
             policy: token.head.policy.clone(),
             swept: token.head.swept,
             created_namespaces: token.head.created_namespaces.clone(),
-            entries,
+            history: token.head.history.clone(),
+            ..Inventory::new(release.clone())
         };
+        format::read_index(&chunks, &mut inventory).map_err(|why| unreadable(&what, &why))?;
         Ok(Some(Stored { inventory, token }))
     }
 
@@ -188,7 +188,7 @@ impl InventoryStore {
         let release = inventory.release.clone();
         let what = format!("write the record of release {release}");
         let revision = token.as_ref().map_or(inventory.revision, |token| token.head.revision) + 1;
-        let bytes = format::write_index(&inventory.entries).map_err(|source| encoding_failed(&what, source))?;
+        let bytes = format::write_index(inventory).map_err(|source| encoding_failed(&what, source))?;
         let policy = serde_json::to_vec(&inventory.policy).map_or(0, |json| json.len());
         // The index is written into the head if there is room, otherwise into parts.
         let parts: Vec<(String, Vec<u8>)> = if bytes.len() + policy <= LIMIT {
@@ -237,7 +237,7 @@ impl InventoryStore {
         lock: Option<Lock>,
     ) -> Result<Token, Error> {
         let empty = Inventory::new(release.clone());
-        let index = format::write_index(&empty.entries).map_err(|source| encoding_failed(what, source))?;
+        let index = format::write_index(&empty).map_err(|source| encoding_failed(what, source))?;
         let head = Head::of(&empty, EMPTY, Place::Here(index.len()), lock);
         self.write_head(what, release, None, head, Some(ByteString(index))).await
     }

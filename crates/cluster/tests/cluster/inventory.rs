@@ -368,6 +368,26 @@ async fn format_1_is_read() {
     assert_eq!(stored.inventory, expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_history_and_verified_deletions_are_kept() {
+    let (store, secrets, _, _) = store();
+    let mut written = inventory(3);
+    written.begin_version("4.20.0", "2026-01-01T00:00:00Z");
+    written.complete_version("2026-01-01T00:01:00Z");
+    written.begin_version("4.20.1", "2026-01-02T00:00:00Z");
+    let gone = (10..20).map(|n| (key(n), "2026-01-02T00:00:01Z".to_owned()));
+    written.deleted = gone.collect();
+    // An object that is deleted may also exist again.
+    written.deleted.insert(key(0), "2026-01-02T00:00:01Z".to_owned());
+    store.save(&mut written, None).await.unwrap();
+    assert_eq!(store.load(&release()).await.unwrap().unwrap().inventory, written);
+    let head = decoded(&secrets.lock().unwrap().objects["billhook.web"]["data"]["head"]);
+    let head: Value = serde_json::from_slice(&head).unwrap();
+    assert_eq!(head["objects"], 3);
+    let first = json!({"version": "4.20.1", "state": "Partial", "startedTime": "2026-01-02T00:00:00Z"});
+    assert_eq!(head["history"][0], first);
+}
+
 /// Earlier versions stored the manifests, in the head or in parts.
 #[tokio::test(start_paused = true)]
 async fn manifests_of_an_earlier_version_are_deleted_by_the_next_write() {

@@ -61,6 +61,8 @@ fn summary(status: Status) -> Summary {
         gone: 0,
         applied: 0,
         unchanged: 0,
+        requested: Vec::new(),
+        incomplete: None,
         left: Vec::new(),
         uncovered: Vec::new(),
         left_out: Vec::new(),

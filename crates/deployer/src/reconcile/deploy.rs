@@ -172,6 +172,8 @@ async fn prepare(
         wait: if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads },
         missing_namespaces: MissingNamespaces::Leave,
         own_namespaces: false,
+        graph: None,
+        version: None,
         unlabelled: Unlabelled::Leave,
         propagation: Propagation::Background,
         notes: Vec::new(),

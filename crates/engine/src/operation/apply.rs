@@ -9,7 +9,7 @@ use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
     ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan, PlanError,
-    Problem, Resource, Snapshot, Unlabelled, Wait,
+    Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -52,7 +52,11 @@ pub struct ApplyInput {
     pub require_objects: bool,
     /// Whether a release without a record is looked for by its label if an object carries it.
     pub sweep: bool,
-    /// What the end of the deployment waits for.
+    /// The order of the deployment, in place of the policy's deployment groups, and which objects are to be deleted.
+    pub graph: Option<TaskGraph>,
+    /// The version that is applied, for the history in the record; none for a release without versions.
+    pub version: Option<String>,
+    /// What the end of the deployment waits for, without a graph.
     pub wait: Wait,
     /// What happens to namespaces that do not exist and that the release does not contain.
     pub missing_namespaces: MissingNamespaces,
@@ -94,7 +98,8 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let record =
         async { if input.is_new { Ok(Loaded::Nothing(None)) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
-    let not_served = add_defined_kinds(&mut catalog, &input.manifests);
+    let graph = input.graph.as_ref();
+    let not_served = add_defined_kinds(&mut catalog, &input.manifests, graph);
     let mut record = match record {
         Loaded::Record(record) => *record,
         Loaded::Nothing(head) => Record::inherited(input.release.clone(), head, input.inherited),
@@ -104,8 +109,9 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     }
     let chooses_policy = input.policy.is_some();
     let policy = input.policy.unwrap_or_else(|| record.inventory.policy.clone());
-    let mut manifests = billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog)
-        .map_err(|error| error.with(billhook_plan::check_policy(&policy, &catalog)))?;
+    let mut manifests =
+        billhook_plan::prepare(input.manifests, &input.release, input.namespace.as_deref(), &catalog, graph)
+            .map_err(|error| error.with(billhook_plan::check_policy(&policy, &catalog)))?;
     let directives = by_object(input.directives, &manifests);
     let catalogs = catalogs(clusters, catalog, &policy.during_update).await?;
     manifests.extend(owned_namespaces(&record.inventory, &manifests));
@@ -133,6 +139,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         wait: input.wait,
         propagation: input.propagation,
         record_here: clusters.record_here(),
+        graph,
     };
     let (mut plan, mut snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     let mut notes = input.notes;
@@ -158,7 +165,11 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
-    let record = record.intend(&manifests, &directives, &tasks, policy, &created);
+    let mut record = record.intend(&manifests, &directives, &tasks, policy, &created);
+    record.intend_deletions(&plan, &clusters.now);
+    if let Some(version) = &input.version {
+        record.begin_version(version, &clusters.now);
+    }
     Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
 }
 
@@ -254,11 +265,18 @@ fn by_object(directives: BTreeMap<usize, Directives>, manifests: &[Manifest]) ->
     directives.into_iter().filter_map(|(at, directives)| Some((manifests.get(at)?.key.clone(), directives))).collect()
 }
 
-/// Adds the kinds that the manifests' own CRDs define to a catalog, and returns those that the cluster does not serve yet.
-fn add_defined_kinds(catalog: &mut Arc<Catalog>, manifests: &[Manifest]) -> BTreeSet<GroupKind> {
-    let definitions = manifests.iter().filter(|manifest| manifest.key.kind == wellknown::crd());
+/// Adds the kinds that the manifests' own CRDs define to a catalog, and returns those that the cluster does not serve yet. A
+/// CRD that is to be deleted defines nothing.
+fn add_defined_kinds(
+    catalog: &mut Arc<Catalog>,
+    manifests: &[Manifest],
+    graph: Option<&TaskGraph>,
+) -> BTreeSet<GroupKind> {
+    let deleted = graph.map(TaskGraph::deleted).unwrap_or_default();
+    let crds = manifests.iter().enumerate().filter(|(_, manifest)| manifest.key.kind == wellknown::crd());
+    let definitions = crds.filter(|(at, _)| !deleted.contains(at));
     let mut not_served = BTreeSet::new();
-    for defined in definitions.filter_map(|manifest| ResourceType::from_crd(&manifest.value())) {
+    for defined in definitions.filter_map(|(_, manifest)| ResourceType::from_crd(&manifest.value())) {
         if catalog.get(&defined.kind).is_none() {
             not_served.insert(defined.kind.clone());
         }

@@ -9,7 +9,8 @@ use std::{
 use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, Directives, Entry, Inventory, Phase, Plan, PlanError, Problem, Snapshot, Uncovered, Work,
+    ApplyAction, ApplyTask, DeletionState, Directives, Entry, Inventory, Phase, Plan, PlanError, Problem,
+    RequestedDeletion, Snapshot, Uncovered, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
@@ -194,6 +195,40 @@ impl Record {
         self
     }
 
+    /// Adds the objects that an apply deletes and no entry names, forgets those whose deletion is complete, with what was in
+    /// them, and notes when that was verified.
+    pub(super) fn intend_deletions(&mut self, plan: &Plan, now: &str) {
+        let Inventory { entries, deleted, .. } = &mut self.inventory;
+        for step in plan.delete_steps() {
+            entries.entry(step.object.clone()).or_insert_with(|| {
+                self.dirty = true;
+                let entry = Entry::new(step.resource.api_version(), Digest::of(&Value::Null));
+                Entry { uid: Some(step.uid.clone()), obsolete: true, ..entry }
+            });
+        }
+        let before = std::mem::take(deleted);
+        for RequestedDeletion { object, state, .. } in &plan.requested_deletions {
+            let was_recorded = *state == DeletionState::NotFound && entries.remove(object).is_some();
+            let verified = was_recorded.then(|| now.to_owned()).or_else(|| before.get(object).cloned());
+            deleted.extend(verified.map(|at| (object.clone(), at)));
+            self.dirty |= was_recorded;
+            let is_gone = *state == DeletionState::NotFound && object.kind == wellknown::namespace();
+            if is_gone {
+                let count = entries.len();
+                entries.retain(|key, entry| !(entry.obsolete && key.namespace.as_ref() == Some(&object.name)));
+                self.dirty |= entries.len() != count;
+            }
+        }
+        self.dirty |= *deleted != before;
+    }
+
+    /// Notes that a version is being applied.
+    pub(super) fn begin_version(&mut self, version: &str, now: &str) {
+        let before = self.inventory.history.first().map(|last| last.version.clone());
+        self.inventory.begin_version(version, now);
+        self.dirty |= before.as_deref() != Some(version);
+    }
+
     /// Writes the intended objects before the first request of an apply, and locks the release. Does neither if there is
     /// nothing to write.
     pub(super) async fn begin_apply(
@@ -203,8 +238,9 @@ impl Record {
         manifests: &BTreeMap<ObjectKey, Manifest>,
     ) -> Result<(), OperationError> {
         let idle = |node: &billhook_plan::Node| match &node.work {
-            Work::Apply(work) => {
-                work.objects.iter().all(|t| matches!(t.action, ApplyAction::Unchanged | ApplyAction::Await))
+            Work::Apply(_) | Work::Sequence(_) => {
+                node.work.apply_tasks().all(|t| matches!(t.action, ApplyAction::Unchanged | ApplyAction::Await))
+                    && node.work.steps().iter().all(|step| step.delete().is_none())
             }
             Work::Delete(_) | Work::Patch(_) => false,
         };
@@ -349,6 +385,7 @@ impl Record {
         if outcome.summary.status == Status::Done {
             self.dirty |= self.inventory.phase != Phase::Applied || self.inventory.swept;
             (self.inventory.phase, self.inventory.swept) = (Phase::Applied, false);
+            self.dirty |= self.inventory.complete_version(&clusters.now);
         }
         if !self.dirty {
             return Ok(());
@@ -491,15 +528,12 @@ pub(super) fn applied(plan: &Plan) -> impl Iterator<Item = &ApplyTask> {
 }
 
 fn applied_mut(plan: &mut Plan) -> impl Iterator<Item = &mut ApplyTask> {
-    let work =
-        plan.nodes.iter_mut().filter_map(|node| if let Work::Apply(work) = &mut node.work { Some(work) } else { None });
-    work.flat_map(|work| &mut work.objects)
+    plan.nodes.iter_mut().flat_map(|node| node.work.apply_tasks_mut())
 }
 
 /// Returns the objects of the release's own cluster that a plan deletes.
 pub(super) fn deleted(plan: &Plan) -> BTreeSet<&ObjectKey> {
-    let own = plan.delete_nodes().filter(|(node, _)| node.cluster.is_none());
-    own.flat_map(|(_, work)| work.objects.iter().map(|task| &task.object)).collect()
+    plan.deleted().filter(|(cluster, ..)| cluster.is_none()).map(|(_, object, ..)| object).collect()
 }
 
 /// Whether an inventory cannot be written because its Namespace is gone, or about to be.

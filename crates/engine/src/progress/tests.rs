@@ -278,3 +278,21 @@ fn a_failed_object_and_a_rejected_request_are_different_events() {
         assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
     }
 }
+
+#[test]
+fn a_sequence_counts_its_steps_whatever_they_do() {
+    let mut start = started(Operation::Apply, 1);
+    if let Event::Started { goals, .. } = &mut start {
+        goals.push(Goal::Done);
+    }
+    let after = |events: &[Event]| {
+        let node = folded(&[&[start.clone(), node_started(0)], events].concat()).nodes.remove(0);
+        (node.goal, node.reached(), node.held.len())
+    };
+    let steps = [applied("a", ApplyResult::Created), waiting("a"), ready("a"), deleting("b", &["f"]), gone("c")];
+    assert_eq!(after(&[]), (Goal::Done, 0, 0));
+    assert_eq!(after(&steps[..2]), (Goal::Done, 1, 1));
+    // What is being deleted is not waited for.
+    assert_eq!(after(&steps[..4]), (Goal::Done, 2, 0));
+    assert_eq!(after(&steps), (Goal::Done, 3, 0));
+}

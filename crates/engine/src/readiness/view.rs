@@ -23,6 +23,7 @@ pub struct Metadata {
     pub namespace: Option<String>,
     pub uid: Option<Uid>,
     pub generation: Option<i64>,
+    pub resource_version: String,
 }
 
 /// See [`View`].

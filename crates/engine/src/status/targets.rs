@@ -96,7 +96,7 @@ async fn selected(
         Work::Delete(work) => {
             Some(TargetGroup { group: node.title, objects: work.objects.into_iter().map(status).collect() })
         }
-        Work::Apply(_) | Work::Patch(_) => None,
+        Work::Apply(_) | Work::Patch(_) | Work::Sequence(_) => None,
     };
     Ok(nodes.filter_map(group).collect())
 }
@@ -109,5 +109,6 @@ fn status(task: DeleteTask) -> ObjectStatus {
         readiness: None,
         blockers: if task.deleting { task.finalizers.iter().map(finalizer).collect() } else { Vec::new() },
         finalizers: task.finalizers,
+        deleted_at: None,
     }
 }

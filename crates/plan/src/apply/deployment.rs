@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
-use billhook_objects::{Catalog, KindName, Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
+use billhook_objects::{Catalog, GroupKind, KindName, Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
 use billhook_policy::Policy;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     pruning::{Kept, obsolete},
+    requested::check_unavailable,
     versions::lasting,
 };
 
@@ -49,11 +50,12 @@ impl<'a> Deployment<'a> {
         let mut problems = Problems::default();
         let request = ApplyRequest { catalogs: lasting(&request), ..request };
         let catalog = &request.catalogs.own;
-        for manifest in request.manifests.iter().filter(|m| catalog.get(&m.key.kind).is_none()) {
+        for (_, manifest) in request.applied().filter(|(_, m)| catalog.get(&m.key.kind).is_none()) {
             let kind = &manifest.key.kind;
             let name = KindName { group: kind.group.clone(), name: kind.kind.clone() };
             problems.add(Problem::NotServed { source: manifest.source.clone(), kind: unserved(name, &[], catalog) });
         }
+        check_unavailable(&request, &mut problems);
         let unserved = unserved_later(request.policy, catalog, &mut problems);
         problems.check()?;
         let served = request.manifests.iter().filter(|m| !request.not_served.contains(&m.key.kind));
@@ -118,6 +120,11 @@ impl<'a> Deployment<'a> {
     /// Returns the kinds that the release's own cluster serves.
     pub(super) fn catalog(&self) -> &Catalog {
         &self.request.catalogs.own
+    }
+
+    /// Whether the cluster serves a kind before the deployment. No object of any other kind exists.
+    pub(super) fn is_served(&self, kind: &GroupKind) -> bool {
+        self.catalog().get(kind).is_some() && !self.request.not_served.contains(kind)
     }
 
     pub(super) fn directives(&self, key: &ObjectKey) -> Cow<'_, Directives> {

@@ -1,6 +1,6 @@
 //! The objects that exist already, and what to do with each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_policy::{ManifestPolicy, UpdateStrategy};
@@ -11,7 +11,10 @@ use crate::{
     problem::Problems,
 };
 
-use super::deployment::{Deployment, labels};
+use super::{
+    deployment::{Deployment, labels},
+    requested::Requested,
+};
 
 /// The suffix of the labels that Landscaper's deployers put on the objects of a DeployItem; the value is the item's name.
 const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
@@ -19,9 +22,11 @@ const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem"
 /// The existing objects of the manifests.
 #[derive(Default)]
 pub(super) struct Existing<'a> {
-    /// One action for each manifest, in their order; none for an object that another client manages.
+    /// One action for each manifest, in their order; none for an object that another client manages, or that is to be deleted.
     pub(super) actions: Vec<Option<ApplyAction>>,
-    /// The objects.
+    /// What was found of the objects to delete, by the index of their manifest.
+    pub(super) deletions: BTreeMap<usize, Requested<'a>>,
+    /// The objects, except those to delete.
     pub(super) objects: HashMap<&'a ObjectKey, &'a Observed>,
     pub(super) notes: Vec<Note>,
 }
@@ -37,13 +42,13 @@ impl Existing<'_> {
                 Work::Patch(work) => {
                     work.objects.retain(|task| !task.uid.as_ref().is_some_and(|uid| applied.contains(uid)))
                 }
-                Work::Apply(_) => {}
+                Work::Apply(_) | Work::Sequence(_) => {}
             }
         }
         pruning.nodes.retain(|node| match &node.work {
             Work::Delete(work) => !work.objects.is_empty() || !work.collections.is_empty(),
             Work::Patch(work) => !work.objects.is_empty(),
-            Work::Apply(_) => true,
+            Work::Apply(_) | Work::Sequence(_) => true,
         });
     }
 }
@@ -53,12 +58,20 @@ impl Deployment<'_> {
         let label = self.request.release.label_value();
         let mut existing =
             Existing { actions: Vec::with_capacity(self.request.manifests.len()), ..Existing::default() };
-        for manifest in self.request.manifests {
+        let deleted = self.request.deleted();
+        for (at, manifest) in self.request.manifests.iter().enumerate() {
             let key = &manifest.key;
-            let state = match self.request.not_served.contains(&key.kind) {
-                true => State::NotServed,
-                false => finder.state(&key.kind, key.namespace.as_deref(), &key.name),
+            let state = match self.is_served(&key.kind) {
+                true => finder.state(&key.kind, key.namespace.as_deref(), &key.name),
+                false => State::NotServed,
             };
+            if deleted.contains(&at) {
+                existing
+                    .deletions
+                    .extend(self.requested(key, state, &label, problems).map(|requested| (at, requested)));
+                existing.actions.push(None);
+                continue;
+            }
             let action = match state {
                 State::Found(seen) => {
                     existing.objects.insert(key, seen.object);
@@ -124,7 +137,7 @@ impl Deployment<'_> {
 
     /// Whether an object belongs to the release: the record names it, and it carries the label. Where there is no record,
     /// the label alone tells what a lost one named.
-    fn is_ours(&self, entry: Option<&Entry>, object: &Observed, label: &str) -> bool {
+    pub(super) fn is_ours(&self, entry: Option<&Entry>, object: &Observed, label: &str) -> bool {
         match object.labels.get(RELEASE_LABEL) {
             Some(holder) => holder == label && (entry.is_some() || self.request.inventory.is_none()),
             None => {
@@ -135,7 +148,7 @@ impl Deployment<'_> {
     }
 
     /// Returns why an object that is not ours must not be taken over.
-    fn refusal(&self, key: &ObjectKey, object: &Observed, label: &str) -> Option<Problem> {
+    pub(super) fn refusal(&self, key: &ObjectKey, object: &Observed, label: &str) -> Option<Problem> {
         let (object_key, other) = (|| key.clone(), object.labels.get(RELEASE_LABEL).filter(|holder| *holder != label));
         if let Some(other) = other.filter(|other| !self.gone.contains(*other)) {
             return Some(Problem::OtherRelease { object: object_key(), release: ReleaseName::shown(other) });

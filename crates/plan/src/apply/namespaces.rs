@@ -19,15 +19,15 @@ impl Deployment<'_> {
             return None;
         }
         let kind = wellknown::namespace();
-        let manifests = self.request.manifests.iter().map(|manifest| &manifest.key);
-        let contained: BTreeSet<_> = manifests.clone().filter(|key| key.kind == kind).map(|key| &*key.name).collect();
+        let manifests = || self.request.applied().map(|(_, manifest)| &manifest.key);
+        let contained: BTreeSet<_> = manifests().filter(|key| key.kind == kind).map(|key| &*key.name).collect();
         let items =
             self.queries().iter().filter(|query| query.cluster.is_none()).filter_map(|query| {
                 if let Ok(Answer::Items(_, items)) = index.items(query) { Some(items) } else { None }
             });
         let found: BTreeSet<_> = items.flatten().filter_map(|item| item.namespace.as_deref()).collect();
         let of_record = self.request.record_here.then(|| self.request.release.namespace());
-        let used: BTreeSet<_> = manifests.filter_map(|key| key.namespace.as_deref()).chain(of_record).collect();
+        let used: BTreeSet<_> = manifests().filter_map(|key| key.namespace.as_deref()).chain(of_record).collect();
         let unsure = used.into_iter().filter(|n| *n != "default" && !contained.contains(n) && !found.contains(n));
         let names: Vec<String> = unsure.map(str::to_owned).collect();
         let (resource, namespaces) = (Resource::namespaces(), Vec::new());

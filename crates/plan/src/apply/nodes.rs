@@ -56,9 +56,12 @@ const WORKLOADS: [(&str, &str); 6] = [
     ("apps", "StatefulSet"),
 ];
 
+/// The resources of the kinds and versions that manifests have, each looked up once.
+pub(super) type Resources<'a> = HashMap<(&'a GroupKind, &'a str), Resource>;
+
 impl Deployment<'_> {
     pub(super) fn append_nodes(&self, stages: Vec<Stage<'_>>, existing: &Existing<'_>, plan: &mut Plan) {
-        let mut resources: HashMap<(&GroupKind, &str), Resource> = HashMap::new();
+        let mut resources = Resources::new();
         let (mut awaited, mut patches) = (Vec::new(), Vec::new());
         for stage in stages {
             let ready = stage.group.wait_for == WaitFor::Ready;
@@ -121,7 +124,7 @@ impl Deployment<'_> {
     }
 
     /// Returns the patch that an object gets after the deployment; none if the object remains unchanged.
-    fn patch(&self, at: usize, task: &ApplyTask, existing: &Existing<'_>) -> Option<PatchTask> {
+    pub(super) fn patch(&self, at: usize, task: &ApplyTask, existing: &Existing<'_>) -> Option<PatchTask> {
         let manifest = self.request.manifests.get(at)?;
         let patch = self.request.directives.get(&task.object)?.patch_after.clone()?;
         let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
@@ -130,12 +133,12 @@ impl Deployment<'_> {
         (task.action != ApplyAction::Unchanged).then_some(PatchTask { object, resource, uid, patch })
     }
 
-    fn task<'s>(
+    pub(super) fn task<'s>(
         &'s self,
         at: usize,
         ready: bool,
         existing: &Existing<'_>,
-        resources: &mut HashMap<(&'s GroupKind, &'s str), Resource>,
+        resources: &mut Resources<'s>,
     ) -> Option<ApplyTask> {
         let manifest = self.request.manifests.get(at)?;
         let (kind, version) = (&manifest.key.kind, manifest.api_version.version());

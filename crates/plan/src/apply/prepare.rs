@@ -7,11 +7,12 @@ use billhook_objects::{
     wellknown::RELEASE_LABEL,
 };
 
-use crate::{PlanError, Problem, groups::unserved, problem::Problems};
+use crate::{PlanError, Problem, TaskGraph, groups::unserved, problem::Problems};
 
 /// Prepares manifests for [`crate::Deployment`] and returns them in their order. A namespaced object without a namespace
 /// gets `namespace`, a cluster-scoped object loses its own, and all get the release's label. The catalog must also contain
-/// the kinds of the release's own CRDs.
+/// the kinds of the release's own CRDs. Of an object that the graph deletes, neither the kind nor its version needs to be
+/// served.
 ///
 /// # Errors
 ///
@@ -21,18 +22,26 @@ pub fn prepare(
     release: &ReleaseName,
     namespace: Option<&str>,
     catalog: &Catalog,
+    graph: Option<&TaskGraph>,
 ) -> Result<Vec<Manifest>, PlanError> {
+    let deleted = graph.map(TaskGraph::deleted).unwrap_or_default();
     let mut problems = Problems::default();
     let kinds: HashSet<&GroupKind> = manifests.iter().map(|manifest| &manifest.key.kind).collect();
     let types: HashMap<GroupKind, &ResourceType> =
         kinds.into_iter().filter_map(|kind| Some((kind.clone(), catalog.get(kind)?))).collect();
     let label = release.label_value();
     let mut prepared = Vec::with_capacity(manifests.len());
-    for mut manifest in manifests {
+    for (at, mut manifest) in manifests.into_iter().enumerate() {
+        let is_deleted = deleted.contains(&at);
         match types.get(&manifest.key.kind) {
-            None => problems.add(unknown(&manifest, catalog)),
+            None => match unknown(&manifest, catalog) {
+                Problem::NotServed { .. } if is_deleted => {}
+                problem => problems.add(problem),
+            },
             Some(served) => {
-                check_version(&manifest, served, &mut problems);
+                if !is_deleted {
+                    check_version(&manifest, served, &mut problems);
+                }
                 place(&mut manifest, served.scope, namespace, &mut problems);
             }
         }

@@ -34,7 +34,7 @@ pub(super) fn obsolete(request: &ApplyRequest<'_>, catalog: &Catalog) -> (Vec<Wa
 
 /// Returns the Namespaces and CRDs that the objects of the new version are in.
 fn containers(request: &ApplyRequest<'_>, catalog: &Catalog) -> BTreeSet<ObjectKey> {
-    let keys = || request.manifests.iter().map(|manifest| &manifest.key);
+    let keys = || request.applied().map(|(_, manifest)| &manifest.key);
     let namespaces: BTreeSet<&str> = keys().filter_map(|key| key.namespace.as_deref()).collect();
     let kinds: BTreeSet<_> = keys().map(|key| &key.kind).collect();
     let crds = kinds.into_iter().filter_map(|kind| catalog.get(kind));

@@ -34,8 +34,8 @@ pub(super) fn lasting(request: &ApplyRequest<'_>) -> Catalogs {
 pub(super) fn check_versions(request: &ApplyRequest<'_>, pruning: &Plan, problems: &mut Problems) {
     let mut ending: BTreeMap<GroupKind, Problem> = BTreeMap::new();
     for (crd, defined) in definitions(request) {
-        let of_kind = request.manifests.iter().filter(|manifest| manifest.key.kind == defined.kind);
-        for Manifest { source, api_version, key, .. } in of_kind {
+        let of_kind = request.applied().filter(|(_, manifest)| manifest.key.kind == defined.kind);
+        for (_, Manifest { source, api_version, key, .. }) in of_kind {
             if !defined.versions.iter().any(|version| version == api_version.version()) {
                 problems.add(Problem::VersionNotDefined {
                     source: source.clone(),
@@ -71,6 +71,6 @@ pub(super) fn check_versions(request: &ApplyRequest<'_>, pruning: &Plan, problem
 
 /// Returns the kinds that the CRDs among the manifests define, each with its CRD.
 fn definitions<'a>(request: &ApplyRequest<'a>) -> impl Iterator<Item = (&'a ObjectKey, ResourceType)> {
-    let crds = request.manifests.iter().filter(|manifest| is_crd(&manifest.key.kind));
-    crds.filter_map(|crd| Some((&crd.key, ResourceType::from_crd(&crd.value())?)))
+    let crds = request.applied().filter(|(_, manifest)| is_crd(&manifest.key.kind));
+    crds.filter_map(|(_, crd)| Some((&crd.key, ResourceType::from_crd(&crd.value())?)))
 }

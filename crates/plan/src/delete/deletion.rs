@@ -8,7 +8,7 @@ use billhook_policy::DeletionGroup;
 use crate::{
     Counts, DeleteRequest, PlanError, Problem, Query, Snapshot,
     find::{Finder, Index},
-    groups::{Matcher, is_crd, place},
+    groups::{Matcher, is_crd, place, unavailable_api},
     problem::Problems,
     queries::{ByKind, QuerySet, all_of, kind_of_crd, release_selector},
 };
@@ -89,9 +89,7 @@ impl<'a> Deletion<'a> {
     fn check_unavailable(&mut self, problems: &mut Problems) {
         let service = GroupKind::new("apiregistration.k8s.io", "APIService");
         for kind in self.objects.unknown.keys() {
-            let mut stale = self.request.catalogs.own.stale.iter();
-            let unavailable = stale.find_map(|gv| gv.split_once('/').filter(|(group, _)| *group == kind.group));
-            let Some((group, version)) = unavailable else { continue };
+            let Some((group, version)) = unavailable_api(&self.request.catalogs.own, kind) else { continue };
             let name = format!("{version}.{group}");
             if self.request.objects.iter().any(|w| w.key.kind == service && w.key.name == name) {
                 self.orphaned.push(kind.clone());

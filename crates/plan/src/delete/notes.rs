@@ -8,7 +8,7 @@ use crate::{
     Counts, DeleteTask, Listed, NotServedNote, Note, NoteKind, Operation, OrderNote, Plan, Query, Select,
     UncoveredNote, UnreadableNote, UnservedKind, Work,
     find::{Answer, Index},
-    groups::{is_crd, own_of_every_namespace},
+    groups::{containers_of, is_crd, own_of_every_namespace},
     queries::release_selector,
 };
 
@@ -71,12 +71,7 @@ impl Deletion<'_> {
             let containing = keys.filter(|key| key.kind == wellknown::namespace() || is_crd(&key.kind));
             containers.extend(containing.cloned());
         }
-        let container = |key: &ObjectKey| {
-            let namespace = key.namespace.as_deref().map(|ns| ObjectKey::new(wellknown::namespace(), None, ns));
-            let served = self.catalog().get(&key.kind);
-            let crd = served.map(|t| ObjectKey::new(wellknown::crd(), None, format!("{}.{}", t.plural, t.kind.group)));
-            namespace.into_iter().chain(crd).find(|key| containers.contains(key))
-        };
+        let container = |key: &ObjectKey| containers_of(key, self.catalog()).find(|key| containers.contains(key));
         let (mut remaining, mut deleted) = (Counts::default(), Counts::default());
         for uncovered in &mut plan.uncovered {
             uncovered.deleted_with = if containers.is_empty() { None } else { container(&uncovered.object) };

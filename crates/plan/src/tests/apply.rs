@@ -9,6 +9,7 @@ use billhook_policy::{DeploymentGroup, Policy, Propagation, UpdateStrategy, Wait
 use super::cluster::*;
 use crate::*;
 
+mod graph;
 mod guards;
 mod versions;
 
@@ -49,6 +50,7 @@ pub(super) struct TestDeployment {
     pub(super) prune: bool,
     pub(super) wait: Wait,
     pub(super) record_here: bool,
+    pub(super) graph: Option<TaskGraph>,
 }
 
 pub(super) fn deployment(lines: &[&str]) -> TestDeployment {
@@ -59,7 +61,7 @@ pub(super) fn deployment(lines: &[&str]) -> TestDeployment {
         }
         catalog.insert_missing(kind);
     }
-    let manifests = prepare(manifests(lines), &release(), Some(release().namespace()), &catalog).unwrap();
+    let manifests = prepare(manifests(lines), &release(), Some(release().namespace()), &catalog, None).unwrap();
     let (inventory, policy, catalogs) = (None, Policy::default(), Catalogs::own(catalog));
     TestDeployment {
         manifests,
@@ -76,6 +78,7 @@ pub(super) fn deployment(lines: &[&str]) -> TestDeployment {
         prune: true,
         wait: Wait::Nothing,
         record_here: true,
+        graph: None,
     }
 }
 
@@ -111,6 +114,7 @@ impl TestDeployment {
             wait: self.wait,
             propagation: Propagation::Background,
             record_here: self.record_here,
+            graph: self.graph.as_ref(),
         }
     }
 
@@ -485,6 +489,7 @@ fn manifests_are_prepared() {
         &release(),
         Some(release().namespace()),
         &catalog(),
+        None,
     )
     .unwrap();
     let keys: Vec<_> = found.iter().map(|manifest| manifest.key.to_string()).collect();
@@ -498,7 +503,7 @@ fn manifests_are_prepared() {
         "v1 ConfigMap/app/x",
         "v1 configmap/y",
     ];
-    let error = prepare(manifests(&wrong), &release(), Some(release().namespace()), &catalog()).unwrap_err();
+    let error = prepare(manifests(&wrong), &release(), Some(release().namespace()), &catalog(), None).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Input);
     assert_eq!(
         texts(&error),
@@ -510,7 +515,7 @@ fn manifests_are_prepared() {
             "f.yaml:18: ConfigMap/app/x is already defined at f.yaml:14",
         ]
     );
-    assert!(prepare(Vec::new(), &release(), None, &Catalog::default()).unwrap().is_empty());
+    assert!(prepare(Vec::new(), &release(), None, &Catalog::default(), None).unwrap().is_empty());
 }
 
 #[test]
@@ -528,7 +533,7 @@ fn the_whole_policy_is_checked_before_anything_is_applied() {
     let problem = "deletionGroups[0]: w.a.example is ambiguous: it may be Wheel.a.example or Widget.a.example";
     deployment.fails(&[], PlanErrorKind::Input, &[problem]);
     // Together with the mistakes of the manifests.
-    let error = prepare(manifests(&["v1 Gizmo/x"]), &release(), Some("app"), &catalog()).unwrap_err();
+    let error = prepare(manifests(&["v1 Gizmo/x"]), &release(), Some("app"), &catalog(), None).unwrap_err();
     let both = error.with(check_policy(&deployment.policy, &catalog()));
     assert_eq!(texts(&both), ["f.yaml:2: neither the cluster nor a CRD of the release defines Gizmo", problem]);
 }

@@ -320,6 +320,18 @@ pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
                 let all = work.objects.iter().map(|task| format!(" {}({} {})", task.object, version(task), task.patch));
                 all.for_each(|text| line += &text);
             }
+            Work::Sequence(work) => {
+                for step in &work.steps {
+                    let what = match step {
+                        Step::Apply(task) => {
+                            let wait = if task.wait { "!" } else { "" };
+                            format!("{}{wait}", serde_json::to_value(task.action).unwrap().as_str().unwrap())
+                        }
+                        Step::Delete(step) => format!("delete {}", step.uid),
+                    };
+                    write!(line, " {}({what})", step.object()).unwrap();
+                }
+            }
             Work::Delete(work) => {
                 work.objects.iter().for_each(|task| write!(line, " {}", task.object).unwrap());
                 let all = work.collections.iter().map(|collection| plan.queries[collection.query].scope());

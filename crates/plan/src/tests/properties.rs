@@ -67,12 +67,12 @@ fn build(lines: &[Line], groups: &[usize]) -> (TestDeletion, Cluster) {
 fn tasks(plan: &Plan) -> Vec<(usize, &DeleteTask)> {
     let objects = |(at, node): (usize, &'_ Node)| match &node.work {
         Work::Delete(work) => work.objects.iter().map(move |_| at).collect::<Vec<_>>(),
-        Work::Apply(_) | Work::Patch(_) => Vec::new(),
+        Work::Apply(_) | Work::Patch(_) | Work::Sequence(_) => Vec::new(),
     };
     let nodes: Vec<usize> = plan.nodes.iter().enumerate().flat_map(objects).collect();
     let all = plan.nodes.iter().flat_map(|node| match &node.work {
         Work::Delete(work) => work.objects.as_slice(),
-        Work::Apply(_) | Work::Patch(_) => &[],
+        Work::Apply(_) | Work::Patch(_) | Work::Sequence(_) => &[],
     });
     nodes.into_iter().zip(all).collect()
 }
@@ -184,4 +184,25 @@ fn ten_thousand_objects_are_planned_with_one_query() {
     let live: Vec<&str> = live.iter().map(String::as_str).collect();
     let plan = deletion(&objects, &["v1 secrets", "v1 cm"]).plan(&cluster(&live)).unwrap();
     assert_eq!((plan.deletions(), plan.queries.len()), (10_000, 1));
+}
+
+#[test]
+fn groups_that_name_thousands_of_objects_are_planned_with_one_list_by_label() {
+    let name = |n: usize| format!("ConfigMap/a/n{n}");
+    let lines: Vec<_> =
+        (0..5_000).map(|n| (format!("{} uid={n}", name(n)), format!("{} uid={n} ours", name(n)))).collect();
+    // The last names first, a hundred in each group.
+    let group = |at: usize| {
+        let names: Vec<_> = (0..100).map(|n| format!("name=n{}", 5_000 - at * 100 - n - 1)).collect();
+        format!("v1 cm ns=a {}", names.join(" "))
+    };
+    let groups: Vec<_> = (0..50).map(group).collect();
+    let objects: Vec<&str> = lines.iter().map(|(object, _)| object.as_str()).collect();
+    let live: Vec<&str> = lines.iter().map(|(_, live)| live.as_str()).collect();
+    let plan =
+        deletion(&objects, &groups.iter().map(String::as_str).collect::<Vec<_>>()).plan(&cluster(&live)).unwrap();
+    assert_eq!((plan.nodes.len(), plan.deletions(), plan.queries.len()), (50, 5_000, 1));
+    assert_eq!(plan.queries[0].select, Select::Labels("billhook.dev/release=web.app".to_owned()));
+    let first = plan.delete_nodes().next().map(|(_, work)| work.objects[0].object.name.clone());
+    assert_eq!(first.as_deref(), Some("n4900"));
 }

@@ -13,7 +13,9 @@ fn update(served: &[&str], others: &[&str]) -> TestDeployment {
     );
     let documents = yaml::parse(&crd).unwrap();
     let crds = documents.into_iter().flat_map(|d| Manifest::from_document(d, &Arc::from("crd.yaml")).unwrap());
-    deployment.manifests.extend(prepare(crds.collect(), &release(), Some(release().namespace()), &catalog()).unwrap());
+    deployment
+        .manifests
+        .extend(prepare(crds.collect(), &release(), Some(release().namespace()), &catalog(), None).unwrap());
     let mut knowing = deployment.knowing(&["Widget.a.example/a/x 1", "CustomResourceDefinition/widgets.a.example 2"]);
     let known = knowing.inventory.as_mut().unwrap().entries.values_mut();
     known.for_each(|entry| entry.api_version = billhook_objects::ApiVersion::parse("a.example/v1").unwrap());

@@ -1,0 +1,173 @@
+//! A node whose steps run one after another: objects are applied, or their deletion is requested.
+//!
+//! A step that fails is repeated after each pause of the plan, whatever the failure was: in a graph without barriers, what an
+//! object needs (its Namespace, its CRD, the backend of a webhook, a quota) may be created by another node meanwhile. It has no
+//! other retries, so that it does not keep a turn from the node that creates it. An interruption or a time limit is no failure,
+//! and ends the node.
+
+use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence};
+use billhook_objects::ObjectKey;
+use billhook_plan::{ApplyTask, DeleteStep, SequenceWork, Step};
+use tokio::{sync::SemaphorePermit, time::Instant};
+
+use crate::{
+    Blocker, Event, RefusedBy, Status,
+    node::{Context, NodeResult, until},
+    write,
+};
+
+/// A sequence that is being carried out.
+struct Run<'a> {
+    context: &'a Context<'a>,
+    cluster: &'a Cluster,
+    node: usize,
+    deadline: Option<Instant>,
+    result: NodeResult,
+}
+
+/// Carries out the steps of a node, and ends with the first that fails for good.
+pub(crate) async fn run_sequence<'a>(
+    context: &'a Context<'a>,
+    cluster: &'a Cluster,
+    node: usize,
+    work: &SequenceWork,
+) -> NodeResult {
+    let deadline = context.deadline(node);
+    let mut run = Run { context, cluster, node, deadline, result: NodeResult::new(Status::Done) };
+    for (at, step) in work.steps.iter().enumerate() {
+        run.result.status = run.step(step, work).await;
+        if run.result.status != Status::Done {
+            let next = work.steps.get(at + 1..).unwrap_or_default();
+            run.result.left.extend(next.iter().map(|step| (step.object().clone(), Some(Blocker::NotRequested))));
+            break;
+        }
+    }
+    run.result
+}
+
+impl<'a> Run<'a> {
+    /// Carries out a step, with its repetitions.
+    async fn step(&mut self, step: &Step, work: &SequenceWork) -> Status {
+        // The version that the write returned: a step that has written its object only waits when it is repeated.
+        let mut written = None;
+        let mut pauses = work.retries.iter();
+        loop {
+            let pause = pauses.next();
+            let status = match step {
+                Step::Apply(task) => self.apply(task, &mut written, pause.is_some()).await,
+                Step::Delete(step) => self.delete(step, pause.is_some()).await,
+            };
+            let (Status::Failed, Some(pause)) = (status, pause) else { return status };
+            tokio::select! {
+                () = tokio::time::sleep(pause.0) => self.result.left.retain(|(object, _)| object != step.object()),
+                () = self.context.options.stop.cancelled() => return Status::Interrupted,
+                () = until(self.deadline) => return Status::TimedOut,
+            }
+        }
+    }
+
+    /// Writes an object, unless that is done, and waits until it is ready.
+    async fn apply(&mut self, task: &ApplyTask, written: &mut Option<String>, repeated: bool) -> Status {
+        let Self { context, cluster, node, deadline, .. } = *self;
+        if written.is_none() {
+            let _turn = match self.turn(&task.object).await {
+                Ok(turn) => turn,
+                Err(status) => return status,
+            };
+            let writes = write::to_apply(context, node, [task], &mut self.result);
+            let sent = write::send(context, cluster, node, writes, deadline, Some(repeated), &mut self.result);
+            // Boxed, because thousands of nodes may wait for their turn.
+            let status = Box::pin(sent).await;
+            if status != Status::Done {
+                return status;
+            }
+            let applied = self.result.applied.last().filter(|applied| applied.object == task.object);
+            *written = Some(applied.map(|applied| applied.resource_version.clone()).unwrap_or_default());
+        }
+        if !task.wait {
+            return Status::Done;
+        }
+        let status = context.awaited.wait(context, node, task, written.as_deref(), deadline, &mut self.result).await;
+        if status == Status::Failed
+            && let Some((object, Some(Blocker::NotReady { reason }))) = self.result.left.last()
+        {
+            let (object, reason) = (object.clone(), reason.clone());
+            context.emit(match repeated {
+                true => Event::Waiting { node, object, reason },
+                false => Event::Failed { node, object, reason },
+            });
+        }
+        status
+    }
+
+    /// Waits until fewer requests than [`WINDOW`](crate::node::WINDOW) are in flight: thousands of nodes may run at a time.
+    async fn turn(&mut self, object: &ObjectKey) -> Result<Option<SemaphorePermit<'a>>, Status> {
+        let context = self.context;
+        let status = tokio::select! {
+            biased;
+            () = context.options.stop.cancelled() => Status::Interrupted,
+            () = until(self.deadline) => Status::TimedOut,
+            turn = context.turns.acquire() => return Ok(turn.ok()),
+        };
+        self.result.left.push((object.clone(), Some(Blocker::NotRequested)));
+        Err(status)
+    }
+
+    /// Requests the deletion of an object. The request may be waiting for its turn, or for a retry, when the user presses
+    /// Ctrl-C.
+    async fn delete(&mut self, step: &DeleteStep, repeated: bool) -> Status {
+        let Self { context, node, deadline, .. } = *self;
+        let _turn = match self.turn(&step.object).await {
+            Ok(turn) => turn,
+            Err(status) => return status,
+        };
+        let stop = context.options.stop.clone();
+        let fence = Fence::new("the operation was interrupted", move || !stop.is_cancelled());
+        let cluster = self.cluster.fenced(fence);
+        let options =
+            DeleteOptions { uid: Some(step.uid.clone()), propagation: step.propagation, ..DeleteOptions::default() };
+        let object = step.object.clone();
+        let answer = tokio::select! {
+            answer = Box::pin(cluster.delete(&step.resource, &step.object, &options)) => answer,
+            () = until(deadline) => {
+                self.result.left.push((object, Some(Blocker::NotRequested)));
+                return Status::TimedOut;
+            }
+        };
+        match answer {
+            Ok(answer @ (DeleteAnswer::Accepted { .. } | DeleteAnswer::Done)) => {
+                let finalizers =
+                    if let DeleteAnswer::Accepted { finalizers, .. } = answer { finalizers } else { Vec::new() };
+                self.result.requested.push(object.clone());
+                context.emit(Event::Deleting { node, object, finalizers });
+                Status::Done
+            }
+            Ok(DeleteAnswer::NotFound) => {
+                self.result.gone.push(object.clone());
+                context.emit(Event::Gone { node, object, uid: step.uid.clone() });
+                Status::Done
+            }
+            // The object that was to be deleted is gone; the next pass decides about the other one.
+            Ok(DeleteAnswer::OtherUid) => {
+                self.result.recreated.push(object.clone());
+                context.emit(Event::Recreated { node, object });
+                Status::Done
+            }
+            Err(_) if context.options.stop.is_cancelled() => {
+                self.result.left.push((object, Some(Blocker::NotRequested)));
+                Status::Interrupted
+            }
+            Err(error) => {
+                let message = error.message();
+                context.emit(Event::Refused {
+                    node,
+                    object: object.clone(),
+                    message: message.clone(),
+                    retried: repeated,
+                });
+                self.result.left.push((object, Some(Blocker::Refused { message, by: RefusedBy::of(&error) })));
+                Status::Failed
+            }
+        }
+    }
+}

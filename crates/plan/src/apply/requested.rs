@@ -1,0 +1,88 @@
+//! The objects whose manifests request their deletion.
+
+use billhook_objects::{GroupKind, ObjectKey};
+
+use crate::{
+    ApplyRequest, DeletionState, Observed, Problem, RequestedDeletion,
+    find::{Seen, State},
+    groups::{is_protected, unavailable_api},
+    problem::Problems,
+};
+
+use super::deployment::Deployment;
+
+/// An object to delete, and what was found of it.
+pub(super) struct Requested<'a> {
+    pub(super) deletion: RequestedDeletion,
+    /// How it was found, if it exists.
+    pub(super) seen: Option<Seen<'a>>,
+}
+
+impl Deployment<'_> {
+    /// Returns what was found of an object to delete; nothing after a problem. Whose it is only matters if a request follows.
+    pub(super) fn requested<'s>(
+        &'s self,
+        key: &ObjectKey,
+        found: State<'s>,
+        label: &str,
+        problems: &mut Problems,
+    ) -> Option<Requested<'s>> {
+        let inventory = self.request.inventory;
+        let deleted_before = inventory.and_then(|inventory| inventory.deleted.get(key)).cloned();
+        let recorded = inventory.is_some_and(|inventory| inventory.entries.contains_key(key));
+        let (state, seen) = match found {
+            State::Gone | State::NotServed => (DeletionState::NotFound, None),
+            State::Open(problem) => {
+                problems.add(problem);
+                return None;
+            }
+            State::Found(seen) => {
+                let Observed { deleting, deleted_at, .. } = *seen.object;
+                let state = match self.request.graph {
+                    _ if deleting => DeletionState::Deleting { deleted_at },
+                    Some(graph) if graph.deletes => DeletionState::ToDelete,
+                    _ => DeletionState::Left,
+                };
+                (state, Some(seen))
+            }
+        };
+        if let (DeletionState::ToDelete, Some(seen)) = (state, seen) {
+            self.check_deletion(key, seen.object, label, deleted_before.is_some(), problems);
+        }
+        let deletion = RequestedDeletion { object: key.clone(), state, recorded, deleted_before };
+        Some(Requested { deletion, seen })
+    }
+
+    /// Refuses to delete what an apply would not take over, and Namespaces that no update deletes. An object that has
+    /// reappeared after its verified deletion is not the recorded one any more, but its manifest requests that there be none.
+    fn check_deletion(
+        &self,
+        key: &ObjectKey,
+        object: &Observed,
+        label: &str,
+        reappeared: bool,
+        problems: &mut Problems,
+    ) {
+        let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
+        let refusal = if self.is_ours(entry, object, label) { None } else { self.refusal(key, object, label) };
+        if let Some(problem) = refusal.filter(|p| !reappeared || matches!(p, Problem::OtherRelease { .. })) {
+            problems.add(problem);
+        }
+        let holds_inventory =
+            self.request.record_here && key.kind.is("", "Namespace") && self.request.release.namespace() == key.name;
+        if holds_inventory || is_protected(key) {
+            problems.add(Problem::ProtectedNamespace { object: key.clone(), holds_inventory });
+        }
+    }
+}
+
+/// Checks the kinds of objects to delete that are not known: a kind whose aggregated API is unavailable is not gone.
+pub(super) fn check_unavailable(request: &ApplyRequest<'_>, problems: &mut Problems) {
+    let catalog = &request.catalogs.own;
+    let deleted = request.deleted();
+    let kinds = deleted.iter().filter_map(|at| Some(&request.manifests.get(*at)?.key.kind));
+    let unknown = kinds.filter(|kind: &&GroupKind| catalog.get(kind).is_none());
+    for (kind, (group, version)) in unknown.filter_map(|kind| Some((kind, unavailable_api(catalog, kind)?))) {
+        problems.add(Problem::UnavailableApi { kind: kind.clone(), api: format!("{group}/{version}") });
+    }
+}
