@@ -206,11 +206,9 @@ mod tests {
             annotation: annotation.to_owned(),
             value: value.to_owned(),
         };
-        let (_, problems) = read("{include.release.openshift.io/a: true, release.openshift.io/feature-set: null, own: 1}");
-        assert_eq!(
-            problems,
-            [not_string("include.release.openshift.io/a", "true"), not_string(FEATURE_SET, "null")]
-        );
+        let (_, problems) =
+            read("{include.release.openshift.io/a: true, release.openshift.io/feature-set: null, own: 1}");
+        assert_eq!(problems, [not_string("include.release.openshift.io/a", "true"), not_string(FEATURE_SET, "null")]);
         assert_eq!(read("[a]").1, [ProblemKind::AnnotationsNotMapping { value: "[\"a\"]".to_owned() }]);
     }
 }

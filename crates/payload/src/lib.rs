@@ -4,13 +4,18 @@
 //! state of the release makes a [`TaskGraph`](billhook_plan::TaskGraph) of them. Nothing after the graph knows of payloads.
 
 pub mod annotations;
+mod graph;
+mod history;
 pub mod messages;
+pub mod preconditions;
 mod problem;
 mod read;
 mod rules;
 mod settings;
 mod text;
 
+pub use graph::graph;
+pub use history::{HistoryEntry, State, UpdateState, last_completed};
 pub use problem::{Problem, ProblemKind};
 pub use read::{Entry, File, Payload, RunStep};
 pub use rules::{Decision, Decisions, Outcome, Rule, Unused, unused};

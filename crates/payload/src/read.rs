@@ -176,7 +176,10 @@ mod tests {
 
     #[test]
     fn names_are_parsed_by_the_expression_of_the_reference() {
-        check_name("0000_50_cluster-autoscaler-operator_07_deployment.yaml", Some(("50", "cluster-autoscaler-operator")));
+        check_name(
+            "0000_50_cluster-autoscaler-operator_07_deployment.yaml",
+            Some(("50", "cluster-autoscaler-operator")),
+        );
         check_name("0000_1_a_", Some(("1", "a")));
         check_name("0000_050_a-b_x", Some(("050", "a-b")));
         for name in [

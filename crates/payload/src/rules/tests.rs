@@ -13,7 +13,9 @@ fn payload(manifests: &[&str]) -> Payload {
 }
 
 fn manifest(annotations: &str) -> String {
-    format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: ns, annotations: {{{annotations}}}}}}}\n")
+    format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: ns, annotations: {{{annotations}}}}}}}\n"
+    )
 }
 
 /// Asserts the decision about a manifest with these annotations, written as `outcome: rule`.
@@ -173,7 +175,11 @@ fn filter_7_overrides_leave_objects_alone() {
 #[test]
 fn an_excluded_manifest_is_never_deleted() {
     let delete = "release.openshift.io/delete: 'true'";
-    check(delete, &Settings::default(), &format!("left out: include.release.openshift.io/{DEFAULT_PROFILE} is not set"));
+    check(
+        delete,
+        &Settings::default(),
+        &format!("left out: include.release.openshift.io/{DEFAULT_PROFILE} is not set"),
+    );
     let overridden = settings(|settings| settings.overrides = Override::parse("ConfigMap/ns/a").into_iter().collect());
     let invalid = format!("{INCLUDE}, release.openshift.io/delete: 'false'");
     check(&invalid, &overridden, "left out: an override leaves the object to another manager");
