@@ -6,6 +6,7 @@
 pub mod annotations;
 mod graph;
 mod history;
+pub mod lint;
 pub mod messages;
 pub mod preconditions;
 mod problem;
