@@ -15,8 +15,7 @@ use billhook_policy::{
 use clap::Args;
 use serde_json::Value;
 
-use files::SourceText;
-pub(crate) use files::read_texts;
+pub(crate) use files::{SourceText, read_file, read_texts};
 
 use crate::{
     error::{CommandError, Exit, Problem, both},
@@ -96,7 +95,7 @@ async fn read_sources(session: &Session, sources: &Sources) -> Result<(Input, Op
 /// Reads a policy file and prints its warnings.
 pub(crate) fn read_policy(session: &Session, path: &std::path::Path) -> Result<Policy, CommandError> {
     let name: Arc<str> = path.display().to_string().into();
-    let text = files::read_file(session, path).map_err(CommandError::input)?;
+    let text = read_file(session, path).map_err(CommandError::input)?;
     match billhook_policy::read_policy_file(&text, &name) {
         Ok((policy, warnings)) => {
             warn(session, &warnings, &text);
