@@ -117,8 +117,7 @@ fn delete_operand_missing() {
     check(
         &[("0000_50_a_1.yaml", &crd), ("0000_50_a_2.yaml", &format!("{operator}\n+ a.example/v1/Widget w"))],
         &[
-            "0000_50_a_2.yaml:1 delete-operand-missing: deployment \"ns/operator\" is deleted and is the last workload of a, \
-           while customresourcedefinition \"widgets.a.example\", widget \"w\" remain",
+            "0000_50_a_2.yaml:1 delete-operand-missing: deployment \"ns/operator\" is deleted, a has no other workload, and its operands remain: customresourcedefinition \"widgets.a.example\", widget \"w\"",
         ],
     );
     // The operand is deleted too, the operator has only another name now, or the CRD belongs to another component.
@@ -130,8 +129,8 @@ fn delete_operand_missing() {
         &[("0000_50_a_1.yaml", &format!("{crd}\n+ Namespace ns\n+ apps/v1/Deployment ns/operator"))],
         &[("0000_50_a_1.yaml", &format!("{crd}\n- Namespace ns"))],
         &[
-            "0000_50_a_1.yaml:3 delete-operand-missing: namespace \"ns\" is deleted and is the last workload of a, while \
-           customresourcedefinition \"widgets.a.example\" remain",
+            "0000_50_a_1.yaml:3 delete-operand-missing: namespace \"ns\" is deleted, a has no other workload, and its operands \
+             remain: customresourcedefinition \"widgets.a.example\"",
         ],
     );
 }
@@ -225,9 +224,7 @@ fn dropped_without_delete() {
 fn name_not_ordered() {
     check(
         &[("50_a.yaml", "+ ConfigMap a\n+ ConfigMap b")],
-        &[
-            "50_a.yaml:1 name-not-ordered: the name 50_a.yaml has no run level and component, so its manifests run one by one",
-        ],
+        &["50_a.yaml:1 name-not-ordered: the name 50_a.yaml has no run level and component"],
     );
 }
 

@@ -81,8 +81,7 @@ pub(super) fn feature_set_unknown(entry: &Entry, place: Source, set: &str) -> Fi
 
 pub(super) fn name_not_ordered(entry: &Entry) -> Finding {
     let place = Source { line: 1, ..entry.manifest.source.clone() };
-    let text =
-        format!("the name {} has no run level and component, so its manifests run one by one", entry.file_name());
+    let text = format!("the name {} has no run level and component", entry.file_name());
     let fix = "name the file 0000_LEVEL_COMPONENT_REST.yaml, such as 0000_50_my-operator_07_deployment.yaml";
     Finding { place, code: Code::NameNotOrdered, object: None, text, fix: fix.to_owned() }
 }
@@ -105,7 +104,7 @@ pub(super) fn operand_missing(entry: &Entry, component: &str, operands: &[&Objec
         names.push(format!("{} more", operands.len() - NAMED));
     }
     let text = format!(
-        "{} is deleted and is the last workload of {component}, while {} remain",
+        "{} is deleted, {component} has no other workload, and its operands remain: {}",
         resource(&entry.manifest.key),
         names.join(", ")
     );
@@ -114,12 +113,14 @@ pub(super) fn operand_missing(entry: &Entry, component: &str, operands: &[&Objec
 }
 
 pub(super) fn rights_first(entry: &Entry, user: &ObjectKey, remains: bool) -> Finding {
+    let of_namespace = user.kind.is("", "Namespace");
     let (rights, user) = (resource(&entry.manifest.key), resource(user));
     let (text, fix) = if remains {
         (format!("{rights} is deleted while {user} remains and uses it"), "delete the workload first")
     } else {
         let fix = "rename the files so that the workload or its namespace is deleted first";
-        (format!("{rights} is deleted before {user}, which uses it"), fix)
+        let whose = if of_namespace { "whose workloads may use it" } else { "which uses it" };
+        (format!("{rights} is deleted before {user}, {whose}"), fix)
     };
     of_delete(Code::DeleteRightsFirst, entry, text, fix)
 }

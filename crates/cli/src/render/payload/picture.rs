@@ -94,7 +94,7 @@ impl Grid {
 pub(crate) fn sign(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Applied => "●",
-        Outcome::CreatedOnly => "＋",
+        Outcome::CreatedOnly => "+",
         Outcome::Deleted => "✕",
         Outcome::LeftOut => "○",
     }

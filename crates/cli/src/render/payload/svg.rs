@@ -6,7 +6,7 @@ use super::{
 };
 
 const STYLE: &str = "text{font:12px sans-serif;fill:#212121}.title{font-size:16px;font-weight:bold}.head{font-weight:bold}\
-.applied{fill:#1b5e20}.created{fill:#0d47a1}.deleted{fill:#b71c1c;font-weight:bold}.out{fill:#9e9e9e}\
+.applied{fill:#1b5e20}.created{fill:#0d47a1}.deleted{fill:#b71c1c;font-weight:bold}.out{fill:#757575}\
 .cell{fill:#fff;stroke:#90a4ae}.row{fill:#fafafa}.odd{fill:#f0f3f5}.barrier{stroke:#455a64;stroke-width:2;stroke-dasharray:6 4}";
 
 const LINE: usize = 16;
