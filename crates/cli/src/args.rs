@@ -51,6 +51,14 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum OutputFormat {
     Text,
     Json,
+    /// Graphviz, for payload plan
+    Dot,
+    /// A picture, for payload plan
+    Svg,
+    /// A page, for payload plan
+    Html,
+    /// For code hosts, for payload lint
+    Sarif,
 }
 
 /// The values of `--color`.

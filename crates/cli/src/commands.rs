@@ -10,6 +10,7 @@ pub(crate) mod diff;
 pub(crate) mod forget;
 pub(crate) mod list;
 pub(crate) mod operate;
+pub(crate) mod payload;
 pub(crate) mod plan;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;

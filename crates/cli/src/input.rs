@@ -15,8 +15,7 @@ use billhook_policy::{
 use clap::Args;
 use serde_json::Value;
 
-use files::SourceText;
-pub(crate) use files::read_texts;
+pub(crate) use files::{SourceText, read_file, read_texts};
 
 use crate::{
     error::{CommandError, Exit, Problem, both},
@@ -104,7 +103,7 @@ async fn read_sources(
 /// Reads a policy file.
 fn read_policy(session: &Session, path: &std::path::Path, found: &mut Warnings) -> Result<Policy, CommandError> {
     let name: Arc<str> = path.display().to_string().into();
-    let text = files::read_file(session, path).map_err(CommandError::input)?;
+    let text = read_file(session, path).map_err(CommandError::input)?;
     match billhook_policy::read_policy_file(&text, &name) {
         Ok((policy, warnings)) => {
             found.add(&warnings, &text);

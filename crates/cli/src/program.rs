@@ -13,8 +13,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[cfg(feature = "sandbox")]
 use crate::commands::{demo, sandbox};
 use crate::{
-    args::{ColorChoice, GlobalArgs},
-    commands::{apply, completion, controller, delete, diff, forget, list, plan, schema, status, validate},
+    args::{ColorChoice, GlobalArgs, OutputFormat},
+    commands::{apply, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate},
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -42,6 +42,7 @@ enum Command {
     Status(status::Status),
     List(list::List),
     Forget(forget::Forget),
+    Payload(payload::PayloadArgs),
     Validate(validate::ValidateArgs),
     Schema(schema::SchemaArgs),
     Controller(controller::ControllerArgs),
@@ -50,6 +51,18 @@ enum Command {
     #[cfg(feature = "sandbox")]
     Demo(demo::DemoArgs),
     Completion(completion::CompletionArgs),
+}
+
+impl Command {
+    /// Rejects a format in which the command prints nothing.
+    fn check_format(&self, format: OutputFormat) -> Result<(), CommandError> {
+        let prints = match self {
+            Self::Payload(args) => args.prints(format),
+            _ => matches!(format, OutputFormat::Text | OutputFormat::Json),
+        };
+        let problem = "this command does not print results in this format";
+        if prints { Ok(()) } else { Err(CommandError::input(problem).hint("use -o text or -o json")) }
+    }
 }
 
 const APPLY_USAGE: &str = "NAME <-f PATH... | -k DIR | --chart REF> [OPTIONS]";
@@ -123,6 +136,7 @@ pub(crate) async fn run(world: World) -> Exit {
 }
 
 async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Command) -> Result<Exit, CommandError> {
+    command.check_format(session.global.output)?;
     match command {
         Command::Apply(args) => apply::run(session, interrupts, args).await,
         Command::Delete(args) => delete::run(session, interrupts, args).await,
@@ -131,6 +145,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Forget(args) => forget::run(session, interrupts, args).await,
+        Command::Payload(args) => payload::run(session, &args),
         Command::Validate(args) => validate::run(session, &args),
         Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,

@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod diff;
+pub(crate) mod payload;
 pub(crate) mod plan;
 
 use std::time::Duration;

@@ -11,6 +11,7 @@ mod test_demo;
 mod test_diff;
 mod test_input;
 mod test_list;
+mod test_payload;
 mod test_plan;
 mod test_program;
 mod test_report;

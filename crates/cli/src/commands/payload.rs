@@ -1,0 +1,199 @@
+//! `billhook payload`: release payloads, as OpenShift's cluster-version operator has them.
+
+mod config;
+mod lint;
+mod plan;
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use billhook_payload::{DEFAULT_FEATURE_SET, DEFAULT_PROFILE, Decisions, File, Override, Payload, Settings, unused};
+use clap::{Args, Subcommand};
+
+use self::config::Config;
+use crate::{
+    args::OutputFormat,
+    error::{CommandError, Exit, Problem, both},
+    input::{SourceText, read_texts},
+    session::Session,
+};
+
+/// Plan and check release payloads with delete annotations
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+pub(crate) struct PayloadArgs {
+    #[command(subcommand)]
+    command: PayloadCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  billhook payload lint release/ --from release-4.20/ --version 4.21.0
+  billhook payload plan release/ --version 4.21.0 --from-version 4.20.3
+  billhook payload plan release/ --version 4.21.0 --state updating -o html";
+
+#[derive(Debug, Subcommand)]
+enum PayloadCommand {
+    Plan(plan::PayloadPlanArgs),
+    Lint(lint::LintArgs),
+}
+
+impl PayloadArgs {
+    /// Returns whether the command prints results in this format.
+    pub(crate) fn prints(&self, format: OutputFormat) -> bool {
+        match (format, &self.command) {
+            (OutputFormat::Text | OutputFormat::Json, _) => true,
+            (OutputFormat::Dot | OutputFormat::Svg | OutputFormat::Html, command) => {
+                matches!(command, PayloadCommand::Plan(_))
+            }
+            (OutputFormat::Sarif, command) => matches!(command, PayloadCommand::Lint(_)),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(session: &Session, args: &PayloadArgs) -> Result<Exit, CommandError> {
+    match &args.command {
+        PayloadCommand::Plan(args) => plan::run(session, args),
+        PayloadCommand::Lint(args) => lint::run(session, args),
+    }
+}
+
+/// The flags of all commands for payloads.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    /// Use this name for the release; a cluster may have several payloads [default: payload]
+    #[arg(long)]
+    name: Option<String>,
+    /// Use manifests that are included in this profile [default: self-managed-high-availability]
+    #[arg(long)]
+    profile: Option<String>,
+    /// Use manifests of this feature set [default: Default]
+    #[arg(long, value_name = "NAME")]
+    feature_set: Option<String>,
+    /// Turn this feature gate on, or off with a leading -; can be repeated
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    feature_gate: Vec<String>,
+    /// Enable this capability; can be repeated [default: all that the payload names]
+    #[arg(long, value_name = "NAME")]
+    capability: Vec<String>,
+    /// Leave out manifests that exclude clusters of this identifier
+    #[arg(long, value_name = "ID")]
+    exclude: Option<String>,
+    /// Leave this object to another manager; can be repeated
+    #[arg(long = "override", value_name = "KIND/NS/NAME")]
+    overrides: Vec<String>,
+    /// Publish conditions and history to this ClusterVersion, where the kind is served
+    #[arg(long, value_name = "NAME")]
+    cluster_version: Option<String>,
+    /// Read these settings from a YAML file; flags override its fields
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// The settings of a command for payloads.
+pub(crate) struct Chosen {
+    /// The name of the release.
+    pub(crate) name: String,
+    /// The namespace of its record, if the config file sets it and no flag does.
+    #[expect(dead_code, reason = "commands that read the record use it")]
+    pub(crate) namespace: Option<String>,
+    /// The ClusterVersion to publish to.
+    #[expect(dead_code, reason = "commands that write to a cluster use it")]
+    pub(crate) cluster_version: Option<String>,
+    /// The choices by which manifests count.
+    pub(crate) settings: Settings,
+}
+
+impl SettingsArgs {
+    /// Combines the flags with the config file.
+    pub(crate) fn read(&self, session: &Session) -> Result<Chosen, CommandError> {
+        let config = match &self.config {
+            Some(path) => config::read(session, path)?,
+            None => Config::default(),
+        };
+        let list = |flags: &[String], file: Vec<String>| if flags.is_empty() { file } else { flags.to_vec() };
+        let written = list(&self.overrides, config.overrides);
+        let parsed = written.iter().map(|text| Override::parse(text).ok_or(text)).collect::<Result<_, _>>();
+        let overrides = parsed.map_err(|text| {
+            CommandError::input(format!("invalid override {text:?}")).hint("write KIND/NAMESPACE/NAME, or KIND/NAME")
+        })?;
+        let mut feature_gates = BTreeSet::new();
+        for gate in config.feature_gates.iter().chain(&self.feature_gate) {
+            match gate.strip_prefix('-') {
+                Some(off) => feature_gates.remove(off),
+                None => feature_gates.insert(gate.clone()),
+            };
+        }
+        let capabilities = list(&self.capability, config.capabilities);
+        let or = |flag: &Option<String>, file: Option<String>| flag.clone().or(file);
+        Ok(Chosen {
+            name: or(&self.name, config.name).unwrap_or_else(|| "payload".to_owned()),
+            namespace: or(&session.global.namespace, config.namespace),
+            cluster_version: or(&self.cluster_version, config.cluster_version),
+            settings: Settings {
+                profile: or(&self.profile, config.profile).unwrap_or_else(|| DEFAULT_PROFILE.to_owned()),
+                feature_set: or(&self.feature_set, config.feature_set)
+                    .unwrap_or_else(|| DEFAULT_FEATURE_SET.to_owned()),
+                feature_gates,
+                capabilities: (!capabilities.is_empty()).then(|| capabilities.into_iter().collect()),
+                exclude: or(&self.exclude, config.exclude),
+                overrides,
+            },
+        })
+    }
+}
+
+/// Reads the manifests of a folder, without its subfolders.
+pub(crate) fn read_folder(session: &Session, folder: &PathBuf) -> Result<Vec<SourceText>, CommandError> {
+    let path = session.path(folder);
+    if path.exists() && !path.is_dir() {
+        return Err(CommandError::input(format!("{} is not a directory", folder.display())));
+    }
+    read_texts(session, std::slice::from_ref(folder), false).check()
+}
+
+/// Returns the objects of the files, and their problems.
+pub(crate) fn parse(texts: &[SourceText]) -> (Payload, Vec<billhook_payload::Problem>) {
+    let files: Vec<_> = texts.iter().map(|text| File { path: &text.name, text: &text.content }).collect();
+    Payload::read(&files)
+}
+
+/// Returns the decisions about a payload without problems.
+pub(crate) fn decide(
+    payload: &Payload,
+    problems: Vec<billhook_payload::Problem>,
+    settings: &Settings,
+) -> Result<Decisions, CommandError> {
+    let mut decisions = Decisions::new(payload, settings);
+    let mut all = problems;
+    all.append(&mut decisions.problems);
+    all.sort();
+    if all.is_empty() { Ok(decisions) } else { Err(invalid(&all)) }
+}
+
+/// Returns the error of a payload that cannot be used: all problems, up to a number that can be read.
+pub(crate) fn invalid(problems: &[billhook_payload::Problem]) -> CommandError {
+    const PRINTED: usize = 100;
+    let mut texts: Vec<Problem> = problems.iter().take(PRINTED).map(|problem| problem.to_string().into()).collect();
+    if problems.len() > PRINTED {
+        texts.push(format!("{} more problems", problems.len() - PRINTED).into());
+    }
+    CommandError::all(Exit::Input, texts)
+}
+
+/// Prints the settings that have no effect on the payload.
+pub(crate) fn warn_unused(session: &Session, payload: &Payload, settings: &Settings) {
+    for unused in unused(payload, settings) {
+        let label = session.printer.err_paint().warn("warning:");
+        session.printer.err(&format!("{label} {unused}"));
+    }
+}
+
+/// Reads two folders, and reports the problems of both.
+pub(crate) fn read_both(
+    session: &Session,
+    new: &PathBuf,
+    old: Option<&PathBuf>,
+) -> Result<(Vec<SourceText>, Option<Vec<SourceText>>), CommandError> {
+    both(read_folder(session, new), old.map(|old| read_folder(session, old)).transpose())
+}

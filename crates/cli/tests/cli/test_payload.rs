@@ -1,0 +1,217 @@
+//! `payload plan` and `payload lint`: their flags and formats, and the guide in `docs/payloads.md`.
+
+use serde_json::Value;
+
+use crate::call::Place;
+
+/// A manifest that counts, with more annotations.
+fn manifest(kind: &str, name: &str, annotations: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: {kind}\nmetadata:\n  name: {name}\n  annotations:\n    \
+         include.release.openshift.io/self-managed-high-availability: \"true\"\n{annotations}"
+    )
+}
+
+const DELETE: &str = "    release.openshift.io/delete: \"true\"\n";
+
+/// A payload of two levels: one manifest is applied, one left out, one created only, and one deleted.
+fn payload() -> Place {
+    let gated = "    release.openshift.io/feature-gate: New\n";
+    let create_only = "    release.openshift.io/create-only: \"true\"\n    capability.openshift.io/name: Cart\n";
+    Place::new(&[
+        ("r/0000_10_shop_01_a.yaml", &manifest("ConfigMap", "a", "")),
+        ("r/0000_10_shop_02_b.yaml", &manifest("ConfigMap", "b", gated)),
+        ("r/0000_20_cart_01_c.yaml", &manifest("Secret", "c", create_only)),
+        ("r/0000_20_cart_02_<d>.yaml", &manifest("ConfigMap", "d", DELETE)),
+        ("r/README.md", "not a manifest"),
+        ("r/deep/e.yaml", "not read"),
+    ])
+}
+
+const PLAN: &str = "payload plan r --version 4.21.0 --from-version 4.20.0";
+
+fn json(place: &Place, args: &str) -> Value {
+    let called = place.call(args);
+    assert_eq!((called.exit, called.err.as_str()), (0, ""), "{args}");
+    serde_json::from_str(&called.out).unwrap()
+}
+
+/// Returns the outcome of each manifest.
+fn outcomes(place: &Place, args: &str) -> Vec<String> {
+    let found = json(place, &format!("{PLAN} -o json {args}"));
+    let manifests = found["manifests"].as_array().unwrap().iter();
+    manifests.map(|manifest| manifest["outcome"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_plan_shows_each_manifest_and_the_rule_that_decided() {
+    let called = payload().call(PLAN);
+    assert_eq!(called.exit, 0, "{}", called.err);
+    let lines: Vec<_> = called.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        lines,
+        [
+            "payload 4.21.0: updating from 4.20.0, 4 manifests: 1 applied, 1 created only, 1 deleted, 1 left out",
+            "up to 16 nodes at a time; a failed manifest is repeated after 10s, 13s",
+            "",
+            "1 10 shop, 20 cart",
+            "applied configmap \"a\" 0000_10_shop_01_a.yaml \
+             include.release.openshift.io/self-managed-high-availability=true",
+            "created only secret \"c\" 0000_20_cart_01_c.yaml release.openshift.io/create-only=true",
+            "deleted configmap \"d\" 0000_20_cart_02_<d>.yaml release.openshift.io/delete=true",
+            "",
+            "Left out",
+            "left out configmap \"b\" 0000_10_shop_02_b.yaml the feature gate New is required and off",
+        ]
+    );
+}
+
+#[test]
+fn the_state_follows_from_the_versions_or_is_given() {
+    let place = payload();
+    let state = |args: &str| json(&place, &format!("payload plan r --version 4.21.0 -o json {args}"));
+    for (args, expected, seed) in [
+        ("--from-version 4.20.0", "updating", Value::Null),
+        ("--from-version 4.21.0", "reconciling", 0.into()),
+        ("--state initializing", "initializing", Value::Null),
+        ("--state updating", "updating", Value::Null),
+        ("--state reconciling", "reconciling", 0.into()),
+    ] {
+        let found = state(args);
+        assert_eq!((&found["state"], &found["seed"]), (&expected.into(), &seed), "{args}");
+    }
+    place.rejects("payload plan r --version 4.21.0", "the state of the release is not known");
+    place.rejects("payload plan r --from-version 4.21.0", "--version");
+    place.rejects(&format!("{PLAN} --state updating"), "cannot be used with");
+}
+
+#[test]
+fn preconditions_are_part_of_the_plan() {
+    let called = payload().call("payload plan r --version 4.22.0 --from-version 4.20.0");
+    assert!(called.out.contains("\nblocked: 4.22.0 is more than one minor version beyond the current target 4.20.0"));
+}
+
+#[test]
+fn flags_and_the_config_file_choose_manifests() {
+    let place = payload();
+    place.write("c.yaml", "featureGates: [New]\ncapabilities: [Other]\noverrides: [ConfigMap/a]\n");
+    assert_eq!(outcomes(&place, ""), ["applied", "leftOut", "createdOnly", "deleted"]);
+    assert_eq!(outcomes(&place, "--feature-gate New"), ["applied", "applied", "createdOnly", "deleted"]);
+    assert_eq!(outcomes(&place, "--override ConfigMap/x/d"), ["applied", "leftOut", "createdOnly", "leftOut"]);
+    let called = place.call(&format!("{PLAN} --config c.yaml"));
+    assert!(
+        called.out.starts_with("payload 4.21.0: updating from 4.20.0, 4 manifests: 1 applied, 1 deleted, 2 left out")
+    );
+    assert_eq!(called.err, "warning: no manifest needs the capability Other\n");
+    let chosen = "--config c.yaml --feature-gate -New --capability Cart --override ConfigMap/d";
+    assert_eq!(outcomes(&place, chosen), ["applied", "leftOut", "createdOnly", "leftOut"]);
+    place.rejects(&format!("{PLAN} --override ConfigMap"), "invalid override \"ConfigMap\"");
+    place.write("wrong.yaml", "featureGate: New\nname: 3\n");
+    place.rejects(&format!("{PLAN} --config wrong.yaml"), "wrong.yaml:1: unknown field \"featureGate\"");
+    place.rejects(&format!("{PLAN} --config wrong.yaml"), "wrong.yaml:2: name: expected a string");
+}
+
+#[test]
+fn settings_without_effect_are_warnings() {
+    let called = payload().call(&format!("{PLAN} --profile self-managed --feature-set TechPreview"));
+    assert!(called.err.starts_with("warning: no manifest is included in the profile self-managed; the payload has "));
+    assert!(called.err.contains("warning: the feature set TechPreview does not exist"));
+}
+
+#[test]
+fn all_mistakes_of_a_payload_are_errors() {
+    let invalid = manifest("ConfigMap", "a", "    release.openshift.io/delete: \"yes\"\n");
+    let place = Place::new(&[("r/0000_10_a_1.yaml", &invalid), ("r/0000_10_a_2.yaml", "kind: ConfigMap\n")]);
+    place.call("payload plan r --version 4.21.0 --state updating").is_input_error(
+        "error: r/0000_10_a_1.yaml:7: configmap \"a\": invalid delete annotation \"release.openshift.io/delete\" value: \
+         \"yes\"\nerror: r/0000_10_a_2.yaml:1: a ConfigMap without apiVersion\n",
+    );
+    place.rejects("payload lint r", "r/0000_10_a_2.yaml:1: a ConfigMap without apiVersion");
+    place.rejects("payload lint absent", "absent does not exist");
+    place.rejects("payload lint kubeconfig", "kubeconfig is not a directory");
+}
+
+#[test]
+fn pictures_show_levels_components_and_outcomes() {
+    let place = payload();
+    let print = |format: &str| {
+        let called = place.call(&format!("{PLAN} -o {format}"));
+        assert_eq!((called.exit, called.err.as_str()), (0, ""), "{format}");
+        called.out
+    };
+    let (dot, svg, html) = (print("dot"), print("svg"), print("html"));
+    assert!(dot.starts_with("digraph payload {") && dot.contains("delete configmap \\\"d\\\"\\l"), "{dot}");
+    for picture in [&svg, &html] {
+        for part in
+            ["run level 10", "run level 20", ">shop<", ">cart<", "✕ 02_&lt;d&gt;.yaml", "○ 02_b.yaml", "+ 01_c.yaml"]
+        {
+            assert!(picture.contains(part), "{part}: {picture}");
+        }
+        assert!(!picture.contains("<d>"), "{picture}");
+    }
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.contains("class=\"barrier\""));
+    let without_names = html.replace("http://www.w3.org", "");
+    assert!(!without_names.contains("http") && !html.contains("<script"), "the page must need no network");
+}
+
+#[test]
+fn formats_of_other_commands_are_rejected() {
+    let place = payload();
+    place.rejects("payload lint r -o svg", "this command does not print results in this format");
+    place.rejects(&format!("{PLAN} -o sarif"), "this command does not print results in this format");
+    place.rejects("list -o dot", "this command does not print results in this format");
+}
+
+#[test]
+fn lint_prints_findings_as_text_json_and_sarif() {
+    let place = payload();
+    let called = place.call("payload lint r");
+    assert_eq!((called.exit, called.out.as_str()), (0, "4 manifests checked: 0 findings\n"));
+    place.write("r/50 x.yaml", &manifest("ConfigMap", "x", "    release.openshift.io/delete: \"yes\"\n"));
+    let called = place.call("payload lint r -o json");
+    assert_eq!(called.exit, 2);
+    let found: Value = serde_json::from_str(&called.out).unwrap();
+    let codes: Vec<_> =
+        found.as_array().unwrap().iter().map(|row| (&row["code"], &row["line"], &row["file"])).collect();
+    let file = Value::from("r/50 x.yaml");
+    let (named, value) = (Value::from("name-not-ordered"), Value::from("delete-value"));
+    assert_eq!(codes, [(&named, &1.into(), &file), (&value, &7.into(), &file)]);
+    let called = place.call("payload lint r -o sarif");
+    assert_eq!(called.exit, 2);
+    let log: Value = serde_json::from_str(&called.out).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let result = &run["results"][1];
+    let rule = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+    assert_eq!((&result["ruleId"], &run["tool"]["driver"]["rules"][rule]["id"]), (&value, &value));
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(
+        (&place["artifactLocation"]["uri"], &place["region"]["startLine"]),
+        (&"r/50%20x.yaml".into(), &7.into())
+    );
+    assert_eq!((&result["level"], &run["results"][0]["level"]), (&"error".into(), &"warning".into()));
+}
+
+/// Runs the guide: writes its files, runs its commands, and compares what they print.
+#[test]
+fn the_guide_shows_what_the_commands_print() {
+    let guide = include_str!("../../../../docs/payloads.md");
+    let place = Place::new(&[]);
+    let mut commands = 0;
+    for block in guide.split("\n```").skip(1).step_by(2) {
+        let (language, text) = block.split_once('\n').unwrap();
+        if language == "yaml" {
+            let name = text.lines().next().unwrap().strip_prefix("# FILE: ").unwrap();
+            place.write(name, &format!("{text}\n"));
+            continue;
+        }
+        assert_eq!(language, "console");
+        for command in text.split("$ billhook ").skip(1) {
+            let (args, expected) = command.split_once('\n').unwrap();
+            let called = place.call(args);
+            assert_eq!(format!("{}{}", called.out, called.err).trim_end(), expected.trim_end(), "{args}");
+            commands += 1;
+        }
+    }
+    assert!(commands >= 10, "{commands}");
+}
