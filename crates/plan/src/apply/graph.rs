@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use billhook_objects::{Manifest, ObjectKey, ResourceType, wellknown};
 
 use crate::{
-    ApplyAction, Barrier, Counts, DeleteStep, DeletionState, Node, NoteKind, PatchTask, Plan, Problem, SequenceWork, Step,
-    StepAction, TaskGraph, TaskStep, Uncovered, UncoveredCause, UncoveredNote, Work,
+    ApplyAction, Barrier, Counts, DeleteStep, DeletionState, Node, NoteKind, PatchTask, Plan, Problem, SequenceWork,
+    Step, StepAction, TaskGraph, TaskStep, Uncovered, UncoveredCause, UncoveredNote, Work,
     groups::{containers_of, is_crd},
     problem::Problems,
 };
