@@ -91,6 +91,10 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::{Input::*, *};
 
     /// Checks which nodes start after each input.
@@ -157,5 +161,49 @@ mod tests {
             next = schedule.on(Done(node));
         }
         assert_eq!(ended, after.len());
+    }
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever ends in which order, each node starts once, after all before it are done, and never more than allowed at a
+        /// time; in the end all have started but those that depend on a failure.
+        #[test]
+        fn all_nodes_start_that_do_not_depend_on_a_failure(
+            after in proptest::collection::vec(proptest::collection::vec(0..15_usize, 0..4), 1..15),
+            failing in proptest::collection::vec(0..4_u8, 15),
+            workers in 0..4_usize,
+            order in proptest::collection::vec(any::<usize>(), 15),
+        ) {
+            let earlier = |(node, after): (usize, &Vec<usize>)| after.iter().copied().filter(|at| *at < node).collect();
+            let after: Vec<Vec<usize>> = after.iter().enumerate().map(earlier).collect();
+            let mut schedule = Schedule::new(after.iter().map(Vec::as_slice), NonZeroUsize::new(workers), true);
+            let (mut started, mut done) = (BTreeSet::new(), BTreeSet::new());
+            let mut running = Vec::new();
+            let mut starting = schedule.on(Start);
+            for next in order {
+                for node in starting {
+                    prop_assert!(started.insert(node) && after[node].iter().all(|before| done.contains(before)));
+                    running.push(node);
+                }
+                prop_assert!(workers == 0 || running.len() <= workers);
+                if running.is_empty() {
+                    starting = Vec::new();
+                    continue;
+                }
+                let node = running.swap_remove(next % running.len());
+                let fails = failing[node] == 0;
+                if !fails {
+                    done.insert(node);
+                }
+                starting = schedule.on(if fails { Failed(node) } else { Done(node) });
+            }
+            let mut reached = BTreeSet::new();
+            for node in 0..after.len() {
+                if after[node].iter().all(|before| reached.contains(before) && failing[*before] != 0) {
+                    reached.insert(node);
+                }
+            }
+            prop_assert_eq!(started, reached);
+        }
     }
 }

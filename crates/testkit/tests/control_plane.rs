@@ -3,6 +3,9 @@
 #[cfg(feature = "scenarios")]
 #[path = "control_plane/schemas.rs"]
 mod schemas;
+#[cfg(feature = "scenarios")]
+#[path = "control_plane/sequences.rs"]
+mod sequences;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;

@@ -337,3 +337,41 @@ fn a_namespace_that_is_created_for_the_release_is_printed() {
     let (out, _) = play(lines(), &[started("apply"), created]);
     assert_eq!(out, "created Namespace shop\n");
 }
+
+#[test]
+fn of_many_groups_with_one_object_only_failures_have_lines() {
+    let nodes: Vec<_> = (0..150).map(|n| json!([format!("n{n}"), 1])).collect();
+    let mut events =
+        vec![json!({"event": "started", "format": 1, "operation": "apply", "release": "shop/web", "nodes": nodes,
+               "goals": vec!["done"; 150]})];
+    for n in 0..4 {
+        events.push(json!({"event": "node-started", "node": n, "title": format!("n{n}"), "objects": 1}));
+    }
+    let finished_node = |n: usize, status: &str, objects: usize| json!({"event": "node-finished", "node": n, "title": format!("n{n}"), "status": status, "objects": objects, "elapsedMs": 950});
+    events.extend([
+        json!({"event": "applied", "node": 0, "object": object("a"), "result": "created"}),
+        finished_node(0, "done", 1),
+        json!({"event": "deleting", "node": 1, "object": object("b"), "finalizers": []}),
+        finished_node(1, "done", 1),
+        json!({"event": "refused", "node": 2, "object": object("c"), "message": "no", "retried": true}),
+        json!({"event": "refused", "node": 2, "object": object("c"), "message": "no", "retried": false}),
+        finished_node(2, "failed", 0),
+    ]);
+    let not_started = |n: usize| json!({"object": object(&format!("w{n}")), "group": format!("n{n}"), "blockers": [{"type": "not-started"}]});
+    let left: Vec<_> = (4..150).map(not_started).collect();
+    events.push(finished("failed", json!({"applied": 1, "requested": [object("b")], "left": left})));
+    let (out, err) = play(lines(), &events);
+    assert_eq!(out, "created Widget.a.example shop/a\n");
+    let err: Vec<_> = err.lines().collect();
+    assert_eq!(
+        err[..5],
+        [
+            "deleting Widget.a.example shop/b",
+            "failed Widget.a.example shop/c: no (retrying)",
+            "failed Widget.a.example shop/c: no",
+            "group 3/150 n2: failed, 0 objects after 950ms",
+            "error: failed: 146 objects of release shop/web are unfinished; 1 created, 1 to be deleted in 3.2s (7 requests)",
+        ]
+    );
+    assert!(err.len() < 60 && err[err.len() - 2].contains("more"), "{err:#?}");
+}

@@ -272,13 +272,32 @@ async fn a_failed_step_is_repeated_after_each_pause() {
     assert_eq!(world.count(|event| matches!(event, Event::Refused { retried: false, .. })), 1);
 }
 
+/// A webhook that does not respond ends an attempt: its backend may wait for the worker.
 #[tokio::test(start_paused = true)]
-async fn an_object_whose_write_was_answered_too_late_is_written_once_more() {
+async fn a_webhook_that_does_not_respond_keeps_no_worker() {
+    let world = World::new();
+    let message = "Internal error occurred: failed calling webhook \"a.example\": connection refused";
+    let fault = Fault::refuse(http::StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+    world.target.faults().inject(fault.on(Requests::of(CLIENT).writes().name("a")));
+    let payload = Payload::new(&["one: a", "two: b"]).with(|graph| {
+        graph.workers = std::num::NonZeroUsize::new(1);
+        graph.retries = vec![seconds(10)];
+    });
+    let begun = Instant::now();
+    let summary = world.pass(&payload).await;
+    assert_eq!((summary.status, summary.applied, world.names()), (Status::Failed, 1, names(&["b"])));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// The answer to the first write is lost: the object is recognized as ours.
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_is_repeated() {
     let world = World::new();
     let creation = Requests::of(CLIENT).writes().name("a");
-    world.target.faults().inject(Fault::refuse(http::StatusCode::FORBIDDEN, "Forbidden", "no").on(creation).first(1));
-    let payload = Payload::new(&["one: a"]).with(|graph| graph.retries = vec![seconds(1)]);
+    world.target.faults().inject(Fault::broken(Moment::After).on(creation).first(1));
+    let payload = Payload::new(&["one: a b"]).with(|graph| graph.retries = vec![seconds(1)]);
     assert_eq!(world.pass(&payload).await.status, Status::Done);
+    assert_eq!(world.pass(&payload).await.unchanged, 2);
 }
 
 #[tokio::test(start_paused = true)]

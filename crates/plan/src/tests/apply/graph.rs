@@ -1,5 +1,7 @@
 use std::num::NonZeroUsize;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Reads a graph, one node a line: `TITLE [after 0 1]: [!]0 -1`, where `!` waits until ready and `-` deletes.
@@ -71,6 +73,25 @@ fn a_graph_replaces_the_groups() {
     assert_eq!(plan.nodes[0].barrier, Barrier::Requested);
     let text = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}
+
+#[test]
+fn the_documented_graph_is_what_is_printed() {
+    let deployment = ordered(&["v1 ConfigMap/shop/settings", "v1 Secret/shop/old"], &["10 shop: 0 -1"]);
+    let mut deployment = deployment.knowing(&["Secret/shop/old 77de"]);
+    let graph = deployment.graph.as_mut().unwrap();
+    graph.workers = NonZeroUsize::new(16);
+    graph.retries = ["10s", "13s", "15s"].map(|pause| pause.parse().unwrap()).to_vec();
+    let plan = deployment.plan(&cluster(&["Secret/shop/old uid=77de ours"])).unwrap();
+    let documented = include_str!("../../../../../docs/plan.md");
+    let example = documented.split("```json\n").nth(2).and_then(|rest| rest.split("```").next()).unwrap();
+    let example: serde_json::Value = serde_json::from_str(example).unwrap();
+    let printed = serde_json::to_value(&plan).unwrap();
+    assert!(example == printed, "docs/plan.md should hold:\n{printed:#}");
+    // A plan of an earlier version has none of the fields for graphs.
+    let earlier = serde_json::json!({"format": 1, "operation": "apply", "nodes": [], "queries": [], "uncovered": [], "notes": []});
+    let earlier: Plan = serde_json::from_value(earlier).unwrap();
+    assert!(!earlier.continue_on_failure && earlier.workers.is_none() && earlier.requested_deletions.is_empty());
 }
 
 #[test]
@@ -354,4 +375,45 @@ fn five_thousand_manifests_are_planned_with_one_list_for_each_kind() {
     assert_eq!((plan.nodes.len(), plan.deletions(), plan.requested_deletions.len()), (5_000, 500, 500));
     let release = release();
     assert_eq!(Deployment::new(deployment.request(&release)).unwrap().queries().len(), 2);
+}
+
+/// Returns which nodes are done before each node starts, directly or not.
+fn closure(after: &[Vec<usize>]) -> Vec<BTreeSet<usize>> {
+    let mut all: Vec<BTreeSet<usize>> = Vec::new();
+    for before in after {
+        let indirect = before.iter().flat_map(|at| all[*at].clone());
+        all.push(indirect.chain(before.iter().copied()).collect());
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nodes that have nothing to do are left out without changing the order of the others.
+    #[test]
+    fn the_plan_keeps_the_order_of_the_graph(
+        nodes in proptest::collection::vec((proptest::collection::vec(0..12_usize, 0..4), any::<bool>()), 1..12),
+    ) {
+        let lines: Vec<_> = (0..nodes.len()).map(|n| format!("v1 ConfigMap/a/n{n}")).collect();
+        let line = |(n, (after, idle)): (usize, &(Vec<usize>, bool))| {
+            let after: BTreeSet<usize> = after.iter().copied().filter(|at| *at < n).collect();
+            let after: Vec<_> = after.iter().map(ToString::to_string).collect();
+            format!("{n} after {}: {}{n}", after.join(" "), if *idle { "-" } else { "" })
+        };
+        let graph: Vec<_> = nodes.iter().enumerate().map(line).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let deployment = ordered(&lines, &graph.iter().map(String::as_str).collect::<Vec<_>>());
+        let plan = deployment.plan(&cluster(&[])).unwrap();
+        let number = |node: &Node| node.title.parse::<usize>().unwrap();
+        let planned: Vec<usize> = plan.nodes.iter().map(number).collect();
+        prop_assert_eq!(&planned, &(0..nodes.len()).filter(|n| !nodes[*n].1).collect::<Vec<_>>());
+        let of_graph = closure(&deployment.graph.unwrap().nodes.iter().map(|node| node.after.clone()).collect::<Vec<_>>());
+        let of_plan = closure(&plan.nodes.iter().map(|node| node.after.clone()).collect::<Vec<_>>());
+        for (at, before) in of_plan.iter().enumerate() {
+            let before: BTreeSet<usize> = before.iter().map(|at| planned[*at]).collect();
+            let expected: BTreeSet<usize> = of_graph[planned[at]].iter().copied().filter(|n| !nodes[*n].1).collect();
+            prop_assert_eq!(before, expected);
+        }
+    }
 }
