@@ -193,6 +193,11 @@ impl<'a> From<(&'a Entry, &'a Decision)> for ManifestRow<'a> {
     }
 }
 
+/// Returns a text without line breaks: names of files and values of annotations may contain some, and must not begin a line.
+fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
 /// Escapes a text for HTML and SVG. Control characters are not allowed there.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -192,6 +192,17 @@ fn lint_prints_findings_as_text_json_and_sarif() {
     assert_eq!((&result["level"], &run["results"][0]["level"]), (&"error".into(), &"warning".into()));
 }
 
+#[test]
+fn a_value_does_not_begin_a_line() {
+    let hostile = |annotation: &str| manifest("ConfigMap", "a", &format!("    {annotation}: \"a\\nb\\e[2J\"\n"));
+    let place = Place::new(&[("r/0000_10_a_1.yaml", &hostile("release.openshift.io/delete"))]);
+    let called = place.call("payload lint r");
+    assert!(called.out.contains("value: \"a\\nb\\x1b[2J\"\n  fix: "), "{}", called.out);
+    let place = Place::new(&[("r/0000_10_a_1.yaml", &hostile("release.openshift.io/feature-set"))]);
+    let called = place.call("payload plan r --version 1.0.0 --state updating");
+    assert!(called.out.contains("unknown feature set \"a\\nb\\x1b[2J\" in "), "{}", called.out);
+}
+
 /// Runs the guide: writes its files, runs its commands, and compares what they print.
 #[test]
 fn the_guide_shows_what_the_commands_print() {

@@ -5,6 +5,7 @@ use billhook_payload::lint::{Code, Finding};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::one_line;
 use crate::output::Paint;
 
 /// Renders a finding: `FILE:LINE: CODE: text`, and below it how to fix it.
@@ -12,7 +13,7 @@ pub(crate) fn text(finding: &Finding, paint: Paint) -> String {
     let Finding { place, code, text, fix, .. } = finding;
     let name = code.name();
     let code = if code.is_error() { paint.bad(name) } else { paint.warn(name) };
-    format!("{place}: {code}: {text}\n  fix: {fix}\n")
+    format!("{}: {code}: {}\n  fix: {}\n", one_line(&place.to_string()), one_line(text), one_line(fix))
 }
 
 /// What `-o json` prints for a finding.

@@ -2,7 +2,7 @@
 
 use billhook_payload::{Decision, Entry, Outcome, messages::resource};
 
-use super::Pass;
+use super::{Pass, one_line};
 use crate::{output::Paint, render::columns};
 
 /// Renders the pass.
@@ -10,11 +10,11 @@ pub(crate) fn render(pass: &Pass<'_>, paint: Paint) -> String {
     let mut out = vec![paint.bold(&pass.summary()), pass.execution()];
     for failure in &pass.preconditions {
         let label = if failure.blocks { paint.bad("blocked:") } else { paint.warn("warning:") };
-        out.push(format!("{label} {} ({})", failure.message, failure.reason));
+        out.push(format!("{label} {} ({})", one_line(&failure.message), failure.reason));
     }
     let (decided, counting): (Vec<_>, _) = (pass.decided().collect(), pass.counting());
     for (at, node) in pass.graph.nodes.iter().enumerate() {
-        let title = if node.steps.is_empty() { "barrier" } else { &node.title };
+        let title = if node.steps.is_empty() { "barrier".to_owned() } else { one_line(&node.title) };
         let after: Vec<_> = node.after.iter().map(|before| (before + 1).to_string()).collect();
         let after = if after.is_empty() { String::new() } else { format!(", after {}", after.join(" ")) };
         out.push(String::new());
@@ -33,8 +33,8 @@ pub(crate) fn render(pass: &Pass<'_>, paint: Paint) -> String {
 fn rows<'a>(decided: impl Iterator<Item = (&'a Entry, &'a Decision)>, paint: Paint) -> Vec<String> {
     let cells = decided.map(|(entry, decision)| {
         let object = resource(&entry.manifest.key);
-        let row = vec![decision.outcome.to_string(), object, entry.file_name().to_owned(), decision.rule.to_string()];
-        (decision.outcome, row)
+        let row = [decision.outcome.to_string(), object, entry.file_name().to_owned(), decision.rule.to_string()];
+        (decision.outcome, row.map(|cell| one_line(&cell)).to_vec())
     });
     let (outcomes, cells): (Vec<_>, Vec<_>) = cells.unzip();
     let lines = columns(&cells).into_iter().zip(outcomes).map(|(line, outcome)| match outcome {
