@@ -7,28 +7,20 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use billhook_cluster::{Cluster, ObjectChange, resource_version::is_older};
+use billhook_cluster::{Cluster, ObjectChange};
 use billhook_objects::ObjectKey;
-use billhook_plan::{ApplyTask, Query, Step};
+use billhook_plan::{ApplyTask, Query};
 use futures::{
     StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::sync::{mpsc, watch};
 
-use crate::{
-    Blocker, Event, Status,
-    apply::ready_queries,
-    node::{Context, NodeResult, until},
-    readiness::{Readiness, View, readiness},
-};
+use crate::readiness::{Readiness, View, readiness};
 
 /// What a watch last showed of an object.
 #[derive(Clone, Debug)]
-enum Seen {
+pub(crate) enum Seen {
     /// Nothing yet.
     Nothing,
     /// It exists in this version.
@@ -50,11 +42,8 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Returns the objects that the sequences of a plan wait for.
-    pub fn of(plan: &billhook_plan::Plan, label: Option<&str>) -> Self {
-        let steps = plan.nodes.iter().flat_map(|node| node.work.steps()).filter_map(Step::apply);
-        let tasks: Vec<&ApplyTask> = steps.filter(|task| task.wait).collect();
-        let queries = ready_queries(&tasks, label);
+    /// Returns the objects of tasks, each of which one of the queries shows.
+    pub fn new(tasks: &[&ApplyTask], queries: Vec<Query>) -> Self {
         let mut by_kind: HashMap<_, Vec<usize>> = HashMap::new();
         for (at, query) in queries.iter().enumerate() {
             by_kind.entry(&query.resource).or_default().push(at);
@@ -109,51 +98,11 @@ impl Awaited {
         }
     }
 
-    /// Waits until an object is ready. What a watch has shown of it counts from the version that our own write returned.
-    pub async fn wait(
-        &self,
-        context: &Context<'_>,
-        node: usize,
-        task: &ApplyTask,
-        written: Option<&str>,
-        deadline: Option<Instant>,
-        result: &mut NodeResult,
-    ) -> Status {
-        let Some((query, sender)) = self.objects.get(&task.object) else { return Status::Done };
-        let mut changes = sender.subscribe();
+    /// Returns what the watches show of an object from now on; nothing if no step waits for it.
+    pub fn follow(&self, object: &ObjectKey) -> Option<watch::Receiver<Seen>> {
+        let (query, sender) = self.objects.get(object)?;
         // The driver ends with the run only.
         self.open.send(*query).ok();
-        let object = || task.object.clone();
-        let mut reason = "not seen yet".to_owned();
-        let status = loop {
-            let seen = changes.borrow_and_update().clone();
-            let why = match seen {
-                Seen::Nothing => None,
-                Seen::Present { resource_version, .. } if written.is_some_and(|at| is_older(&resource_version, at)) => {
-                    None
-                }
-                Seen::Present { readiness: Readiness::Ready, .. } => {
-                    context.emit(Event::Ready { node, object: object() });
-                    return Status::Done;
-                }
-                Seen::Present { readiness: Readiness::Failed(why), .. } => {
-                    reason = why;
-                    break Status::Failed;
-                }
-                Seen::Present { readiness: Readiness::NotYet(why), .. } => Some(why),
-                Seen::Gone => Some("it was deleted".to_owned()),
-            };
-            if let Some(why) = why.filter(|why| *why != reason) {
-                context.emit(Event::Waiting { node, object: object(), reason: why.clone() });
-                reason = why;
-            }
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = context.options.stop.cancelled() => break Status::Interrupted,
-                () = until(deadline) => break Status::TimedOut,
-            }
-        };
-        result.left.push((object(), Some(Blocker::NotReady { reason })));
-        status
+        Some(sender.subscribe())
     }
 }

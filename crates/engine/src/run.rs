@@ -7,14 +7,14 @@ use std::{
 
 use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
 use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{ApplyAction, Plan, Snapshot, Step, Work};
+use billhook_plan::{ApplyAction, ApplyTask, Plan, Snapshot, Step, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Blocker, EVENT_FORMAT, Event, Goal, Incomplete, RefusedBy, Sink, Status, Summary,
-    apply::run_apply,
+    apply::{ready_queries, run_apply},
     awaited::Awaited,
     blockers,
     delete::run_delete,
@@ -126,7 +126,10 @@ pub(crate) async fn run(
     let listings =
         plan.queries.iter().enumerate().filter_map(|(id, q)| by_query.get(q).map(|listing| (id, *listing))).collect();
     let deadline = options.timeout.and_then(|limit| begun.checked_add(limit));
-    let (awaited, turns) = (Awaited::of(plan, label.as_deref()), Semaphore::new(WINDOW));
+    let steps = plan.nodes.iter().flat_map(|node| node.work.steps()).filter_map(Step::apply);
+    let tasks: Vec<&ApplyTask> = steps.filter(|task| task.wait).collect();
+    let awaited = Awaited::new(&tasks, ready_queries(&tasks, label.as_deref()));
+    let turns = Semaphore::new(WINDOW);
     let context = Context { plan, clusters, manifests, label, options, deadline, listings, awaited, turns };
     let results = run_nodes(&context).await;
     summarize(&context, results, begun).await

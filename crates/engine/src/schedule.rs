@@ -198,8 +198,8 @@ mod tests {
                 starting = schedule.on(if fails { Failed(node) } else { Done(node) });
             }
             let mut reached = BTreeSet::new();
-            for node in 0..after.len() {
-                if after[node].iter().all(|before| reached.contains(before) && failing[*before] != 0) {
+            for (node, after) in after.iter().enumerate() {
+                if after.iter().all(|before| reached.contains(before) && failing[*before] != 0) {
                     reached.insert(node);
                 }
             }

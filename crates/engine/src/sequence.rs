@@ -5,14 +5,16 @@
 //! other retries, so that it does not keep a turn from the node that creates it. An interruption or a time limit is no failure,
 //! and ends the node.
 
-use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence};
+use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence, resource_version::is_older};
 use billhook_objects::ObjectKey;
 use billhook_plan::{ApplyTask, DeleteStep, SequenceWork, Step};
 use tokio::{sync::SemaphorePermit, time::Instant};
 
 use crate::{
     Blocker, Event, RefusedBy, Status,
+    awaited::Seen,
     node::{Context, NodeResult, until},
+    readiness::Readiness,
     write,
 };
 
@@ -87,17 +89,51 @@ impl<'a> Run<'a> {
         if !task.wait {
             return Status::Done;
         }
-        let status = context.awaited.wait(context, node, task, written.as_deref(), deadline, &mut self.result).await;
-        if status == Status::Failed
-            && let Some((object, Some(Blocker::NotReady { reason }))) = self.result.left.last()
-        {
+        let Err((status, reason)) = self.wait(task, written.as_deref()).await else { return Status::Done };
+        let object = task.object.clone();
+        if status == Status::Failed {
             let (object, reason) = (object.clone(), reason.clone());
             context.emit(match repeated {
                 true => Event::Waiting { node, object, reason },
                 false => Event::Failed { node, object, reason },
             });
         }
+        self.result.left.push((object, Some(Blocker::NotReady { reason })));
         status
+    }
+
+    /// Waits until an object is ready, or returns why it is not. What a watch has shown of it counts from the version that our
+    /// own write returned.
+    async fn wait(&self, task: &ApplyTask, written: Option<&str>) -> Result<(), (Status, String)> {
+        let Self { context, node, deadline, .. } = *self;
+        let Some(mut changes) = context.awaited.follow(&task.object) else { return Ok(()) };
+        let object = || task.object.clone();
+        let mut reason = "not seen yet".to_owned();
+        loop {
+            let seen = changes.borrow_and_update().clone();
+            let why = match seen {
+                Seen::Nothing => None,
+                Seen::Present { resource_version, .. } if written.is_some_and(|at| is_older(&resource_version, at)) => {
+                    None
+                }
+                Seen::Present { readiness: Readiness::Ready, .. } => {
+                    context.emit(Event::Ready { node, object: object() });
+                    return Ok(());
+                }
+                Seen::Present { readiness: Readiness::Failed(why), .. } => return Err((Status::Failed, why)),
+                Seen::Present { readiness: Readiness::NotYet(why), .. } => Some(why),
+                Seen::Gone => Some("it was deleted".to_owned()),
+            };
+            if let Some(why) = why.filter(|why| *why != reason) {
+                context.emit(Event::Waiting { node, object: object(), reason: why.clone() });
+                reason = why;
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = context.options.stop.cancelled() => return Err((Status::Interrupted, reason)),
+                () = until(deadline) => return Err((Status::TimedOut, reason)),
+            }
+        }
     }
 
     /// Waits until fewer requests than [`WINDOW`](crate::node::WINDOW) are in flight: thousands of nodes may run at a time.

@@ -22,8 +22,8 @@ mod note;
 mod problem;
 mod queries;
 mod request;
+mod requested;
 mod snapshot;
-mod steps;
 mod sweep;
 pub mod text;
 mod wanted;
@@ -40,8 +40,8 @@ pub use inventory::{
 };
 pub use limit::warn_of_limit;
 pub use model::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteTask, DeleteWork, Exclusion, Node, Operation,
-    PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, Node,
+    Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Work,
 };
 pub use note::{
     HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered, UncoveredCause,
@@ -49,10 +49,10 @@ pub use note::{
 };
 pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
 pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wait};
+pub use requested::{DeletionState, RequestedDeletion};
 pub use snapshot::{
     Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
 };
-pub use steps::{DeleteStep, DeletionState, RequestedDeletion, SequenceWork, Step};
 pub use sweep::{Swept, narrower_sweep, sweep_queries};
 pub use wanted::Wanted;
 

@@ -7,7 +7,7 @@ use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrat
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DeleteStep, Note, Observed, Query, RequestedDeletion, Resource, SequenceWork, Step, Uncovered};
+use crate::{Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
 
 /// The format version of a serialized plan.
 pub const PLAN_FORMAT: u32 = 1;
@@ -346,6 +346,68 @@ pub struct PatchTask {
     pub uid: Option<Uid>,
     /// The JSON merge patch.
     pub patch: Value,
+}
+
+/// Steps, one after another: each starts when the one before it is done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SequenceWork {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// The pauses after which a failed step is repeated, one for each further attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<GoDuration>,
+}
+
+/// What happens with one object of a sequence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Step {
+    /// It is applied. The step is done when it is written or, if it is awaited, ready.
+    Apply(ApplyTask),
+    /// Its deletion is requested. The step is done when the API server has accepted the request.
+    Delete(DeleteStep),
+}
+
+/// An object whose deletion is requested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteStep {
+    /// The object.
+    pub object: ObjectKey,
+    /// How to address it.
+    pub resource: Resource,
+    /// Its UID, the precondition of the DELETE.
+    pub uid: Uid,
+    /// How dependents are treated.
+    pub propagation: Propagation,
+}
+
+impl Step {
+    /// Returns the object.
+    pub fn object(&self) -> &ObjectKey {
+        match self {
+            Self::Apply(task) => &task.object,
+            Self::Delete(step) => &step.object,
+        }
+    }
+
+    /// Returns how to address the object.
+    pub fn resource(&self) -> &Resource {
+        match self {
+            Self::Apply(task) => &task.resource,
+            Self::Delete(step) => &step.resource,
+        }
+    }
+
+    /// Returns the task of a step that applies.
+    pub fn apply(&self) -> Option<&ApplyTask> {
+        if let Self::Apply(task) = self { Some(task) } else { None }
+    }
+
+    /// Returns a step that deletes.
+    pub fn delete(&self) -> Option<&DeleteStep> {
+        if let Self::Delete(step) = self { Some(step) } else { None }
+    }
 }
 
 /// `deleteAllResources`: all objects that a query shows while the node runs and that match the filters.

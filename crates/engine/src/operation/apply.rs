@@ -52,7 +52,8 @@ pub struct ApplyInput {
     pub require_objects: bool,
     /// Whether a release without a record is looked for by its label if an object carries it.
     pub sweep: bool,
-    /// The order of the deployment, in place of the policy's deployment groups, and which objects are to be deleted.
+    /// The order of the deployment, in place of the policy's deployment groups, and which objects are to be deleted. Its
+    /// indexes are those of `manifests`.
     pub graph: Option<TaskGraph>,
     /// The version that is applied, for the history in the record; none for a release without versions.
     pub version: Option<String>,

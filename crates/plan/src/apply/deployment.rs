@@ -17,8 +17,8 @@ use crate::{
 };
 
 use super::{
+    prepare::check_unavailable,
     pruning::{Kept, obsolete},
-    requested::check_unavailable,
     versions::lasting,
 };
 

@@ -7,7 +7,11 @@ use billhook_objects::{
     wellknown::RELEASE_LABEL,
 };
 
-use crate::{PlanError, Problem, TaskGraph, groups::unserved, problem::Problems};
+use crate::{
+    ApplyRequest, PlanError, Problem, TaskGraph,
+    groups::{unavailable_api, unserved},
+    problem::Problems,
+};
 
 /// Prepares manifests for [`crate::Deployment`] and returns them in their order. A namespaced object without a namespace
 /// gets `namespace`, a cluster-scoped object loses its own, and all get the release's label. The catalog must also contain
@@ -102,5 +106,16 @@ fn check_duplicates(manifests: &[Manifest], problems: &mut Problems) {
                 problems.add(Problem::Duplicate { source, object, first: entry.get().source.clone() });
             }
         }
+    }
+}
+
+/// Checks the kinds of objects to delete that are not known: a kind whose aggregated API is unavailable is not gone.
+pub(super) fn check_unavailable(request: &ApplyRequest<'_>, problems: &mut Problems) {
+    let catalog = &request.catalogs.own;
+    let deleted = request.deleted();
+    let kinds = deleted.iter().filter_map(|at| Some(&request.manifests.get(*at)?.key.kind));
+    let unknown = kinds.filter(|kind: &&GroupKind| catalog.get(kind).is_none());
+    for (kind, (group, version)) in unknown.filter_map(|kind| Some((kind, unavailable_api(catalog, kind)?))) {
+        problems.add(Problem::UnavailableApi { kind: kind.clone(), api: format!("{group}/{version}") });
     }
 }

@@ -1,11 +1,11 @@
 //! The objects whose manifests request their deletion.
 
-use billhook_objects::{GroupKind, ObjectKey};
+use billhook_objects::ObjectKey;
 
 use crate::{
-    ApplyRequest, DeletionState, Observed, Problem, RequestedDeletion,
+    DeletionState, Observed, Problem, RequestedDeletion,
     find::{Seen, State},
-    groups::{is_protected, unavailable_api},
+    groups::is_protected,
     problem::Problems,
 };
 
@@ -73,16 +73,5 @@ impl Deployment<'_> {
         if holds_inventory || is_protected(key) {
             problems.add(Problem::ProtectedNamespace { object: key.clone(), holds_inventory });
         }
-    }
-}
-
-/// Checks the kinds of objects to delete that are not known: a kind whose aggregated API is unavailable is not gone.
-pub(super) fn check_unavailable(request: &ApplyRequest<'_>, problems: &mut Problems) {
-    let catalog = &request.catalogs.own;
-    let deleted = request.deleted();
-    let kinds = deleted.iter().filter_map(|at| Some(&request.manifests.get(*at)?.key.kind));
-    let unknown = kinds.filter(|kind: &&GroupKind| catalog.get(kind).is_none());
-    for (kind, (group, version)) in unknown.filter_map(|kind| Some((kind, unavailable_api(catalog, kind)?))) {
-        problems.add(Problem::UnavailableApi { kind: kind.clone(), api: format!("{group}/{version}") });
     }
 }
