@@ -63,10 +63,7 @@ pub(crate) async fn read(
     policy: Option<&PathBuf>,
 ) -> Result<Input, CommandError> {
     let mut warnings = Warnings::default();
-    let policy = policy.map(|path| match path.as_os_str() == DEFAULT_POLICY {
-        true => Ok(Policy::default()),
-        false => read_policy(session, path, &mut warnings),
-    });
+    let policy = policy.map(|path| chosen_policy(session, path, &mut warnings));
     let found = read_sources(session, sources, &mut warnings).await;
     warnings.print(session);
     let ((mut input, document), policy) = both(found, policy.transpose())?;
@@ -98,6 +95,19 @@ async fn read_sources(
     reader.problems.splice(0..0, found.problems);
     reader.hints.extend(found.hints);
     reader.finish()
+}
+
+/// Reads the policy of a flag, and prints its warnings.
+pub(crate) fn policy(session: &Session, path: Option<&PathBuf>) -> Result<Option<Policy>, CommandError> {
+    let mut warnings = Warnings::default();
+    let policy = path.map(|path| chosen_policy(session, path, &mut warnings)).transpose();
+    warnings.print(session);
+    policy
+}
+
+/// Returns the default policy for its name, or reads a policy file.
+fn chosen_policy(session: &Session, path: &std::path::Path, found: &mut Warnings) -> Result<Policy, CommandError> {
+    if path.as_os_str() == DEFAULT_POLICY { Ok(Policy::default()) } else { read_policy(session, path, found) }
 }
 
 /// Reads a policy file.

@@ -145,7 +145,7 @@ async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Comma
         Command::Status(args) => interrupts.unless(status::run(session, args)).await,
         Command::List(args) => interrupts.unless(list::run(session, args)).await,
         Command::Forget(args) => forget::run(session, interrupts, args).await,
-        Command::Payload(args) => payload::run(session, &args),
+        Command::Payload(args) => payload::run(session, interrupts, &args).await,
         Command::Validate(args) => validate::run(session, &args),
         Command::Schema(args) => Ok(schema::run(session, &args)),
         Command::Controller(args) => controller::run(session, interrupts, args).await,

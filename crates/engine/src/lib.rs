@@ -38,11 +38,12 @@ pub use event::{
     Status, Summary,
 };
 pub use operation::{
-    ApplyInput, DeleteInput, Forgotten, Inherited, OperationError, PreparedApply, PreparedDelete, Subject, apply,
-    delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,
+    ApplyInput, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply, PreparedDelete, Subject,
+    apply, delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,
 };
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use run::{Clusters, RunOptions};
 pub use status::{
-    KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_status,
+    KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_history,
+    release_status,
 };

@@ -10,7 +10,7 @@ mod record;
 mod sweep;
 mod take_over;
 
-pub use apply::{ApplyInput, PreparedApply, apply, prepare_apply};
+pub use apply::{ApplyInput, GraphOf, PreparedApply, apply, prepare_apply};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};

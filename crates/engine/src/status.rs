@@ -157,6 +157,19 @@ pub async fn release_status(clusters: &Clusters, release: &ReleaseName) -> Resul
     Ok(ReleaseStatus { operation, targets, unlisted, ..report(&inventory, &found?) })
 }
 
+/// Reads the versions of a release that were applied, the newest first; none if it has no record.
+///
+/// # Errors
+///
+/// When the record cannot be read.
+pub async fn release_history(
+    clusters: &Clusters,
+    release: &ReleaseName,
+) -> Result<Vec<AppliedVersion>, OperationError> {
+    let stored = clusters.inventory().load(release).await?;
+    Ok(stored.map(|stored| stored.inventory.history).unwrap_or_default())
+}
+
 /// What the lists show of an object besides its identity.
 #[derive(Clone, Debug, Default)]
 struct Detail {

@@ -4,6 +4,7 @@
 //! state of the release makes a [`TaskGraph`](billhook_plan::TaskGraph) of them. Nothing after the graph knows of payloads.
 
 pub mod annotations;
+mod deletion;
 mod graph;
 mod history;
 pub mod lint;
@@ -15,6 +16,7 @@ mod rules;
 mod settings;
 mod text;
 
+pub use deletion::deletion_policy;
 pub use graph::graph;
 pub use history::{HistoryEntry, State, UpdateState, last_completed};
 pub use problem::{Problem, ProblemKind};

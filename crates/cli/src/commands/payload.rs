@@ -1,12 +1,23 @@
 //! `billhook payload`: release payloads, as OpenShift's cluster-version operator has them.
 
+mod apply;
 mod config;
 mod lint;
 mod plan;
+mod status;
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
-use billhook_payload::{DEFAULT_FEATURE_SET, DEFAULT_PROFILE, Decisions, File, Override, Payload, Settings, unused};
+use billhook_engine::Clusters;
+use billhook_objects::ReleaseName;
+use billhook_payload::{
+    DEFAULT_FEATURE_SET, DEFAULT_PROFILE, Decisions, File, HistoryEntry, Override, Payload, Settings, UpdateState,
+    unused,
+};
+use billhook_plan::{AppliedVersion, VersionState};
 use clap::{Args, Subcommand};
 
 use self::config::Config;
@@ -14,10 +25,10 @@ use crate::{
     args::OutputFormat,
     error::{CommandError, Exit, Problem, both},
     input::{SourceText, read_texts},
-    session::Session,
+    session::{Interrupts, Session},
 };
 
-/// Plan and check release payloads with delete annotations
+/// Apply, plan and check release payloads with delete annotations
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(crate) struct PayloadArgs {
@@ -34,6 +45,8 @@ Examples:
 #[derive(Debug, Subcommand)]
 enum PayloadCommand {
     Plan(plan::PayloadPlanArgs),
+    Apply(apply::PayloadApplyArgs),
+    Status(status::PayloadStatusArgs),
     Lint(lint::LintArgs),
 }
 
@@ -51,9 +64,15 @@ impl PayloadArgs {
 }
 
 /// Runs the command.
-pub(crate) fn run(session: &Session, args: &PayloadArgs) -> Result<Exit, CommandError> {
+pub(crate) async fn run(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    args: &PayloadArgs,
+) -> Result<Exit, CommandError> {
     match &args.command {
-        PayloadCommand::Plan(args) => plan::run(session, args),
+        PayloadCommand::Plan(args) => interrupts.unless(plan::run(session, args)).await,
+        PayloadCommand::Apply(args) => apply::run(session, interrupts, args).await,
+        PayloadCommand::Status(args) => interrupts.unless(status::run(session, args)).await,
         PayloadCommand::Lint(args) => lint::run(session, args),
     }
 }
@@ -95,7 +114,6 @@ pub(crate) struct Chosen {
     /// The name of the release.
     pub(crate) name: String,
     /// The namespace of its record, if the config file sets it and no flag does.
-    #[expect(dead_code, reason = "commands that read the record use it")]
     pub(crate) namespace: Option<String>,
     /// The ClusterVersion to publish to.
     #[expect(dead_code, reason = "commands that write to a cluster use it")]
@@ -141,6 +159,31 @@ impl SettingsArgs {
             },
         })
     }
+}
+
+/// Returns the history of a record as the rules of payloads see it.
+pub(crate) fn entries(history: &[AppliedVersion]) -> Vec<HistoryEntry> {
+    let entry = |applied: &AppliedVersion| HistoryEntry {
+        version: applied.version.clone(),
+        state: match applied.state {
+            VersionState::Completed => UpdateState::Completed,
+            VersionState::Partial => UpdateState::Partial,
+        },
+    };
+    history.iter().map(entry).collect()
+}
+
+/// Connects to the cluster, and returns the name of the release.
+pub(crate) async fn open(session: &Session, chosen: &Chosen) -> Result<(Clusters, ReleaseName), CommandError> {
+    let mut connection = session.connection().await?;
+    connection.namespace = chosen.namespace.clone().unwrap_or(connection.namespace);
+    let release = connection.release(&chosen.name)?;
+    Ok((connection.with(BTreeMap::new()), release))
+}
+
+/// Formats seconds since 1970.
+pub(crate) fn rfc3339(seconds: Option<i64>) -> String {
+    seconds.and_then(|at| jiff::Timestamp::from_second(at).ok()).unwrap_or_default().to_string()
 }
 
 /// Reads the manifests of a folder, without its subfolders.

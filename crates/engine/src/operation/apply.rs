@@ -8,8 +8,8 @@ use std::{
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan, PlanError,
-    Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan,
+    PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -22,6 +22,9 @@ use super::{
     sweep::sweep,
 };
 use crate::{Clusters, Event, RunOptions, Summary};
+
+/// Returns the graph of a deployment for the versions that were applied before, the newest first.
+pub type GraphOf = Box<dyn FnOnce(&[AppliedVersion]) -> TaskGraph + Send>;
 
 /// The input of an apply.
 pub struct ApplyInput {
@@ -54,7 +57,7 @@ pub struct ApplyInput {
     pub sweep: bool,
     /// The order of the deployment, in place of the policy's deployment groups, and which objects are to be deleted. Its
     /// indexes are those of `manifests`.
-    pub graph: Option<TaskGraph>,
+    pub graph: Option<GraphOf>,
     /// The version that is applied, for the history in the record; none for a release without versions.
     pub version: Option<String>,
     /// What the end of the deployment waits for, without a graph.
@@ -83,6 +86,8 @@ pub struct PreparedApply {
     pub directives: BTreeMap<ObjectKey, Directives>,
     /// The kinds that the release's own CRDs define and that the cluster does not serve yet.
     pub not_served: BTreeSet<GroupKind>,
+    /// The versions that were applied before, the newest first.
+    pub history: Vec<AppliedVersion>,
     snapshot: Snapshot,
     record: Record,
     prune: bool,
@@ -99,12 +104,14 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let record =
         async { if input.is_new { Ok(Loaded::Nothing(None)) } else { Record::load(clusters, &input.release).await } };
     let (mut catalog, record) = tokio::try_join!(catalog, record)?;
-    let graph = input.graph.as_ref();
-    let not_served = add_defined_kinds(&mut catalog, &input.manifests, graph);
     let mut record = match record {
         Loaded::Record(record) => *record,
         Loaded::Nothing(head) => Record::inherited(input.release.clone(), head, input.inherited),
     };
+    let history = record.inventory.history.clone();
+    let graph = input.graph.map(|graph| graph(&history));
+    let graph = graph.as_ref();
+    let not_served = add_defined_kinds(&mut catalog, &input.manifests, graph);
     if input.require_objects && input.manifests.is_empty() && record.known().is_none() {
         return Err(PlanError::from(Problem::NoObjects).into());
     }
@@ -171,7 +178,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     if let Some(version) = &input.version {
         record.begin_version(version, &clusters.now);
     }
-    Ok(PreparedApply { plan, manifests, directives, not_served, snapshot, record, prune: input.prune })
+    Ok(PreparedApply { plan, manifests, directives, not_served, history, snapshot, record, prune: input.prune })
 }
 
 /// Whether the namespace of the record of a release carries the release's label.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use billhook_payload::{HistoryEntry, State, UpdateState, graph, preconditions};
 use clap::{Args, ValueEnum};
 
-use super::{SettingsArgs, decide, parse, read_folder, warn_unused};
+use super::{Chosen, SettingsArgs, decide, entries, open, parse, read_folder, warn_unused};
 use crate::{
     args::OutputFormat,
     error::{CommandError, Exit},
@@ -52,9 +52,9 @@ enum StateArg {
 }
 
 /// Runs the command.
-pub(super) fn run(session: &Session, args: &PayloadPlanArgs) -> Result<Exit, CommandError> {
+pub(super) async fn run(session: &Session, args: &PayloadPlanArgs) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
-    let history = history(args)?;
+    let history = history(session, args, &chosen).await?;
     let (payload, problems) = parse(&read_folder(session, &args.folder)?);
     let decisions = decide(&payload, problems, &chosen.settings)?;
     warn_unused(session, &payload, &chosen.settings);
@@ -88,14 +88,18 @@ pub(super) fn run(session: &Session, args: &PayloadPlanArgs) -> Result<Exit, Com
     Ok(Exit::Done)
 }
 
-/// Returns the history that the flags describe.
-fn history(args: &PayloadPlanArgs) -> Result<Vec<HistoryEntry>, CommandError> {
+/// Returns the history that the flags describe, or that of the record.
+async fn history(
+    session: &Session,
+    args: &PayloadPlanArgs,
+    chosen: &Chosen,
+) -> Result<Vec<HistoryEntry>, CommandError> {
     match (&args.from_version, args.state) {
         (Some(version), _) => Ok(vec![HistoryEntry { version: version.clone(), state: UpdateState::Completed }]),
         (None, Some(_)) => Ok(Vec::new()),
         (None, None) => {
-            let problem = "the state of the release is not known";
-            Err(CommandError::input(problem).hint("pass --from-version VERSION or --state STATE"))
+            let (clusters, release) = open(session, chosen).await?;
+            Ok(entries(&billhook_engine::release_history(&clusters, &release).await?))
         }
     }
 }
