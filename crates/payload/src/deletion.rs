@@ -67,7 +67,7 @@ mod tests {
             names.iter().map(object).collect::<Vec<_>>().join("\n---\n")
         };
         let files = [
-            ("0000_00_a_00_namespace.yaml", text("Namespace", &["n"], false)),
+            ("0000_00_a_00_namespace.yaml", text("Namespace", &["shop"], false)),
             ("0000_10_a_00_maps.yaml", text("ConfigMap", &["b", "a"], false)),
             ("0000_10_b_00_secret.yaml", text("Secret", &["s"], false)),
             ("0000_20_b_00_gone.yaml", text("ConfigMap", &["gone"], true)),
@@ -93,7 +93,7 @@ mod tests {
             [
                 "no run level: ConfigMap z",
                 "run level 10: ConfigMap b+a, Secret s",
-                "run level 00: Namespace n",
+                "run level 00: Namespace shop",
                 "namespaced-resources",
                 "cluster-scoped-resources",
                 "crds",

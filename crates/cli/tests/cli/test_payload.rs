@@ -80,7 +80,9 @@ fn the_state_follows_from_the_versions_or_is_given() {
         let found = state(args);
         assert_eq!((&found["state"], &found["seed"]), (&expected.into(), &seed), "{args}");
     }
-    place.rejects("payload plan r --version 4.21.0", "the state of the release is not known");
+    let without = place.call("payload plan r --version 4.21.0");
+    assert_eq!(without.exit, 1, "{}", without.err);
+    assert!(without.err.contains("hint: pass --from-version VERSION or --state STATE"), "{}", without.err);
     place.rejects("payload plan r --from-version 4.21.0", "--version");
     place.rejects(&format!("{PLAN} --state updating"), "cannot be used with");
 }

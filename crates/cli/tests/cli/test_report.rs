@@ -369,7 +369,7 @@ fn of_many_groups_with_one_object_only_failures_have_lines() {
             "deleting Widget.a.example shop/b",
             "failed Widget.a.example shop/c: no (retrying)",
             "failed Widget.a.example shop/c: no",
-            "group 3/150 n2: failed, 0 objects after 950ms",
+            "group 3/150 n2: failed, 0 of 1 done after 950ms",
             "error: failed: 146 objects of release shop/web are unfinished; 1 created, 1 to be deleted in 3.2s (7 requests)",
         ]
     );

@@ -98,8 +98,12 @@ async fn history(
         (Some(version), _) => Ok(vec![HistoryEntry { version: version.clone(), state: UpdateState::Completed }]),
         (None, Some(_)) => Ok(Vec::new()),
         (None, None) => {
-            let (clusters, release) = open(session, chosen).await?;
-            Ok(entries(&billhook_engine::release_history(&clusters, &release).await?))
+            let read = async {
+                let (clusters, release) = open(session, chosen).await?;
+                Ok(entries(&billhook_engine::release_history(&clusters, &release).await?))
+            };
+            let hint = "pass --from-version VERSION or --state STATE to plan without a cluster";
+            read.await.map_err(|error: CommandError| error.hint(hint))
         }
     }
 }
