@@ -116,7 +116,6 @@ pub(crate) struct Chosen {
     /// The namespace of its record, if the config file sets it and no flag does.
     pub(crate) namespace: Option<String>,
     /// The ClusterVersion to publish to.
-    #[expect(dead_code, reason = "commands that write to a cluster use it")]
     pub(crate) cluster_version: Option<String>,
     /// The choices by which manifests count.
     pub(crate) settings: Settings,

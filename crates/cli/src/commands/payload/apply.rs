@@ -115,6 +115,10 @@ pub(super) async fn run(
     args: &PayloadApplyArgs,
 ) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
+    if chosen.cluster_version.is_some() {
+        let problem = "publishing to a ClusterVersion is not implemented yet";
+        return Err(CommandError::input(problem).hint("omit --cluster-version, or clusterVersion in the config file"));
+    }
     let (payload, problems) = parse(&read_folder(session, &args.folder)?);
     let decisions = decide(&payload, problems, &chosen.settings)?;
     let policy = input::policy(session, args.policy.as_ref())?;
@@ -154,7 +158,8 @@ impl Passes<'_> {
     async fn pass(&self, interrupts: &mut Interrupts, clusters: &Clusters, number: u64) -> Result<End, CommandError> {
         let (session, args) = (self.session, self.args);
         let prepared = interrupts.unless(async { self.prepare(clusters, number).await }).await;
-        let given_back = args.take_over.then_some(&self.release);
+        // Later passes have a lock of their own.
+        let given_back = Some(&self.release).filter(|_| args.take_over && number == 0);
         operate::give_back(clusters, given_back, prepared.is_err()).await;
         let mut prepared = prepared?;
         let remaining = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
