@@ -13,5 +13,5 @@ pub mod yaml;
 pub use catalog::{Catalog, KindName, ResolveError, ResourceType, Scope};
 pub use identity::{ApiVersion, GroupKind, IdentityError, ObjectKey, ReleaseName, Uid};
 pub use json_path::{JsonPath, JsonPathError};
-pub use manifest::{Digest, Manifest, ManifestError, Source};
+pub use manifest::{Digest, DigestError, Manifest, ManifestError, Source};
 pub use schema::Schema;

@@ -23,10 +23,12 @@ impl fmt::Display for Source {
     }
 }
 
-/// The SHA-256 of a manifest's canonical JSON in hexadecimal, by which unchanged input is recognized.
+/// The SHA-256 of a manifest's canonical JSON, by which unchanged input is recognized; as text in hexadecimal.
+///
+/// It is kept as bytes, because there is one for each of the ten thousand objects that a release may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(String);
+#[serde(try_from = "String", into = "String")]
+pub struct Digest([u8; 32]);
 
 impl Digest {
     /// Computes the digest of a JSON value. `serde_json` sorts maps, so equal values have equal digests.
@@ -36,7 +38,34 @@ impl Digest {
 
     /// Computes the digest of a JSON text, which must be compact and have sorted keys.
     fn of_text(json: &str) -> Self {
-        Self(Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(Sha256::digest(json.as_bytes()).into())
+    }
+}
+
+impl From<Digest> for String {
+    fn from(Digest(bytes): Digest) -> Self {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The reason why a text is not a [`Digest`].
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("not a SHA-256 in hexadecimal")]
+pub struct DigestError;
+
+impl TryFrom<String> for Digest {
+    type Error = DigestError;
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() {
+            return Err(DigestError);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let [high, low] = [pair[0], pair[1]].map(digit);
+            *byte = high.ok_or(DigestError)? << 4 | low.ok_or(DigestError)?;
+        }
+        Ok(Self(bytes))
     }
 }
 

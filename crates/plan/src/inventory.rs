@@ -160,9 +160,9 @@ pub struct Entry {
     /// Whether its policy is `keep`, so that it is never deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
-    /// The merge patch to send before it is deleted.
+    /// The merge patch to send before it is deleted; boxed because few objects have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before_delete: Option<Value>,
+    pub before_delete: Option<Box<Value>>,
     /// Whether it was taken over without a write, so that it does not carry the release's label: it is inherited from an
     /// earlier deployer, or its policy is `immutable`. Only a record that is stored apart from the objects is believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

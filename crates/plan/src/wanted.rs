@@ -20,7 +20,7 @@ pub struct Wanted {
     /// Whether its policy is `keep`: it is never deleted, even if a group matches it.
     pub keep: bool,
     /// The merge patch to send before anything is deleted.
-    pub before_delete: Option<Value>,
+    pub before_delete: Option<Box<Value>>,
     /// See [`Entry::unlabelled`].
     pub unlabelled: bool,
 }
@@ -63,7 +63,7 @@ impl Wanted {
                 version,
                 uid: None,
                 keep: directives.is_some_and(|directives| directives.policy == ManifestPolicy::Keep),
-                before_delete: directives.and_then(|directives| directives.before_delete.clone()),
+                before_delete: directives.and_then(|directives| directives.before_delete.clone().map(Box::new)),
                 unlabelled: false,
             }
         };

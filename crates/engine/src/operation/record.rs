@@ -45,6 +45,7 @@ pub struct Inherited {
 impl Inherited {
     fn into_entry(self) -> (ObjectKey, Entry) {
         let Self { key, api_version, uid, before_delete, keep } = self;
+        let before_delete = before_delete.map(Box::new);
         // The applied manifest is unknown, so the next apply always writes the object.
         let unlabelled = uid.is_some();
         (key, Entry { uid, before_delete, keep, unlabelled, ..Entry::new(api_version, Digest::of(&Value::Null)) })
@@ -184,7 +185,7 @@ impl Record {
                 }
             }
             entry.keep = directives.policy == ManifestPolicy::Keep;
-            entry.before_delete.clone_from(&directives.before_delete);
+            entry.before_delete = directives.before_delete.clone().map(Box::new);
             self.dirty |= *entry != before;
         }
         for namespace in created {

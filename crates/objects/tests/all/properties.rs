@@ -1,6 +1,6 @@
 //! Properties of all values.
 
-use billhook_objects::yaml;
+use billhook_objects::{Digest, yaml};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json as value};
 
@@ -104,6 +104,20 @@ proptest! {
     fn an_integral_float_is_an_integer(int in -(1_i64 << 53)..(1_i64 << 53)) {
         let documents = yaml::parse(&format!("a: {int}.0")).unwrap();
         prop_assert_eq!(&documents[0].value["a"], &Value::from(int));
+    }
+
+    #[test]
+    fn a_digest_is_read_as_it_is_written(value in json()) {
+        let digest = Digest::of(&value);
+        let text = String::from(digest.clone());
+        prop_assert_eq!(text.len(), 64);
+        prop_assert!(text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+        prop_assert_eq!(Digest::try_from(text), Ok(digest));
+    }
+
+    #[test]
+    fn a_text_that_is_no_digest_is_rejected(text in "[0-9a-f]{0,63}|[0-9a-f]{65,80}|[0-9a-f]{40}[g-zG-Z +µ][0-9a-f]{23}") {
+        prop_assert!(Digest::try_from(text).is_err());
     }
 
     #[test]

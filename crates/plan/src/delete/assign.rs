@@ -264,7 +264,7 @@ impl<'a> Deletion<'a> {
                 object: key.clone(),
                 resource: Resource::of(served, Some(version)),
                 uid: Some(seen.object.uid.clone()),
-                patch: before_delete.clone()?,
+                patch: before_delete.as_deref().cloned()?,
             })
         };
         deleted.filter_map(patch).collect()

@@ -81,7 +81,7 @@ pub(crate) fn wanted(text: &str) -> Wanted {
     for word in words {
         match word.split_once('=') {
             Some(("uid", uid)) => wanted.uid = Some(Uid::new(uid)),
-            Some(("patch", value)) => wanted.before_delete = Some(serde_json::json!({ "a": value })),
+            Some(("patch", value)) => wanted.before_delete = Some(Box::new(serde_json::json!({ "a": value }))),
             _ if word == "keep" => wanted.keep = true,
             _ if word == "unlabelled" => wanted.unlabelled = true,
             _ => panic!("{word}"),

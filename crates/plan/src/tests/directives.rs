@@ -197,7 +197,7 @@ fn an_object_that_moved_to_another_group_is_not_patched_for_its_deletion() {
     let mut update =
         deployment(&["b.example/v1 Widget/a/w"]).knowing(&["Widget.b.example/a/w 1", "Widget.a.example/a/w 1"]);
     let entries = &mut update.inventory.as_mut().unwrap().entries;
-    entries.get_mut(&key("Widget.a.example/a/w")).unwrap().before_delete = Some(json!({}));
+    entries.get_mut(&key("Widget.a.example/a/w")).unwrap().before_delete = Some(Box::new(json!({})));
     let live = ["Widget.b.example/a/w uid=1 ours", "Widget.a.example/a/w uid=1 ours"];
     update.check(&live, &["namespaced-resources: Widget.b.example/a/w(unchanged)"]);
 }
@@ -223,11 +223,11 @@ fn the_namespace_of_a_remote_inventory_is_not_special() {
 
 #[test]
 fn entries_of_old_inventories_are_readable() {
-    let old = json!({"apiVersion": "v1", "digest": "0f", "uid": "1", "resourceVersion": "2"});
+    let old = json!({"apiVersion": "v1", "digest": "0f".repeat(32), "uid": "1", "resourceVersion": "2"});
     let read: Entry = serde_json::from_value(old.clone()).unwrap();
     assert_eq!((read.keep, &read.before_delete), (false, &None));
     assert_eq!(serde_json::to_value(&read).unwrap(), old);
-    let new = Entry { keep: true, before_delete: Some(json!({"a": null})), ..read };
+    let new = Entry { keep: true, before_delete: Some(Box::new(json!({"a": null}))), ..read };
     let text = serde_json::to_string(&new).unwrap();
     assert_eq!(serde_json::from_str::<Entry>(&text).unwrap(), new);
 }
