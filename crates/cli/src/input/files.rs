@@ -112,8 +112,17 @@ impl Folder {
                 if recursive {
                     self.collect(session, &path, recursive, problems);
                 }
-            } else if is_manifest(&path) && session.path(&path).is_file() {
-                self.files.push(path);
+            } else if is_manifest(&path) {
+                match std::fs::metadata(session.path(&path)) {
+                    // A link to a folder.
+                    Ok(found) if found.is_dir() => {}
+                    // Opening a named pipe would wait for its writer.
+                    Ok(found) if !found.is_file() => {
+                        problems.push(format!("{} is not a regular file", path.display()).into())
+                    }
+                    // A link without a target fails when it is read: to skip it would prune its objects.
+                    _ => self.files.push(path),
+                }
             }
         }
     }

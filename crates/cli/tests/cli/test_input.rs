@@ -1,5 +1,7 @@
 //! The input of `apply`, `delete` and `plan`: files, folders, standard input, documents with a policy.
 
+use std::os::unix::{fs::symlink, net::UnixListener};
+
 use crate::call::Place;
 
 const OK: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}";
@@ -41,6 +43,20 @@ fn folders_are_read_in_order_and_all_errors_are_reported() {
     // Several paths may follow one flag, as when a shell expands a pattern.
     let two = place.call("plan apply web -f dir/b.yml dir/c.json");
     assert_eq!(two.err.lines().count(), 2, "{}", two.err);
+}
+
+#[test]
+fn entries_of_a_folder_that_cannot_be_read_are_errors() {
+    let place = Place::new(&[("dir/a.yaml", OK), ("dir/deep/b.yaml", OK)]);
+    let dir = place.folder().join("dir");
+    symlink("nothing", dir.join("c.yaml")).unwrap();
+    // Not followed, as it may be a cycle.
+    symlink("deep", dir.join("d.yaml")).unwrap();
+    let _socket = UnixListener::bind(dir.join("e.yaml")).unwrap();
+    place.call("apply web -f dir").is_input_error(
+        "error: dir/e.yaml is not a regular file\n\
+         error: dir/c.yaml does not exist\n",
+    );
 }
 
 #[test]
