@@ -10,7 +10,8 @@ use billhook_objects::{
 };
 use billhook_plan::Directives;
 use billhook_policy::{
-    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only, parse_document,
+    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, PayloadConfiguration, Policy, PolicyDocument,
+    controller_only, parse_document,
 };
 use clap::Args;
 use serde_json::Value;
@@ -121,6 +122,16 @@ fn read_policy(session: &Session, path: &std::path::Path, found: &mut Warnings) 
         }
         Err(diagnostics) => Err(CommandError::all(Exit::Input, rendered(&diagnostics, &text))),
     }
+}
+
+/// Reads the configuration of a payload.
+pub(crate) fn payload_configuration(
+    session: &Session,
+    path: &std::path::Path,
+) -> Result<PayloadConfiguration, CommandError> {
+    let text = read_file(session, path).map_err(CommandError::input)?;
+    billhook_policy::read_payload_configuration(&text, &path.display().to_string().into())
+        .map_err(|diagnostics| CommandError::all(Exit::Input, rendered(&diagnostics, &text)))
 }
 
 /// Returns the time limit of the flag, the DeployItem, or ten minutes, in this order. Zero means no limit.

@@ -29,25 +29,35 @@ const LANDSCAPER: &str = "landscaper.gardener.cloud";
 ///
 /// Returns all mistakes of the file.
 pub fn read_policy_file(text: &str, file: &Arc<str>) -> Result<(Policy, Diagnostics), Diagnostics> {
-    let nodes = yaml::parse_nodes(text).map_err(|error| syntax_error(&error, file))?;
     let report = Report::new(file);
-    let policy = match &nodes[..] {
-        [] => {
+    let Some(node) = only_document(text, &report, "policy file") else {
+        if !report.has_found() {
             let hint = format!("it must contain at least one of {}", POLICY_FIELDS.join(", "));
             report.add(Severity::Error, (1, 1), "", "the policy file is empty", Some(hint));
-            None
         }
-        [node] => match parse_document(node, file) {
-            Some(document) => return document.map(|document| (document.configuration.policy, document.warnings)),
-            None => policy_document(&Cursor::root(&report, node)),
-        },
-        [_, second, ..] => {
-            let problem = format!("expected one document in a policy file, found {}", nodes.len());
-            report.add(Severity::Error, (second.line, second.column), "", problem, None);
-            None
-        }
+        return report.finish(None);
     };
-    report.finish(policy)
+    match parse_document(&node, file) {
+        Some(document) => document.map(|document| (document.configuration.policy, document.warnings)),
+        None => {
+            let policy = policy_document(&Cursor::root(&report, &node));
+            report.finish(policy)
+        }
+    }
+}
+
+/// Reads the only document of a file that is called `what` in errors. Returns `None` for an empty file, and after a
+/// mistake.
+pub(crate) fn only_document(text: &str, report: &Report, what: &str) -> Option<Node> {
+    match yaml::parse_nodes(text) {
+        Ok(mut nodes) if nodes.len() < 2 => return nodes.pop(),
+        Ok(nodes) => {
+            let problem = format!("expected one document in a {what}, found {}", nodes.len());
+            report.add(Severity::Error, (nodes[1].line, nodes[1].column), "", problem, None);
+        }
+        Err(error) => syntax_error(&error, report),
+    }
+    None
 }
 
 /// Reads a ProviderConfiguration or a DeployItem; returns `None` if the document is something else.
@@ -120,11 +130,11 @@ pub fn controller_only(node: &Node, file: &Arc<str>) -> Diagnostics {
 /// Checks all policies, ProviderConfigurations and DeployItems of a file. Skips manifests of other kinds, and warns of
 /// documents that are neither policies nor manifests.
 pub fn validate(text: &str, file: &Arc<str>) -> Diagnostics {
-    let nodes = match yaml::parse_nodes(text) {
-        Ok(nodes) => nodes,
-        Err(error) => return syntax_error(&error, file),
-    };
     let report = Report::new(file);
+    let nodes = yaml::parse_nodes(text).unwrap_or_else(|error| {
+        syntax_error(&error, &report);
+        Vec::new()
+    });
     for node in &nodes {
         let cursor = Cursor::root(&report, node);
         if let Some(read) = reader_of(node) {
@@ -146,11 +156,9 @@ fn looks_like_policy(node: &Node) -> bool {
     node.get("kind").is_none() && entries.iter().any(|(key, _)| nearest(&key.text, known()).is_some())
 }
 
-fn syntax_error(error: &yaml::Error, file: &Arc<str>) -> Diagnostics {
-    let report = Report::new(file);
+fn syntax_error(error: &yaml::Error, report: &Report) {
     let place = (error.place.line, error.place.column);
     report.add(Severity::Error, place, "", format!("not valid YAML: {}", error.kind), None);
-    report.into_diagnostics()
 }
 
 type ReadDocument = fn(&Cursor<'_>) -> Option<PolicyDocument>;

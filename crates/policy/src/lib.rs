@@ -10,12 +10,16 @@ mod dialect;
 mod document;
 mod duration;
 mod model;
+mod payload;
 mod reader;
 mod selector;
 
 /// The JSON Schema (2020-12) of a policy file. It accepts every valid policy; what it cannot express, such as that all ranks
 /// differ, only the reader checks.
 pub const POLICY_SCHEMA: &str = include_str!("../../../docs/policy.schema.json");
+
+/// The JSON Schema (2020-12) of the configuration of a payload. It accepts what the reader accepts, and nothing else.
+pub const PAYLOAD_SCHEMA: &str = include_str!("../../../docs/payload.schema.json");
 
 pub use configuration::{
     ChartSource, Export, FromObjectReference, HelmConfiguration, HelmDeployment, HelmOptions, ItemTimeout,
@@ -28,4 +32,5 @@ pub use duration::{DurationError, GoDuration};
 pub use model::{
     DeletionGroup, DeploymentGroup, Force, Members, Policy, Propagation, ResourceClass, UpdateStrategy, WaitFor,
 };
+pub use payload::{PayloadConfiguration, read_payload_configuration};
 pub use selector::{LabelOperator, LabelRequirement, LabelSelector, ResourceSelector};

@@ -49,6 +49,11 @@ impl Report {
         });
     }
 
+    /// Returns whether a mistake was found.
+    pub(crate) fn has_found(&self) -> bool {
+        self.found.borrow().has_errors()
+    }
+
     /// Returns whether further errors are only counted.
     fn is_full(&self) -> bool {
         self.found.borrow().is_full(Severity::Error)

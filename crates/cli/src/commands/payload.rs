@@ -1,7 +1,6 @@
 //! `billhook payload`: release payloads, as OpenShift's cluster-version operator has them.
 
 mod apply;
-mod config;
 mod lint;
 mod plan;
 mod status;
@@ -20,11 +19,10 @@ use billhook_payload::{
 use billhook_plan::{AppliedVersion, VersionState};
 use clap::{Args, Subcommand};
 
-use self::config::Config;
 use crate::{
     args::OutputFormat,
     error::{CommandError, Exit, Problem, both},
-    input::{SourceText, read_texts},
+    input::{self, SourceText, read_texts},
     session::{Interrupts, Session},
 };
 
@@ -124,10 +122,8 @@ pub(crate) struct Chosen {
 impl SettingsArgs {
     /// Combines the flags with the config file.
     pub(crate) fn read(&self, session: &Session) -> Result<Chosen, CommandError> {
-        let config = match &self.config {
-            Some(path) => config::read(session, path)?,
-            None => Config::default(),
-        };
+        let config = self.config.as_ref().map(|path| input::payload_configuration(session, path)).transpose()?;
+        let config = config.unwrap_or_default();
         let list = |flags: &[String], file: Vec<String>| if flags.is_empty() { file } else { flags.to_vec() };
         let written = list(&self.overrides, config.overrides);
         let parsed = written.iter().map(|text| Override::parse(text).ok_or(text)).collect::<Result<_, _>>();

@@ -15,6 +15,7 @@ pub(crate) struct SchemaArgs {
 const EXAMPLES: &str = "\
 Examples:
   billhook schema policy > policy.schema.json
+  billhook schema payload > payload.schema.json
 
 In an editor with the YAML language server, begin a policy file with this line:
   # yaml-language-server: $schema=policy.schema.json";
@@ -24,12 +25,15 @@ In an editor with the YAML language server, begin a policy file with this line:
 enum Document {
     /// A policy file
     Policy,
+    /// The configuration of a payload (`billhook payload --config`)
+    Payload,
 }
 
 /// Runs the command.
 pub(crate) fn run(session: &Session, args: &SchemaArgs) -> Exit {
     session.printer.raw(match args.document {
         Document::Policy => billhook_policy::POLICY_SCHEMA,
+        Document::Payload => billhook_policy::PAYLOAD_SCHEMA,
     });
     Exit::Done
 }

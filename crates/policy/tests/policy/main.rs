@@ -7,6 +7,7 @@ mod deployment;
 mod documents;
 mod helm;
 mod limits;
+mod payload;
 mod places;
 mod properties;
 mod proposal;
