@@ -10,7 +10,7 @@ use billhook_plan::{AppliedVersion, VersionState};
 use clap::Args;
 use serde::Serialize;
 
-use super::{SettingsArgs, apply, open, rfc3339};
+use super::{SettingsArgs, open, rfc3339};
 use crate::{
     error::{CommandError, Exit},
     render::{columns, count},
@@ -78,7 +78,9 @@ pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<E
 
 /// Returns why minor and major updates are not possible: objects that are being deleted, and overrides.
 pub(super) fn upgradeable(status: &ReleaseStatus, settings: &Settings) -> Option<Upgradeable> {
-    apply::upgradeable(being_deleted(status).map(|object| &object.object), settings)
+    let deleting = being_deleted(status).map(|object| &object.object);
+    let overrides = (!settings.overrides.is_empty()).then(Upgradeable::overrides);
+    Upgradeable::all(Upgradeable::deletions(deleting).into_iter().chain(overrides).collect())
 }
 
 fn being_deleted(status: &ReleaseStatus) -> impl Iterator<Item = &ObjectStatus> {

@@ -1,0 +1,59 @@
+//! The arguments of `billhook payload apply`.
+
+use std::path::PathBuf;
+
+use billhook_policy::GoDuration;
+use clap::Args;
+
+use crate::commands::payload::SettingsArgs;
+
+/// Install or update a release payload in run-level order, and request the deletions that its annotations ask for
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PayloadApplyArgs {
+    /// Apply the manifests of this directory
+    #[arg(value_name = "DIR")]
+    pub(super) folder: PathBuf,
+    /// The version of the payload
+    #[arg(long)]
+    pub(super) version: String,
+    /// Apply the version although its preconditions are not met
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Repeat until all requested deletions are done
+    #[arg(long)]
+    pub(super) to_completion: bool,
+    #[command(flatten)]
+    pub(super) settings: SettingsArgs,
+    /// Use this policy file to delete the release later [default: groups in reverse run-level order]
+    #[arg(long, value_name = "FILE")]
+    pub(super) policy: Option<PathBuf>,
+    /// Adopt existing objects that belong to no release, and take over those whose label or record is missing
+    #[arg(long)]
+    pub(super) adopt: bool,
+    /// Create missing namespaces, which remain when the release is deleted
+    #[arg(long)]
+    pub(super) create_namespace: bool,
+    /// Take over conflicting fields from other field managers
+    #[arg(long)]
+    pub(super) force_conflicts: bool,
+    /// Change nothing if more than N objects are deleted, not even with --yes
+    #[arg(long, value_name = "N")]
+    pub(super) max_deletions: Option<usize>,
+    /// Time limit for the whole operation; 0 means no limit [default: 10m]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) timeout: Option<GoDuration>,
+    /// Carry out the plan even if it has dangerous notes
+    #[arg(long, short)]
+    pub(super) yes: bool,
+    /// Take over from another operation that works on the release, which then stops [default: refuse]
+    #[arg(long)]
+    pub(super) take_over: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  billhook payload apply release/ --version 4.20.0
+  billhook payload apply release/ --version 4.21.0 --to-completion --timeout 30m
+
+Exit codes: 0 if all manifests succeeded and nothing is being deleted, 3 if requested deletions are pending.";

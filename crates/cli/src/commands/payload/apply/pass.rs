@@ -1,0 +1,221 @@
+//! One pass over the graph of a payload.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use billhook_engine::{
+    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Status, Summary, release_status,
+};
+use billhook_objects::{ObjectKey, ReleaseName};
+use billhook_payload::{Decisions, Outcome, Payload, Settings, State, deletion_policy, graph, messages, preconditions};
+use billhook_plan::{DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
+use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{args::PayloadApplyArgs, told::Told};
+use crate::{
+    commands::{
+        operate::{self, RunFlags},
+        payload::{entries, status},
+    },
+    error::{CommandError, Exit},
+    session::{Interrupts, Session},
+};
+
+/// What all passes of a command share.
+pub(super) struct Passes<'a> {
+    pub(super) session: &'a Session,
+    pub(super) args: &'a PayloadApplyArgs,
+    pub(super) release: ReleaseName,
+    pub(super) payload: Payload,
+    pub(super) decisions: Decisions,
+    pub(super) settings: Settings,
+    pub(super) policy: Option<Policy>,
+    pub(super) deadline: Option<Instant>,
+}
+
+/// How a pass ended.
+pub(super) enum End {
+    /// With this exit code, and nothing is being deleted.
+    Final(Exit),
+    /// Every manifest succeeded, and objects are still being deleted.
+    Pending,
+}
+
+impl Passes<'_> {
+    /// Makes one pass over the graph.
+    pub(super) async fn pass(
+        &self,
+        interrupts: &mut Interrupts,
+        clusters: &Clusters,
+        number: u64,
+    ) -> Result<End, CommandError> {
+        let (session, args) = (self.session, self.args);
+        let prepared = interrupts.unless(async { self.prepare(clusters, number).await }).await;
+        // Later passes have a lock of their own.
+        let given_back = Some(&self.release).filter(|_| args.take_over && number == 0);
+        operate::give_back(clusters, given_back, prepared.is_err()).await;
+        let mut prepared = prepared?;
+        let remaining = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if let Some(limit) = remaining {
+            billhook_plan::warn_of_limit(&mut prepared.plan, limit);
+        }
+        let guarded = operate::guard(session, &prepared.plan, args.yes);
+        operate::give_back(clusters, given_back, guarded.is_err()).await;
+        guarded?;
+        let state = State::of(&entries(&prepared.history), &args.version);
+        let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
+        let told = Told::new(session, &deletions, state);
+        let flags = RunFlags { timeout: remaining, force_conflicts: args.force_conflicts, confirmed: false };
+        let work = async |mut options: RunOptions| {
+            options.sink = told.tap(options.sink);
+            billhook_engine::apply(clusters, prepared, &options).await
+        };
+        let exit = operate::carry_out(session, interrupts, flags, work).await?;
+        let Some(summary) = told.summary() else { return Ok(End::Final(exit)) };
+        self.explain(&summary, &deletions);
+        if exit != Exit::Done {
+            return Ok(End::Final(exit));
+        }
+        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
+        let deleting = deletions.iter().filter(deleting).map(|deletion| &deletion.object);
+        let pending: BTreeSet<&ObjectKey> = deleting.chain(&summary.requested).collect();
+        self.report_pending(clusters, pending).await
+    }
+
+    /// Plans a pass, and checks the preconditions of its version.
+    async fn prepare(&self, clusters: &Clusters, pass: u64) -> Result<PreparedApply, CommandError> {
+        let Self { args, payload, decisions, .. } = self;
+        let counting: Vec<usize> = decisions.counting().collect();
+        let created_only = |at: &usize| decisions.all[*at].outcome == Outcome::CreatedOnly;
+        let immutable = || Directives { policy: ManifestPolicy::Immutable, ..Directives::default() };
+        let directives = counting.iter().enumerate().filter(|(_, at)| created_only(at)).map(|(n, _)| (n, immutable()));
+        let graph_of = {
+            let (payload, decisions, version) = (payload.clone(), decisions.clone(), args.version.clone());
+            Box::new(move |history: &[billhook_plan::AppliedVersion]| {
+                graph(&payload, &decisions, State::of(&entries(history), &version), pass)
+            })
+        };
+        let missing = if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse };
+        let input = ApplyInput {
+            release: self.release.clone(),
+            is_new: false,
+            manifests: counting.iter().map(|at| payload.entries[*at].manifest.clone()).collect(),
+            namespace: Some(self.release.namespace().to_owned()),
+            directives: directives.collect(),
+            strategy: UpdateStrategy::ServerSide,
+            inherited: Vec::new(),
+            policy: Some(self.policy.clone().unwrap_or_else(|| deletion_policy(payload, decisions))),
+            adopt: args.adopt,
+            prune: false,
+            max_deletions: args.max_deletions,
+            require_objects: true,
+            sweep: true,
+            graph: Some(graph_of),
+            version: Some(args.version.clone()),
+            wait: Wait::Nothing,
+            missing_namespaces: missing,
+            own_namespaces: false,
+            unlabelled: if args.adopt { Unlabelled::Take } else { Unlabelled::Refuse },
+            propagation: Propagation::Background,
+            notes: Vec::new(),
+            catalog: None,
+        };
+        let prepared = billhook_engine::prepare_apply(clusters, input).await?;
+        self.check_preconditions(clusters, &prepared).await?;
+        Ok(prepared)
+    }
+
+    /// Refuses a new version whose preconditions are not met, unless it is forced.
+    async fn check_preconditions(&self, clusters: &Clusters, prepared: &PreparedApply) -> Result<(), CommandError> {
+        let history = entries(&prepared.history);
+        if history.first().is_none_or(|current| current.version == self.args.version) {
+            return Ok(());
+        }
+        let status = release_status(clusters, &self.release).await?;
+        let upgradeable = status::upgradeable(&status, &self.settings);
+        // An object that an earlier version deleted, and whose manifest is still there.
+        let is_leftover = |deletion: &&RequestedDeletion| {
+            deletion.state == DeletionState::NotFound && deletion.deleted_before.is_some()
+        };
+        let leftover = prepared.plan.requested_deletions.iter().filter(is_leftover);
+        let leftover: Vec<ObjectKey> = leftover.map(|deletion| deletion.object.clone()).collect();
+        let change = preconditions::Change {
+            history: &history,
+            version: &self.args.version,
+            upgradeable: upgradeable.as_ref(),
+            leftover: &leftover,
+        };
+        let Some(verdict) = preconditions::summarize(&preconditions::check(&change), self.args.force) else {
+            return Ok(());
+        };
+        if verdict.blocks {
+            let problem = format!("{}: {}; nothing was changed", preconditions::CHECK_FAILED, verdict.message);
+            return Err(CommandError::new(Exit::Refused, problem).hint("apply the version anyway with --force"));
+        }
+        let label = self.session.printer.err_paint().warn("warning:");
+        self.session.printer.err(&format!("{label} {}", verdict.message));
+        Ok(())
+    }
+
+    /// Prints what failed, in the words of the reference.
+    fn explain(&self, summary: &Summary, deletions: &[RequestedDeletion]) {
+        let deleted: BTreeSet<&ObjectKey> = deletions.iter().map(|deletion| &deletion.object).collect();
+        let counting: Vec<usize> = self.decisions.counting().collect();
+        let key = |at: &usize| &self.payload.entries[*at].manifest.key;
+        let positions: BTreeMap<&ObjectKey, usize> =
+            counting.iter().enumerate().map(|(n, at)| (key(at), n + 1)).collect();
+        let position = |object: &ObjectKey| {
+            let unplaced = ObjectKey { namespace: None, ..object.clone() };
+            positions.get(object).or_else(|| positions.get(&unplaced)).copied().unwrap_or_default()
+        };
+        let mut failed: Vec<(usize, String)> = Vec::new();
+        for left in &summary.left {
+            let cause = left.blockers.iter().find_map(|blocker| match blocker {
+                billhook_engine::Blocker::Refused { message, .. } => Some(message.as_str()),
+                billhook_engine::Blocker::NotReady { reason } => Some(reason.as_str()),
+                _ => None,
+            });
+            let Some(cause) = cause else { continue };
+            let at = position(&left.object);
+            let cause = match deleted.contains(&left.object) {
+                true => messages::delete_failed(&left.object, cause),
+                false => cause.to_owned(),
+            };
+            failed.push((at, messages::could_not_update(&left.object, at, counting.len(), cause)));
+        }
+        failed.sort();
+        failed.iter().for_each(|(_, line)| self.session.printer.err(line));
+        if let Some(incomplete) = summary.incomplete.as_ref().filter(|_| summary.status == Status::Interrupted) {
+            let first = &incomplete.object;
+            let line = messages::incomplete(incomplete.nodes, first, position(first), counting.len());
+            self.session.printer.err(&line);
+        }
+    }
+
+    /// Lists the deletions that are still pending, with what blocks each.
+    async fn report_pending(&self, clusters: &Clusters, pending: BTreeSet<&ObjectKey>) -> Result<End, CommandError> {
+        if pending.is_empty() {
+            return Ok(End::Final(Exit::Done));
+        }
+        let mut status = release_status(clusters, &self.release).await?;
+        status.objects.retain(|o| pending.contains(&o.object) && o.state != ObjectState::Missing);
+        if status.objects.is_empty() {
+            return Ok(End::Final(Exit::Done));
+        }
+        let printer = &self.session.printer;
+        if self.session.json() {
+            printer.json_line(&Pending { event: "deletions-pending", deletions: status::deletions(&status) });
+        } else {
+            status::deletion_lines(&status).iter().for_each(|line| printer.err(line));
+        }
+        Ok(End::Pending)
+    }
+}
+
+/// The deletions that are pending after a pass.
+#[derive(Serialize)]
+struct Pending<'a> {
+    event: &'static str,
+    deletions: Vec<status::Deletion<'a>>,
+}
