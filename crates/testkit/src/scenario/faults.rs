@@ -7,6 +7,7 @@ use billhook_sandbox::{
     Verb,
     faults::{self, Moment, Requests},
 };
+use http::StatusCode;
 use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
 use serde::Deserialize;
 
@@ -47,6 +48,8 @@ pub struct Fault {
 #[serde(rename_all = "camelCase")]
 enum What {
     TooManyRequests,
+    /// The request is rejected with 403.
+    Forbidden,
     InternalError,
     Unavailable,
     /// The request is answered with 504 after it took effect.
@@ -65,6 +68,7 @@ impl Fault {
     pub(super) fn of(&self, client: &str) -> Result<faults::Fault> {
         let fault = match self.what {
             What::TooManyRequests => faults::Fault::too_many_requests(self.retry_after),
+            What::Forbidden => faults::Fault::refuse(StatusCode::FORBIDDEN, "Forbidden", "forbidden by the scenario"),
             What::InternalError => faults::Fault::internal_error(),
             What::Unavailable => faults::Fault::unavailable(),
             What::Timeout => faults::Fault::timeout(),
