@@ -160,8 +160,12 @@ impl<'a> Run<'a> {
         let stop = context.options.stop.clone();
         let fence = Fence::new("the operation was interrupted", move || !stop.is_cancelled());
         let cluster = self.cluster.fenced(fence);
-        let options =
-            DeleteOptions { uid: Some(step.uid.clone()), propagation: step.propagation, ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            uid: Some(step.uid.clone()),
+            propagation: step.propagation,
+            read_if_lost: true,
+            ..DeleteOptions::default()
+        };
         let object = step.object.clone();
         let answer = tokio::select! {
             answer = Box::pin(cluster.delete(&step.resource, &step.object, &options)) => answer,
@@ -189,8 +193,10 @@ impl<'a> Run<'a> {
                 context.emit(Event::Recreated { node, object });
                 Status::Done
             }
-            Err(_) if context.options.stop.is_cancelled() => {
-                self.result.left.push((object, Some(Blocker::NotRequested)));
+            // If the answer was lost, the summary reads the object for what keeps it.
+            Err(error) if context.options.stop.is_cancelled() => {
+                let is_unknown = error.may_have_taken_effect();
+                self.result.left.push((object, Some(Blocker::NotRequested).filter(|_| !is_unknown)));
                 Status::Interrupted
             }
             Err(error) => {

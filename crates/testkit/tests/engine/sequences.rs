@@ -391,6 +391,82 @@ async fn a_deletion_is_requested_once_and_verified_by_a_later_pass() {
     assert!(inventory.deleted.is_empty() && inventory.entries.contains_key(&key("b")));
 }
 
+/// The object tells what the lost answer said: there is no other request, and no failure.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_recognized_by_its_object() {
+    let lost: [fn() -> Fault; 2] = [|| Fault::broken(Moment::After), Fault::timeout];
+    for (fault, held) in [(lost[0], false), (lost[0], true), (lost[1], false), (lost[1], true)] {
+        let world = World::new();
+        world.pass(&Payload::new(&["one: a b"])).await;
+        if held {
+            world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+        }
+        world.target.faults().inject(fault().on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+        let summary = world.pass(&Payload::new(&["one: -a", "two after 0: b"])).await;
+        assert_eq!((summary.status, &summary.requested, summary.left.len()), (Status::Done, &vec![key("a")], 0));
+        assert_eq!(world.requests("delete "), 1);
+        assert_eq!(world.config_map("a").is_some(), held);
+        let finalizers = |event: &Event| match event {
+            Event::Deleting { finalizers, .. } => Some(finalizers.len()),
+            _ => None,
+        };
+        let events: Vec<_> = world.events.lock().unwrap().iter().filter_map(finalizers).collect();
+        assert_eq!(events, [usize::from(held)]);
+        assert_eq!(world.count(|event| matches!(event, Event::Refused { .. } | Event::Gone { .. })), 0);
+    }
+}
+
+/// A connection that breaks before the request took effect: the object shows that, and it is sent again.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_took_no_effect_is_sent_again() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.target.faults().inject(Fault::broken(Moment::Before).on(Requests::of(CLIENT).verb(Verb::Delete)).first(2));
+    let summary = world.pass(&Payload::new(&["one: -a b"])).await;
+    assert_eq!((summary.status, summary.requested), (Status::Done, vec![key("a")]));
+    assert_eq!((world.requests("delete "), world.config_map("a")), (3, None));
+}
+
+/// Without the right to read, another request is the only way to know.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_sent_again_if_its_object_may_not_be_read() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    world.target.faults().inject(Fault::broken(Moment::After).on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+    world.target.faults().inject(forbidden().on(Requests::of(CLIENT).verb(Verb::Get).name("a")));
+    let summary = world.pass(&Payload::new(&["one: -a b"])).await;
+    assert_eq!((summary.status, summary.requested), (Status::Done, vec![key("a")]));
+    assert_eq!(world.requests("delete "), 2);
+}
+
+/// An interruption while the object is read: whether the request took effect is not known, so the object is listed.
+#[tokio::test(start_paused = true)]
+async fn an_interruption_after_a_lost_answer_lists_the_object() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    let faults = world.target.faults();
+    faults.inject(Fault::broken(Moment::After).on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+    faults.inject(Fault::delay(Duration::from_secs(3)).on(Requests::of(CLIENT).verb(Verb::Get).name("a")).first(1));
+    faults.inject(Fault::unavailable().on(Requests::of(CLIENT).verb(Verb::Get).name("a")).nth(1));
+    let options = world.options();
+    let stop = options.stop.clone();
+    let interrupt = async {
+        sleep(Duration::from_secs(1)).await;
+        stop.cancel();
+    };
+    let payload = Payload::new(&["one: -a b"]);
+    let ((_, summary), ()) = tokio::join!(world.run(payload.input(), &options), interrupt);
+    assert_eq!(summary.status, Status::Interrupted);
+    let left = left(&summary);
+    assert!(
+        matches!(left[..], [("a", Blocker::Finalizer { .. }), ("b", Blocker::NotRequested)]),
+        "{left:?}"
+    );
+    assert_eq!(world.requests("delete "), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_unless_the_graph_says_so() {
     let world = World::new();
