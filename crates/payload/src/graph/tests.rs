@@ -253,6 +253,28 @@ fn a_manifest_that_does_not_count_is_not_in_the_graph() {
     assert_eq!(decisions.counting().collect::<Vec<_>>(), [1, 2]);
 }
 
+#[test]
+fn the_state_decides_what_is_awaited_and_what_is_checked() {
+    let check = |group: &str, kind: &str, expected: [StepAction; 3]| {
+        let states = [State::Initializing, State::Updating, State::Reconciling];
+        assert_eq!(states.map(|state| applied(&GroupKind::new(group, kind), state)), expected, "{kind}");
+    };
+    let (first, later) = (Health::Installing, Health::Installed);
+    let wait = |health| StepAction::Check { wait: true, health };
+    let once = StepAction::Check { wait: false, health: later };
+    let written = StepAction::Apply { wait: false };
+    for (group, kind) in [("apiextensions.k8s.io", "CustomResourceDefinition"), ("batch", "Job")] {
+        check(group, kind, [wait(first), wait(later), wait(later)]);
+    }
+    check("config.openshift.io", "ClusterOperator", [wait(first), wait(later), once]);
+    for kind in ["Deployment", "DaemonSet"] {
+        check("apps", kind, [written, once, once]);
+    }
+    for (group, kind) in [("apps", "StatefulSet"), ("", "ConfigMap"), ("batch", "CronJob"), ("", "Deployment")] {
+        check(group, kind, [written; 3]);
+    }
+}
+
 fn names() -> impl Strategy<Value = Vec<String>> {
     let name = (0..6_u8, 0..4_u8, 0..12_u8).prop_map(|(level, component, kind)| match kind {
         0 => format!("job:0000_0{level}_c{component}_x"),

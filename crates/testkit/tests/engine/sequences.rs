@@ -1,14 +1,15 @@
 //! Graphs of tasks: sequences side by side, failures, deletions, and what the record keeps of them.
 
 use billhook_engine::{ApplyResult, GraphOf, prepare_apply};
-use billhook_plan::{DeletionState, Inventory, Plan, StepAction, TaskGraph, TaskNode, TaskStep, VersionState};
+use billhook_plan::{DeletionState, Health, Inventory, Plan, StepAction, TaskGraph, TaskNode, TaskStep, VersionState};
 use billhook_policy::GoDuration;
 use billhook_sandbox::faults::Moment;
 use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// Reads a graph, one node a line: `TITLE [after 0 1]: [!]a -b`, where `!` waits until ready and `-` deletes.
+/// Reads a graph, one node a line: `TITLE [after 0 1]: [!]a -b`, where `!` waits until ready, `?` looks at the health once, `*`
+/// waits until healthy, and `-` deletes.
 fn graph(lines: &[&str], names: &[&str]) -> TaskGraph {
     let node = |line: &&str| {
         let (head, steps) = line.split_once(':').unwrap();
@@ -16,9 +17,11 @@ fn graph(lines: &[&str], names: &[&str]) -> TaskGraph {
         let step = |text: &str| {
             let action = match text.as_bytes()[0] {
                 b'-' => StepAction::Delete,
+                b'?' => StepAction::Check { wait: false, health: Health::Installed },
+                b'*' => StepAction::Check { wait: true, health: Health::Installed },
                 mark => StepAction::Apply { wait: mark == b'!' },
             };
-            let name = text.trim_start_matches(['-', '!']);
+            let name = text.trim_start_matches(['-', '!', '?', '*']);
             TaskStep { manifest: names.iter().position(|of| *of == name).unwrap(), action }
         };
         TaskNode {
@@ -559,6 +562,109 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]
         let ((_, summary), ()) = tokio::join!(world.run(given, &options), end);
         assert_eq!(summary.status, expected);
         assert_eq!(world.config_map("after").is_some(), !failed);
+    }
+}
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  progressDeadlineSeconds: 5
+  selector: {matchLabels: {a: b}}
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: b}]}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
+";
+
+impl World {
+    fn namespaced(&self, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let resource =
+            ApiResource::from_gvk_with_plural(&kube::api::GroupVersionKind::gvk(group, version, kind), plural);
+        Api::namespaced_with(self.target.client(User::admin(), ""), "default", &resource)
+    }
+
+    /// Reports the status of the only Pod.
+    async fn pod_reports(&self, status: Value) {
+        let pods = self.namespaced("", "v1", "Pod", "pods");
+        let pod = pods.list(&kube::api::ListParams::default()).await.unwrap().items.remove(0);
+        let (name, patch) = (pod.metadata.name.unwrap(), json!({ "status": status }));
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+/// Returns the input of a pass that checks the Deployment, then writes the ConfigMap.
+fn checked(lines: &[&str], retries: Vec<GoDuration>) -> ApplyInput {
+    let graph = TaskGraph { retries, ..graph(lines, &["0", "1"]) };
+    ApplyInput { graph: Some(fixed(graph)), ..input(documents(DEPLOYMENT)) }
+}
+
+/// A Deployment that is stuck fails its step, also if nothing is written; one that is rolled out slowly does not.
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_object_fails_its_step() {
+    let world = World::new();
+    let given = || checked(&["n: ?0", "next after 0: 1"], vec![seconds(10), seconds(13)]);
+    let begun = Instant::now();
+    assert_eq!(world.run(given(), &world.options()).await.1.status, Status::Done);
+    assert!(begun.elapsed() < Duration::from_secs(2), "no Pod runs, and it is not waited for");
+
+    world.admin().delete("after", &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    let begun = Instant::now();
+    let summary = world.run(given(), &world.options()).await.1;
+    assert_eq!((summary.status, summary.unchanged, begun.elapsed().as_secs()), (Status::Failed, 1, 23));
+    let [("web", Blocker::Unhealthy { code, message }), ("after", Blocker::NotStarted)] = left(&summary)[..] else {
+        panic!("{summary:?}")
+    };
+    let begins = "deployment default/web is not available MinimumReplicasUnavailable (Deployment does not have minimum \
+                  availability.) or progressing ProgressDeadlineExceeded (ReplicaSet";
+    assert!(code == "WorkloadNotAvailable" && message.starts_with(begins), "{code} {message}");
+    assert_eq!(world.count(|event| matches!(event, Event::Failed { reason, .. } if reason == message)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Waiting { reason, .. } if reason == message)), 2);
+
+    // It recovers between two tries.
+    let options = world.options();
+    let recover = async {
+        sleep(Duration::from_secs(5)).await;
+        world.pod_reports(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})).await;
+    };
+    let begun = Instant::now();
+    let ((_, summary), ()) = tokio::join!(world.run(given(), &options), recover);
+    assert_eq!((summary.status, begun.elapsed().as_secs()), (Status::Done, 10));
+    assert!(world.config_map("after").is_some());
+}
+
+/// The conditions are awaited, and what they say is reported; one that says that it is over ends the wait.
+#[tokio::test(start_paused = true)]
+async fn a_step_waits_until_its_object_is_healthy() {
+    for works in [true, false] {
+        let world = World::new();
+        let text = "
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec: {backoffLimit: 0, template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
+";
+        let graph = graph(&["job: *0", "next after 0: 1"], &["0", "1"]);
+        let given = ApplyInput { graph: Some(fixed(graph)), ..input(documents(text)) };
+        let options = world.options();
+        let end = async {
+            sleep(Duration::from_secs(5)).await;
+            world.pod_reports(json!({"phase": if works { "Succeeded" } else { "Failed" }})).await;
+        };
+        let ((_, summary), ()) = tokio::join!(world.run(given, &options), end);
+        assert_eq!(world.config_map("after").is_some(), works);
+        let reason = "deadline exceeded, reason: \"BackoffLimitExceeded\", message: \"Job has reached the specified \
+                      backoff limit\"";
+        match (works, &left(&summary)[..]) {
+            (true, []) => assert_eq!(summary.status, Status::Done),
+            (false, [("migrate", Blocker::NotReady { reason: found }), ("after", Blocker::NotStarted)]) => {
+                assert_eq!((summary.status, found.as_str()), (Status::Failed, reason));
+            }
+            (_, left) => panic!("{left:?}"),
+        }
     }
 }
 

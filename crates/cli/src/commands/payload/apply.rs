@@ -11,7 +11,7 @@ use billhook_engine::{
     ApplyInput, Clusters, Event, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Sink, Status, Summary,
     release_status,
 };
-use billhook_objects::{ObjectKey, ReleaseName};
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName};
 use billhook_payload::{
     Decisions, Outcome, Payload, Settings, State, deletion_policy, graph,
     messages::{self, DeleteMessage, DeleteMessageKind, Known, Observed, Upgradeable},
@@ -193,9 +193,9 @@ impl Passes<'_> {
     async fn prepare(&self, clusters: &Clusters, pass: u64) -> Result<PreparedApply, CommandError> {
         let Self { args, payload, decisions, .. } = self;
         let counting: Vec<usize> = decisions.counting().collect();
-        let created_only = |at: &usize| decisions.all[*at].outcome == Outcome::CreatedOnly;
-        let immutable = || Directives { policy: ManifestPolicy::Immutable, ..Directives::default() };
-        let directives = counting.iter().enumerate().filter(|(_, at)| created_only(at)).map(|(n, _)| (n, immutable()));
+        let directives = counting.iter().enumerate().filter_map(|(n, at)| {
+            Some((n, directives(&payload.entries[*at].manifest.key.kind, decisions.all[*at].outcome)?))
+        });
         let graph_of = {
             let (payload, decisions, version) = (payload.clone(), decisions.clone(), args.version.clone());
             Box::new(move |history: &[billhook_plan::AppliedVersion]| {
@@ -282,8 +282,13 @@ impl Passes<'_> {
                 billhook_engine::Blocker::NotReady { reason } => Some(reason.as_str()),
                 _ => None,
             });
-            let Some(cause) = cause else { continue };
             let at = position(&left.object);
+            // The reference prints what it finds of an unhealthy object alone.
+            failed.extend(left.blockers.iter().find_map(|blocker| match blocker {
+                billhook_engine::Blocker::Unhealthy { message, .. } => Some((at, message.clone())),
+                _ => None,
+            }));
+            let Some(cause) = cause else { continue };
             let cause = match deleted.contains(&left.object) {
                 true => messages::delete_failed(&left.object, cause),
                 false => cause.to_owned(),
@@ -391,6 +396,20 @@ fn tell(printer: &Printer, json: bool, message: &DeleteMessage) {
         (true, _) => printer.json_line(&Line { event: "payload-deletion", message, text }),
         (false, true) => printer.err(&format!("{} {text}", printer.err_paint().warn("warning:"))),
         (false, false) => printer.err(&text),
+    }
+}
+
+/// Returns the instructions for the object of a manifest.
+fn directives(kind: &GroupKind, outcome: Outcome) -> Option<Directives> {
+    match outcome {
+        Outcome::CreatedOnly => {
+            Some(Directives { policy: ManifestPolicy::Immutable, leave_others: true, ..Directives::default() })
+        }
+        // The operator itself may create it first.
+        _ if kind.is("config.openshift.io", "ClusterOperator") => {
+            Some(Directives { adopt: true, ..Directives::default() })
+        }
+        _ => None,
     }
 }
 
