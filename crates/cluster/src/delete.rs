@@ -98,7 +98,9 @@ impl Cluster {
         let begun = Instant::now();
         let mut attempt = 0;
         let answer = loop {
-            match self.send_about(resource, |resource| call(resource, !reads_if_lost)).await {
+            let retry_lost = !reads_if_lost;
+            let reply = self.send_about(resource, |resource| call(resource, retry_lost)).await;
+            match reply {
                 Ok(Some(reply)) => break accepted(&reply),
                 Ok(None) => break Ok(DeleteAnswer::NotFound),
                 Err(error) if is_being_emptied(&error) => break self.being_deleted(resource, key, options).await,

@@ -19,6 +19,9 @@ use crate::{
     write,
 };
 
+/// Why an object is not ready of which nothing was seen.
+const UNSEEN: &str = "not seen yet";
+
 /// Returns what keeps an object that is not healthy or not ready.
 fn blocker(verdict: &Verdict, message: &str) -> Blocker {
     let message = message.to_owned();
@@ -102,26 +105,37 @@ impl<'a> Run<'a> {
             (false, None) => return Status::Done,
         };
         let Err((status, blocker)) = held else { return Status::Done };
-        if let (Status::Failed, Blocker::NotReady { reason } | Blocker::Unhealthy { message: reason, .. }) =
-            (status, &blocker)
-        {
-            let (object, reason) = (task.object.clone(), reason.clone());
-            context.emit(match repeated {
-                true => Event::Waiting { node, object, reason },
-                false => Event::Failed { node, object, reason },
-            });
+        let object = || task.object.clone();
+        match &blocker {
+            _ if status != Status::Failed => {}
+            Blocker::Refused { message, .. } => {
+                context.emit(Event::Refused { node, object: object(), message: message.clone(), retried: repeated });
+            }
+            Blocker::NotReady { reason } | Blocker::Unhealthy { message: reason, .. } => {
+                let (object, reason) = (object(), reason.clone());
+                context.emit(match repeated {
+                    true => Event::Waiting { node, object, reason },
+                    false => Event::Failed { node, object, reason },
+                });
+            }
+            _ => {}
         }
-        self.result.left.push((task.object.clone(), Some(blocker)));
+        self.result.left.push((object(), Some(blocker)));
         status
     }
 
     /// Looks once at an object, or returns why it is not healthy.
     async fn look(&self, task: &ApplyTask) -> Result<(), (Status, Blocker)> {
         let Self { context, cluster, deadline, .. } = *self;
+        let unseen = || Blocker::NotReady { reason: UNSEEN.to_owned() };
+        let read = async {
+            let _turn = context.turns.acquire().await;
+            cluster.get(&task.resource, &task.object).await
+        };
         let read = tokio::select! {
-            read = cluster.get(&task.resource, &task.object) => read,
-            () = context.options.stop.cancelled() => return Err((Status::Interrupted, Blocker::Unconfirmed)),
-            () = until(deadline) => return Err((Status::TimedOut, Blocker::Unconfirmed)),
+            read = read => read,
+            () = context.options.stop.cancelled() => return Err((Status::Interrupted, unseen())),
+            () = until(deadline) => return Err((Status::TimedOut, unseen())),
         };
         let object = match read {
             Ok(Some(object)) => View::deserialize(&object).map_err(|error| error.to_string()),
@@ -150,7 +164,7 @@ impl<'a> Run<'a> {
         let Some(mut changes) = context.awaited.follow(&task.object) else { return Ok(()) };
         let object = || task.object.clone();
         let not_ready = |reason: &str| Blocker::NotReady { reason: reason.to_owned() };
-        let (mut shown, mut held) = (String::new(), not_ready("not seen yet"));
+        let (mut shown, mut held) = (String::new(), not_ready(UNSEEN));
         loop {
             let why = match changes.borrow_and_update().clone() {
                 Seen::Nothing => None,

@@ -92,7 +92,9 @@ pub struct ObjectStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct OperandVersion {
+    /// The name of the operand.
     pub name: String,
+    /// Its version.
     pub version: String,
 }
 

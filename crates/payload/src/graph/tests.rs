@@ -218,21 +218,6 @@ fn titles_name_levels_and_components() {
 }
 
 #[test]
-fn what_is_awaited() {
-    for (group, kind, expected) in [
-        ("apiextensions.k8s.io", "CustomResourceDefinition", true),
-        ("batch", "Job", true),
-        ("config.openshift.io", "ClusterOperator", true),
-        ("apps", "Deployment", false),
-        ("apps", "DaemonSet", false),
-        ("apps", "StatefulSet", false),
-        ("", "ConfigMap", false),
-    ] {
-        assert_eq!(is_awaited(&GroupKind::new(group, kind)), expected, "{kind}");
-    }
-}
-
-#[test]
 fn a_manifest_that_does_not_count_is_not_in_the_graph() {
     let include = "annotations: {include.release.openshift.io/self-managed-high-availability: 'true'";
     let object = |name: &str, annotations: &str| {
