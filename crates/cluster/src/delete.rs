@@ -113,7 +113,7 @@ impl Cluster {
                         attempt += 1;
                     }
                     // Only another request can tell, which is safe because of its UID.
-                    Err(unread) if *unread.kind() == ErrorKind::Forbidden => reads_if_lost = false,
+                    Err(unread) if unread.code() == Some(403) => reads_if_lost = false,
                     Ok(None) | Err(_) => break Err(error),
                 },
                 Err(error) => break Err(error),

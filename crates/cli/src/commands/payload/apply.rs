@@ -275,17 +275,19 @@ impl Passes<'_> {
             let unplaced = ObjectKey { namespace: None, ..object.clone() };
             positions.get(object).or_else(|| positions.get(&unplaced)).copied().unwrap_or_default()
         };
+        // What was waited for when the user interrupted it has not failed.
+        let is_interrupted = summary.status == Status::Interrupted;
         let mut failed: Vec<(usize, String)> = Vec::new();
         for left in &summary.left {
             let cause = left.blockers.iter().find_map(|blocker| match blocker {
                 billhook_engine::Blocker::Refused { message, .. } => Some(message.as_str()),
-                billhook_engine::Blocker::NotReady { reason } => Some(reason.as_str()),
+                billhook_engine::Blocker::NotReady { reason } if !is_interrupted => Some(reason.as_str()),
                 _ => None,
             });
             let at = position(&left.object);
             // The reference prints what it finds of an unhealthy object alone.
             failed.extend(left.blockers.iter().find_map(|blocker| match blocker {
-                billhook_engine::Blocker::Unhealthy { message, .. } => Some((at, message.clone())),
+                billhook_engine::Blocker::Unhealthy { message, .. } if !is_interrupted => Some((at, message.clone())),
                 _ => None,
             }));
             let Some(cause) = cause else { continue };
