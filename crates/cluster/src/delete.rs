@@ -6,6 +6,7 @@ use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::Resource;
 use billhook_policy::Propagation;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     cluster::Cluster,
@@ -31,6 +32,9 @@ pub struct DeleteOptions {
     pub end_grace_period: bool,
     /// Runs admission without changing anything.
     pub dry_run: bool,
+    /// If the answer to the request is lost, reads the object instead of sending the request again: an object that is gone
+    /// or being deleted shows that the request took effect.
+    pub read_if_lost: bool,
 }
 
 /// The server's answer to a DELETE.
@@ -81,20 +85,39 @@ impl Cluster {
             body["dryRun"] = json!(["All"]);
         }
         let body = body.to_string();
-        let call = |resource: &Resource| {
+        let call = |resource: &Resource, retry_lost: bool| {
             let url = url::object(resource, key.namespace.as_deref(), &key.name);
             Call::new(Verb::Delete, format!("delete {key}"), url)
                 .body("application/json", body.clone())
+                .retry_lost(retry_lost)
                 .also_retry(|error| error.code() == Some(409) && !is_other_uid(error) && !is_being_emptied(error), RACE)
         };
         let uid = options.uid.as_ref().filter(|_| !options.dry_run);
         let pending = uid.map(|uid| PendingDelete::new(self, uid));
-        let answer = match self.send_about(resource, call).await {
-            Ok(Some(reply)) => accepted(&reply),
-            Ok(None) => Ok(DeleteAnswer::NotFound),
-            Err(error) if is_being_emptied(&error) => self.being_deleted(resource, key, options).await,
-            Err(error) if is_other_uid(&error) => Ok(DeleteAnswer::OtherUid),
-            Err(error) => Err(error),
+        let mut reads_if_lost = options.read_if_lost;
+        let begun = Instant::now();
+        let mut attempt = 0;
+        let answer = loop {
+            let retry_lost = !reads_if_lost;
+            let reply = self.send_about(resource, |resource| call(resource, retry_lost)).await;
+            match reply {
+                Ok(Some(reply)) => break accepted(&reply),
+                Ok(None) => break Ok(DeleteAnswer::NotFound),
+                Err(error) if is_being_emptied(&error) => break self.being_deleted(resource, key, options).await,
+                Err(error) if is_other_uid(&error) => break Ok(DeleteAnswer::OtherUid),
+                Err(error) if reads_if_lost && error.answer_lost() => match self.effect(resource, key, options).await {
+                    Ok(Some(answer)) => break Ok(answer),
+                    // The request took no effect.
+                    Ok(None) if begun.elapsed() < self.inner.options.patience => {
+                        sleep(self.backoff(attempt)).await;
+                        attempt += 1;
+                    }
+                    // Only another request can tell, which is safe because of its UID.
+                    Err(unread) if unread.code() == Some(403) => reads_if_lost = false,
+                    Ok(None) | Err(_) => break Err(error),
+                },
+                Err(error) => break Err(error),
+            }
         };
         // An object with a `deletionTimestamp` remains for its finalizers, or a Pod for its grace period.
         let removed = matches!(
@@ -108,6 +131,22 @@ impl Cluster {
             pending.outcome = Some(DeleteOutcome::Removed);
         }
         answer
+    }
+
+    /// Reads an object whose DELETE got no answer; none if the request took no effect.
+    async fn effect(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Option<DeleteAnswer>, Error> {
+        let Some(found) = self.get_meta(resource, key).await? else { return Ok(Some(DeleteAnswer::Done)) };
+        if options.uid.as_ref().is_some_and(|uid| *uid != found.uid) {
+            return Ok(Some(DeleteAnswer::OtherUid));
+        }
+        let accepted =
+            DeleteAnswer::Accepted { finalizers: found.finalizers, deletion: true, deleted_at: found.deleted_at };
+        Ok(found.deleting.then_some(accepted))
     }
 
     /// Reads an object whose DELETE failed because it is being deleted already: its finalizers and its `deletionTimestamp`

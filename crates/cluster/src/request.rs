@@ -33,6 +33,8 @@ pub(crate) struct Call {
     pub(crate) body: Option<(&'static str, Bytes)>,
     /// Whether it is retried at all.
     pub(crate) retry: bool,
+    /// Whether it is retried although the answer to a try was lost, so that it may have been carried out.
+    pub(crate) retry_lost: bool,
     /// Whether it bypasses the limit of requests in flight.
     pub(crate) urgent: bool,
     /// Which other failures of this request are retried, and for how long.
@@ -48,6 +50,7 @@ impl Call {
             accept: "application/json",
             body: None,
             retry: true,
+            retry_lost: true,
             urgent: false,
             also_retried: None,
         }
@@ -69,6 +72,11 @@ impl Call {
 
     pub(crate) fn retry(mut self, retry: bool) -> Self {
         self.retry = retry;
+        self
+    }
+
+    pub(crate) fn retry_lost(mut self, retry: bool) -> Self {
+        self.retry_lost = retry;
         self
     }
 
@@ -175,8 +183,12 @@ impl Cluster {
                 None => self.backoff(attempt),
             };
             let patience = self.patience(call, &failure);
-            let error = failure.error.with_answer_lost(answer_lost);
+            let is_final = failure.lost && !call.retry_lost;
+            let error = failure.error.with_answer_lost(answer_lost || is_final);
             answer_lost |= failure.lost;
+            if is_final {
+                return Err(error);
+            }
             if !call.retry || patience.is_none_or(|patience| since + pause > patience) {
                 return Err(error);
             }

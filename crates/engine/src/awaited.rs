@@ -2,21 +2,21 @@
 //! names, which all steps share. It is opened when a step waits for the first of its objects.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     convert::Infallible,
     sync::{Mutex, PoisonError},
 };
 
 use billhook_cluster::{Cluster, ObjectChange};
-use billhook_objects::ObjectKey;
-use billhook_plan::{ApplyTask, Query};
+use billhook_objects::{GroupKind, Manifest, ObjectKey};
+use billhook_plan::{ApplyTask, Health, Query};
 use futures::{
     StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::readiness::{Readiness, View, readiness};
+use crate::readiness::{OperandVersion, Verdict, View, health, readiness};
 
 /// What a watch last showed of an object.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum Seen {
     /// It exists in this version.
     Present {
         resource_version: String,
-        readiness: Readiness,
+        verdict: Verdict,
     },
     Gone,
 }
@@ -34,16 +34,46 @@ pub(crate) enum Seen {
 /// The objects that the steps of a run wait for.
 pub(crate) struct Awaited {
     queries: Vec<Query>,
-    /// What was last seen of each object, and its query.
-    objects: HashMap<ObjectKey, (usize, watch::Sender<Seen>)>,
+    objects: HashMap<ObjectKey, AwaitedObject>,
     open: mpsc::UnboundedSender<usize>,
     /// The queries to watch, for the driver.
     opened: Mutex<Option<mpsc::UnboundedReceiver<usize>>>,
 }
 
+struct AwaitedObject {
+    query: usize,
+    rules: Rules,
+    /// What was last seen of it.
+    seen: watch::Sender<Seen>,
+}
+
+/// How the state of an object is judged.
+pub(crate) enum Rules {
+    Readiness,
+    /// By its health; these are the versions that its manifest expects.
+    Health(Health, Vec<OperandVersion>),
+}
+
+impl Rules {
+    /// Returns the rules of a task, whose object has this manifest.
+    pub fn of(task: &ApplyTask, manifest: Option<&Manifest>) -> Self {
+        let Some(health) = task.health else { return Self::Readiness };
+        let versions = manifest.and_then(|manifest| manifest.value().pointer("/status/versions").cloned());
+        Self::Health(health, versions.and_then(|versions| serde_json::from_value(versions).ok()).unwrap_or_default())
+    }
+
+    /// Judges an object of a kind.
+    pub fn judge(&self, kind: &GroupKind, object: &View) -> Verdict {
+        match self {
+            Self::Readiness => readiness(kind, object).into(),
+            Self::Health(rules, expected) => health(kind, object, *rules, expected),
+        }
+    }
+}
+
 impl Awaited {
     /// Returns the objects of tasks, each of which one of the queries shows.
-    pub fn new(tasks: &[&ApplyTask], queries: Vec<Query>) -> Self {
+    pub fn new(tasks: &[&ApplyTask], queries: Vec<Query>, manifests: &BTreeMap<ObjectKey, Manifest>) -> Self {
         let mut by_kind: HashMap<_, Vec<usize>> = HashMap::new();
         for (at, query) in queries.iter().enumerate() {
             by_kind.entry(&query.resource).or_default().push(at);
@@ -51,8 +81,9 @@ impl Awaited {
         let objects = tasks.iter().filter_map(|task| {
             let of_kind = by_kind.get(&task.resource)?;
             let namespace = task.object.namespace.as_deref();
-            let query = of_kind.iter().find(|at| queries[**at].covers(namespace))?;
-            Some((task.object.clone(), (*query, watch::Sender::new(Seen::Nothing))))
+            let query = *of_kind.iter().find(|at| queries[**at].covers(namespace))?;
+            let rules = Rules::of(task, manifests.get(&task.object));
+            Some((task.object.clone(), AwaitedObject { query, rules, seen: watch::Sender::new(Seen::Nothing) }))
         });
         let objects = objects.collect();
         let (open, opened) = mpsc::unbounded_channel();
@@ -85,24 +116,29 @@ impl Awaited {
 
     fn saw(&self, query: usize, change: ObjectChange<View>) {
         let kind = &self.queries[query].resource.kind;
-        let (key, seen) = match change {
+        match change {
             ObjectChange::Present(object) => {
                 let key = ObjectKey::new(kind.clone(), object.metadata.namespace.as_deref(), &*object.metadata.name);
-                let readiness = readiness(kind, &object);
-                (key, Seen::Present { resource_version: object.metadata.resource_version, readiness })
+                let Some(awaited) = self.objects.get(&key) else { return };
+                let verdict = awaited.rules.judge(kind, &object);
+                awaited.seen.send_replace(Seen::Present {
+                    resource_version: object.metadata.resource_version,
+                    verdict,
+                });
             }
-            ObjectChange::Gone(key) => (key, Seen::Gone),
-        };
-        if let Some((_, sender)) = self.objects.get(&key) {
-            sender.send_replace(seen);
+            ObjectChange::Gone(key) => {
+                if let Some(awaited) = self.objects.get(&key) {
+                    awaited.seen.send_replace(Seen::Gone);
+                }
+            }
         }
     }
 
     /// Returns what the watches show of an object from now on; nothing if no step waits for it.
     pub fn follow(&self, object: &ObjectKey) -> Option<watch::Receiver<Seen>> {
-        let (query, sender) = self.objects.get(object)?;
+        let awaited = self.objects.get(object)?;
         // The driver ends with the run only.
-        self.open.send(*query).ok();
-        Some(sender.subscribe())
+        self.open.send(awaited.query).ok();
+        Some(awaited.seen.subscribe())
     }
 }

@@ -155,7 +155,12 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: Cluster, request: Request
 }
 
 fn options(work: &DeleteWork, uid: &Uid, end_grace_period: bool) -> DeleteOptions {
-    DeleteOptions { uid: Some(uid.clone()), propagation: work.propagation, end_grace_period, dry_run: false }
+    DeleteOptions {
+        uid: Some(uid.clone()),
+        propagation: work.propagation,
+        end_grace_period,
+        ..DeleteOptions::default()
+    }
 }
 
 /// Returns an object as the removal of finalizers needs it: its identity, and its finalizers in order.

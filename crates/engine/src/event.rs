@@ -340,6 +340,12 @@ pub enum Blocker {
     Unconfirmed,
     /// It is not ready.
     NotReady { reason: String },
+    /// It is not healthy, by the rules of its task.
+    Unhealthy {
+        /// The reason as a word, such as `WorkloadNotProgressing`.
+        code: String,
+        message: String,
+    },
 }
 
 impl Summary {
@@ -388,6 +394,7 @@ impl std::fmt::Display for Blocker {
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),
             Self::Unconfirmed => f.write_str("deletion requested, not yet confirmed by the API server"),
             Self::NotReady { reason } => write!(f, "not ready: {reason}"),
+            Self::Unhealthy { message, .. } => write!(f, "not healthy: {message}"),
         }
     }
 }

@@ -3,14 +3,16 @@
 //! `docs/concepts.md` lists the rules. An object of a kind without its own rule is ready if its `Ready` or `Available`
 //! condition is true, or if it has neither.
 
+mod health;
 mod verdict;
 mod view;
 mod workloads;
 
 use billhook_objects::GroupKind;
 
-pub use verdict::Readiness;
-pub use view::View;
+pub use health::health;
+pub use verdict::{Readiness, Verdict};
+pub use view::{OperandVersion, View};
 use view::{Condition, ObjectStatus};
 
 /// Returns whether an object is ready.
@@ -77,5 +79,7 @@ fn by(condition: &Condition) -> Readiness {
     }
 }
 
+#[cfg(test)]
+mod health_tests;
 #[cfg(test)]
 mod tests;

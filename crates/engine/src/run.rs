@@ -128,7 +128,7 @@ pub(crate) async fn run(
     let deadline = options.timeout.and_then(|limit| begun.checked_add(limit));
     let steps = plan.nodes.iter().flat_map(|node| node.work.steps()).filter_map(Step::apply);
     let tasks: Vec<&ApplyTask> = steps.filter(|task| task.wait).collect();
-    let awaited = Awaited::new(&tasks, ready_queries(&tasks, label.as_deref()));
+    let awaited = Awaited::new(&tasks, ready_queries(&tasks, label.as_deref()), manifests);
     let turns = Semaphore::new(WINDOW);
     let context = Context { plan, clusters, manifests, label, options, deadline, listings, awaited, turns };
     let results = run_nodes(&context).await;

@@ -8,15 +8,28 @@
 use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence, resource_version::is_older};
 use billhook_objects::ObjectKey;
 use billhook_plan::{ApplyTask, DeleteStep, SequenceWork, Step};
+use serde::Deserialize as _;
 use tokio::{sync::SemaphorePermit, time::Instant};
 
 use crate::{
     Blocker, Event, RefusedBy, Status,
-    awaited::Seen,
+    awaited::{Rules, Seen},
     node::{Context, NodeResult, until},
-    readiness::Readiness,
+    readiness::{Readiness, Verdict, View},
     write,
 };
+
+/// Why an object is not ready of which nothing was seen.
+const UNSEEN: &str = "not seen yet";
+
+/// Returns what keeps an object that is not healthy or not ready.
+fn blocker(verdict: &Verdict, message: &str) -> Blocker {
+    let message = message.to_owned();
+    match verdict.code {
+        Some(code) => Blocker::Unhealthy { code: code.to_owned(), message },
+        None => Blocker::NotReady { reason: message },
+    }
+}
 
 /// A sequence that is being carried out.
 struct Run<'a> {
@@ -86,52 +99,101 @@ impl<'a> Run<'a> {
             let applied = self.result.applied.last().filter(|applied| applied.object == task.object);
             *written = Some(applied.map(|applied| applied.resource_version.clone()).unwrap_or_default());
         }
-        if !task.wait {
-            return Status::Done;
+        let held = match (task.wait, task.health) {
+            (true, _) => self.wait(task, written.as_deref()).await,
+            (false, Some(_)) => self.look(task).await,
+            (false, None) => return Status::Done,
+        };
+        let Err((status, blocker)) = held else { return Status::Done };
+        let object = || task.object.clone();
+        match &blocker {
+            _ if status != Status::Failed => {}
+            Blocker::Refused { message, .. } => {
+                context.emit(Event::Refused { node, object: object(), message: message.clone(), retried: repeated });
+            }
+            Blocker::NotReady { reason } | Blocker::Unhealthy { message: reason, .. } => {
+                let (object, reason) = (object(), reason.clone());
+                context.emit(match repeated {
+                    true => Event::Waiting { node, object, reason },
+                    false => Event::Failed { node, object, reason },
+                });
+            }
+            _ => {}
         }
-        let Err((status, reason)) = self.wait(task, written.as_deref()).await else { return Status::Done };
-        let object = task.object.clone();
-        if status == Status::Failed {
-            let (object, reason) = (object.clone(), reason.clone());
-            context.emit(match repeated {
-                true => Event::Waiting { node, object, reason },
-                false => Event::Failed { node, object, reason },
-            });
-        }
-        self.result.left.push((object, Some(Blocker::NotReady { reason })));
+        self.result.left.push((object(), Some(blocker)));
         status
+    }
+
+    /// Looks once at an object, or returns why it is not healthy.
+    async fn look(&self, task: &ApplyTask) -> Result<(), (Status, Blocker)> {
+        let Self { context, cluster, deadline, .. } = *self;
+        let unseen = || Blocker::NotReady { reason: UNSEEN.to_owned() };
+        let read = async {
+            let _turn = context.turns.acquire().await;
+            cluster.get(&task.resource, &task.object).await
+        };
+        let read = tokio::select! {
+            read = read => read,
+            () = context.options.stop.cancelled() => return Err((Status::Interrupted, unseen())),
+            () = until(deadline) => return Err((Status::TimedOut, unseen())),
+        };
+        let object = match read {
+            Ok(Some(object)) => View::deserialize(&object).map_err(|error| error.to_string()),
+            Ok(None) => Err("it was deleted".to_owned()),
+            Err(error) => {
+                let (message, by) = (error.message(), RefusedBy::of(&error));
+                return Err((Status::Failed, Blocker::Refused { message, by }));
+            }
+        };
+        let verdict = match object {
+            Ok(object) => {
+                Rules::of(task, context.manifests.get(&task.object)).judge(&task.object.kind, &object)
+            }
+            Err(reason) => Readiness::Failed(reason).into(),
+        };
+        match &verdict.readiness {
+            Readiness::Ready => Ok(()),
+            Readiness::NotYet(reason) | Readiness::Failed(reason) => Err((Status::Failed, blocker(&verdict, reason))),
+        }
     }
 
     /// Waits until an object is ready, or returns why it is not. What a watch has shown of it counts from the version that our
     /// own write returned.
-    async fn wait(&self, task: &ApplyTask, written: Option<&str>) -> Result<(), (Status, String)> {
+    async fn wait(&self, task: &ApplyTask, written: Option<&str>) -> Result<(), (Status, Blocker)> {
         let Self { context, node, deadline, .. } = *self;
         let Some(mut changes) = context.awaited.follow(&task.object) else { return Ok(()) };
         let object = || task.object.clone();
-        let mut reason = "not seen yet".to_owned();
+        let not_ready = |reason: &str| Blocker::NotReady { reason: reason.to_owned() };
+        let (mut shown, mut held) = (String::new(), not_ready(UNSEEN));
         loop {
-            let seen = changes.borrow_and_update().clone();
-            let why = match seen {
+            let why = match changes.borrow_and_update().clone() {
                 Seen::Nothing => None,
                 Seen::Present { resource_version, .. } if written.is_some_and(|at| is_older(&resource_version, at)) => {
                     None
                 }
-                Seen::Present { readiness: Readiness::Ready, .. } => {
-                    context.emit(Event::Ready { node, object: object() });
-                    return Ok(());
-                }
-                Seen::Present { readiness: Readiness::Failed(why), .. } => return Err((Status::Failed, why)),
-                Seen::Present { readiness: Readiness::NotYet(why), .. } => Some(why),
-                Seen::Gone => Some("it was deleted".to_owned()),
+                Seen::Present { verdict, .. } => match &verdict.readiness {
+                    Readiness::Ready => {
+                        context.emit(Event::Ready { node, object: object() });
+                        return Ok(());
+                    }
+                    Readiness::Failed(why) => return Err((Status::Failed, blocker(&verdict, why))),
+                    Readiness::NotYet(why) => {
+                        Some((verdict.detail.clone().unwrap_or_else(|| why.clone()), blocker(&verdict, why)))
+                    }
+                },
+                Seen::Gone => Some(("it was deleted".to_owned(), not_ready("it was deleted"))),
             };
-            if let Some(why) = why.filter(|why| *why != reason) {
-                context.emit(Event::Waiting { node, object: object(), reason: why.clone() });
-                reason = why;
+            if let Some((reason, blocker)) = why {
+                held = blocker;
+                if reason != shown {
+                    context.emit(Event::Waiting { node, object: object(), reason: reason.clone() });
+                    shown = reason;
+                }
             }
             tokio::select! {
                 _ = changes.changed() => {}
-                () = context.options.stop.cancelled() => return Err((Status::Interrupted, reason)),
-                () = until(deadline) => return Err((Status::TimedOut, reason)),
+                () = context.options.stop.cancelled() => return Err((Status::Interrupted, held)),
+                () = until(deadline) => return Err((Status::TimedOut, held)),
             }
         }
     }
@@ -160,8 +222,12 @@ impl<'a> Run<'a> {
         let stop = context.options.stop.clone();
         let fence = Fence::new("the operation was interrupted", move || !stop.is_cancelled());
         let cluster = self.cluster.fenced(fence);
-        let options =
-            DeleteOptions { uid: Some(step.uid.clone()), propagation: step.propagation, ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            uid: Some(step.uid.clone()),
+            propagation: step.propagation,
+            read_if_lost: true,
+            ..DeleteOptions::default()
+        };
         let object = step.object.clone();
         let answer = tokio::select! {
             answer = Box::pin(cluster.delete(&step.resource, &step.object, &options)) => answer,
@@ -189,8 +255,10 @@ impl<'a> Run<'a> {
                 context.emit(Event::Recreated { node, object });
                 Status::Done
             }
-            Err(_) if context.options.stop.is_cancelled() => {
-                self.result.left.push((object, Some(Blocker::NotRequested)));
+            // If the answer was lost, the summary reads the object for what keeps it.
+            Err(error) if context.options.stop.is_cancelled() => {
+                let is_unknown = error.may_have_taken_effect();
+                self.result.left.push((object, Some(Blocker::NotRequested).filter(|_| !is_unknown)));
                 Status::Interrupted
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use billhook_objects::GroupKind;
-use billhook_plan::{StepAction, TaskGraph, TaskNode, TaskStep};
+use billhook_plan::{Health, StepAction, TaskGraph, TaskNode, TaskStep};
 use billhook_policy::GoDuration;
 
 use crate::{
@@ -26,7 +26,7 @@ pub fn graph(payload: &Payload, decisions: &Decisions, state: State, seed: u64) 
         let kind = &entry.manifest.key.kind;
         let action = match outcome {
             Outcome::Deleted => StepAction::Delete,
-            _ => StepAction::Apply { wait: is_awaited(kind) },
+            _ => applied(kind, state),
         };
         // The Job itself is deleted without waiting, but the order around it remains that of the payload.
         tasks.push(Task {
@@ -39,18 +39,30 @@ pub fn graph(payload: &Payload, decisions: &Decisions, state: State, seed: u64) 
     build(&tasks, state, seed)
 }
 
-/// Returns whether the next step waits until an object of this kind is ready.
+/// Returns how an object of this kind is applied, and when its step is done.
 ///
-/// The reference waits for a ClusterOperator to be available, and for a CustomResourceDefinition to be established. It looks at
-/// a Deployment or a DaemonSet only once, for signs that it is broken, so these are not awaited. Jobs are: the reference looks
-/// at them once as well, but nothing after a barrier may start before the Job ended.
-fn is_awaited(kind: &GroupKind) -> bool {
-    matches!(
-        (kind.group.as_str(), kind.kind.as_str()),
-        ("apiextensions.k8s.io", "CustomResourceDefinition")
-            | ("batch", "Job")
-            | ("config.openshift.io", "ClusterOperator")
-    )
+/// The reference looks at each of these objects once after it has applied it, unless it is initializing, and at
+/// ClusterOperators always. What is not healthy then fails its manifest, and the reference repeats the whole payload until all
+/// succeed. A pass is made once instead, so it waits for what only takes time: CustomResourceDefinitions and Jobs, because
+/// nothing that needs them may start before, and operators that are being installed or updated. While reconciling, operators
+/// were updated before, and one that is not healthy must not keep one of the two workers.
+fn applied(kind: &GroupKind, state: State) -> StepAction {
+    let health = match state {
+        State::Initializing => Health::Installing,
+        State::Updating | State::Reconciling => Health::Installed,
+    };
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("apiextensions.k8s.io", "CustomResourceDefinition") | ("batch", "Job") => {
+            StepAction::Check { wait: true, health }
+        }
+        ("config.openshift.io", "ClusterOperator") => {
+            StepAction::Check { wait: state != State::Reconciling, health }
+        }
+        ("apps", "Deployment" | "DaemonSet") if health == Health::Installed => {
+            StepAction::Check { wait: false, health }
+        }
+        _ => StepAction::Apply { wait: false },
+    }
 }
 
 /// A manifest, as the graph sees it.

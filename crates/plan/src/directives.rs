@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 pub struct Directives {
     /// How the object is managed. A manifest with the policy `ignore` is left out before planning.
     pub policy: ManifestPolicy,
+    /// Whether an existing object that belongs to no release is taken over.
+    pub adopt: bool,
+    /// Whether an existing object that does not belong to the release is left to its owner.
+    pub leave_others: bool,
     /// Annotations that the object gets when it is created, but not later.
     pub annotate_before_create: BTreeMap<String, String>,
     /// A merge patch that is sent once the whole release is deployed, and ready if that is awaited.
@@ -24,6 +28,8 @@ impl Directives {
     pub fn of(entry: &ManifestEntry) -> Self {
         Self {
             policy: entry.policy,
+            adopt: false,
+            leave_others: false,
             annotate_before_create: entry.annotate_before_create.clone(),
             patch_after: entry.patch_after_deployment.clone(),
             before_delete: before_delete(&entry.annotate_before_delete, entry.patch_before_delete.as_ref()),

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
 use billhook_policy::GoDuration;
+use serde::{Deserialize, Serialize};
 
 /// A graph of tasks. A node starts when all nodes in its `after` are done; if one of them fails, it does not start, and
 /// branches that do not depend on the failure continue.
@@ -63,8 +64,26 @@ pub enum StepAction {
         /// Whether the step waits until the object is ready (a Job: complete).
         wait: bool,
     },
+    /// It is applied and must be healthy.
+    Check {
+        /// Whether the step waits until the object is healthy. If not, it looks once at the applied object, and fails if that
+        /// is not healthy.
+        wait: bool,
+        /// The rules.
+        health: Health,
+    },
     /// Its deletion is requested, and the next step starts once the API server has accepted the request.
     Delete,
+}
+
+/// The rules by which the health of an applied object is judged: those of OpenShift's cluster-version operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// The release is being installed: workloads are always healthy, and operators are once they are available.
+    Installing,
+    /// The release was installed before.
+    Installed,
 }
 
 impl StepAction {

@@ -34,7 +34,7 @@ pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::Deletion;
 pub use directives::{Directives, before_delete};
-pub use graph::{StepAction, TaskGraph, TaskNode, TaskStep};
+pub use graph::{Health, StepAction, TaskGraph, TaskNode, TaskStep};
 pub use inventory::{
     AppliedVersion, Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, MAX_HISTORY, Phase, VersionState,
 };

@@ -7,7 +7,7 @@ use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrat
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
+use crate::{Health, Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
 
 /// The format version of a serialized plan.
 pub const PLAN_FORMAT: u32 = 1;
@@ -241,6 +241,10 @@ pub struct ApplyTask {
     pub action: ApplyAction,
     /// Whether the node's barrier waits until it is ready (for a CRD: Established).
     pub wait: bool,
+    /// The rules by which its health is judged instead of its readiness. If the barrier does not wait for it, it is looked at
+    /// once, and must be healthy then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
     /// Of an update: the version in the snapshot. If the write returns the same one, nothing has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,

@@ -134,6 +134,8 @@ pub enum NoteKind {
     Hook { object: ObjectKey, treatment: HookTreatment },
     /// Another client manages an object whose manifest has the policy `fallback`. It remains unchanged.
     Fallback { object: ObjectKey },
+    /// An existing object does not belong to the release, whose manifest only creates it: it remains unchanged.
+    CreateOnly { object: ObjectKey },
 }
 
 /// Objects that remain although they belong, or belonged, to the release.
@@ -291,7 +293,8 @@ impl NoteKind {
             | Self::NamespaceCreated { .. }
             | Self::Order(OrderNote::NoMatch { .. } | OrderNote::LeftOut { .. })
             | Self::Hook { treatment: HookTreatment::Deployed | HookTreatment::TestLeftOut, .. }
-            | Self::Fallback { .. } => Severity::Info,
+            | Self::Fallback { .. }
+            | Self::CreateOnly { .. } => Severity::Info,
         }
     }
 }

@@ -131,6 +131,9 @@ impl Display for NoteKind {
             Self::Fallback { object } => {
                 write!(f, "{object} does not belong to the release and remains unchanged: its policy is fallback")
             }
+            Self::CreateOnly { object } => {
+                write!(f, "{object} does not belong to the release and remains unchanged: its manifest only creates it")
+            }
         }
     }
 }

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "engine/gone.rs"]
+mod gone;
 #[path = "engine/locks.rs"]
 mod locks;
 #[path = "engine/records.rs"]

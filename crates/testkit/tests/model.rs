@@ -189,4 +189,9 @@ proptest! {
     fn operations_on_one_release_exclude_each_other(actors in locks::actors(), turns in locks::turns()) {
         locks::play(&actors, &turns);
     }
+
+    #[test]
+    fn passes_over_one_payload_exclude_each_other(actors in locks::payloads(), turns in locks::turns()) {
+        locks::play(&actors, &turns);
+    }
 }

@@ -25,3 +25,32 @@ impl From<Result<(), String>> for Readiness {
         checks.map_or_else(Self::NotYet, |()| Self::Ready)
     }
 }
+
+/// Whether an object is healthy, and how its state is classified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it is ready, and if not, the message about it.
+    pub readiness: Readiness,
+    /// The reason as a word, where the rules have one.
+    pub code: Option<&'static str>,
+    /// What the object itself says, if the message does not contain it.
+    pub detail: Option<String>,
+}
+
+impl Verdict {
+    pub(super) const READY: Self = Self { readiness: Readiness::Ready, code: None, detail: None };
+
+    pub(super) fn of(readiness: Readiness, code: &'static str) -> Self {
+        Self { readiness, code: Some(code), detail: None }
+    }
+
+    pub(super) fn because(self, detail: String) -> Self {
+        Self { detail: Some(detail), ..self }
+    }
+}
+
+impl From<Readiness> for Verdict {
+    fn from(readiness: Readiness) -> Self {
+        Self { readiness, code: None, detail: None }
+    }
+}

@@ -24,6 +24,7 @@ pub struct Metadata {
     pub uid: Option<Uid>,
     pub generation: Option<i64>,
     pub resource_version: String,
+    pub deletion_timestamp: Option<String>,
 }
 
 /// See [`View`].
@@ -79,8 +80,22 @@ pub struct ObjectStatus {
     pub updated_number_scheduled: Option<i64>,
     #[serde(deserialize_with = "lenient")]
     pub number_available: Option<i64>,
+    #[serde(deserialize_with = "lenient")]
+    pub failed: Option<i64>,
+    #[serde(deserialize_with = "lenient_list")]
+    pub versions: Vec<OperandVersion>,
     #[serde(deserialize_with = "lenient_list")]
     pub conditions: Vec<Condition>,
+}
+
+/// The version of an operand of a ClusterOperator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct OperandVersion {
+    /// The name of the operand.
+    pub name: String,
+    /// Its version.
+    pub version: String,
 }
 
 /// A condition of any kind.
@@ -127,6 +142,6 @@ fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Op
     Ok(serde_json::from_value(serde_json::Value::deserialize(from)?).ok())
 }
 
-fn lenient_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Condition>, D::Error> {
+fn lenient_list<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
     Ok(lenient(from)?.unwrap_or_default())
 }

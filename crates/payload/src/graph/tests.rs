@@ -218,21 +218,6 @@ fn titles_name_levels_and_components() {
 }
 
 #[test]
-fn what_is_awaited() {
-    for (group, kind, expected) in [
-        ("apiextensions.k8s.io", "CustomResourceDefinition", true),
-        ("batch", "Job", true),
-        ("config.openshift.io", "ClusterOperator", true),
-        ("apps", "Deployment", false),
-        ("apps", "DaemonSet", false),
-        ("apps", "StatefulSet", false),
-        ("", "ConfigMap", false),
-    ] {
-        assert_eq!(is_awaited(&GroupKind::new(group, kind)), expected, "{kind}");
-    }
-}
-
-#[test]
 fn a_manifest_that_does_not_count_is_not_in_the_graph() {
     let include = "annotations: {include.release.openshift.io/self-managed-high-availability: 'true'";
     let object = |name: &str, annotations: &str| {
@@ -251,6 +236,28 @@ fn a_manifest_that_does_not_count_is_not_in_the_graph() {
     let expected = [TaskStep { manifest: 0, action: apply }, TaskStep { manifest: 1, action: StepAction::Delete }];
     assert_eq!(graph.nodes[0].steps, expected);
     assert_eq!(decisions.counting().collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn the_state_decides_what_is_awaited_and_what_is_checked() {
+    let check = |group: &str, kind: &str, expected: [StepAction; 3]| {
+        let states = [State::Initializing, State::Updating, State::Reconciling];
+        assert_eq!(states.map(|state| applied(&GroupKind::new(group, kind), state)), expected, "{kind}");
+    };
+    let (first, later) = (Health::Installing, Health::Installed);
+    let wait = |health| StepAction::Check { wait: true, health };
+    let once = StepAction::Check { wait: false, health: later };
+    let written = StepAction::Apply { wait: false };
+    for (group, kind) in [("apiextensions.k8s.io", "CustomResourceDefinition"), ("batch", "Job")] {
+        check(group, kind, [wait(first), wait(later), wait(later)]);
+    }
+    check("config.openshift.io", "ClusterOperator", [wait(first), wait(later), once]);
+    for kind in ["Deployment", "DaemonSet"] {
+        check("apps", kind, [written, once, once]);
+    }
+    for (group, kind) in [("apps", "StatefulSet"), ("", "ConfigMap"), ("batch", "CronJob"), ("", "Deployment")] {
+        check(group, kind, [written; 3]);
+    }
 }
 
 fn names() -> impl Strategy<Value = Vec<String>> {

@@ -105,6 +105,10 @@ impl Deployment<'_> {
             notes.push(NoteKind::Fallback { object: key.clone() }.into());
             return None;
         }
+        if directives.leave_others && !ours {
+            notes.push(NoteKind::CreateOnly { object: key.clone() }.into());
+            return None;
+        }
         let refusal = if ours { None } else { self.refusal(key, object, label) };
         let problem = match refusal {
             Some(problem) => problem,
@@ -159,7 +163,7 @@ impl Deployment<'_> {
         };
         let former = other.map(|other| ReleaseName::shown(other));
         match object.labels.contains_key(RELEASE_LABEL) {
-            _ if self.request.adopt => None,
+            _ if self.request.adopt || self.directives(key).adopt => None,
             true if former.is_none() => Some(Problem::Unrecorded { object: object_key() }),
             false if recorded() => Some(Problem::Unlabelled { object: object_key() }),
             _ => Some(Problem::Unowned { object: object_key(), former }),

@@ -65,24 +65,25 @@ impl Deployment<'_> {
 
     /// Returns what a step does; none if there is nothing to do.
     fn step<'s>(&'s self, step: TaskStep, existing: &Existing<'_>, resources: &mut Resources<'s>) -> Option<Step> {
-        match step.action {
-            StepAction::Apply { wait } => {
-                let mut task = self.task(step.manifest, wait, existing, resources)?;
-                // A CRD that is unchanged since an earlier apply is Established.
-                task.wait &= wait || task.action != ApplyAction::Unchanged;
-                Some(Step::Apply(task))
-            }
+        let (wait, health) = match step.action {
+            StepAction::Apply { wait } => (wait, None),
+            StepAction::Check { wait, health } => (wait, Some(health)),
             StepAction::Delete => {
                 let found = existing.deletions.get(&step.manifest)?;
                 let seen = found.seen.filter(|_| found.deletion.state == DeletionState::ToDelete)?;
-                Some(Step::Delete(DeleteStep {
+                return Some(Step::Delete(DeleteStep {
                     object: found.deletion.object.clone(),
                     resource: seen.query.resource.clone(),
                     uid: seen.object.uid.clone(),
                     propagation: self.request.propagation,
-                }))
+                }));
             }
-        }
+        };
+        let mut task = self.task(step.manifest, wait, existing, resources)?;
+        // A CRD that is unchanged since an earlier apply is Established.
+        task.wait &= wait || task.action != ApplyAction::Unchanged;
+        task.health = health;
+        Some(Step::Apply(task))
     }
 
     /// Lists the recorded objects that no manifest contains and that are deleted with a Namespace or CRD.

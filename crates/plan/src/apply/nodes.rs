@@ -152,7 +152,7 @@ impl Deployment<'_> {
         // A CRD is always Established before the next node starts, since later objects may be its instances.
         let wait = is_crd(kind) || (ready && !is_ready_when_created(kind));
         let action = (*existing.actions.get(at)?)?;
-        let Directives { policy, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
+        let Directives { policy, adopt, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
         let seen = |when: bool| existing.objects.get(&manifest.key).filter(|_| when);
         let is_written = action != ApplyAction::Unchanged;
         let existing_uid = is_written || policy == ManifestPolicy::Immutable;
@@ -168,12 +168,13 @@ impl Deployment<'_> {
             resource,
             action,
             wait,
+            health: None,
             resource_version: seen(action == ApplyAction::Update).map(|object| object.resource_version.clone()),
             strategy,
             annotate_before_create: if is_written { annotate_before_create } else { BTreeMap::new() },
             uid: seen(existing_uid).map(|object| object.uid.clone()),
             adopt: action == ApplyAction::Create
-                && self.request.adopt
+                && (self.request.adopt || adopt)
                 && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
             takes_over: seen(is_written && strategy == UpdateStrategy::ServerSide)
                 .and_then(|object| object.tracked.as_ref().map(formers))

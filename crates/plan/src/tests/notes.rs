@@ -66,7 +66,8 @@ fn notes() -> Vec<NoteKind> {
         NoteKind::Order(OrderNote::LeftOut { group, kind: key("ConfigMap/x").kind, name: "x".into() }),
         NoteKind::Order(OrderNote::Unrecorded { counts: counts() }),
         NoteKind::Hook { object: object.clone(), treatment: HookTreatment::TestLeftOut },
-        NoteKind::Fallback { object },
+        NoteKind::Fallback { object: object.clone() },
+        NoteKind::CreateOnly { object },
     ]
 }
 

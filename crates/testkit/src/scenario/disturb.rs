@@ -226,8 +226,8 @@ impl Disturbance {
 /// Returns whether a step can be disturbed: only commands that change objects can leave incomplete work, and the result of a
 /// command with events during it, or that fails, depends on timing.
 fn is_disturbed(step: &Step, line: &str) -> bool {
-    let verb = line.split_whitespace().next().unwrap_or_default();
-    matches!(verb, "apply" | "delete")
+    let changes = ["apply ", "delete ", "payload apply "];
+    changes.iter().any(|command| line.starts_with(command))
         && !line.contains("--dry-run")
         && step.during.is_empty()
         && step.faults.is_empty()
@@ -334,7 +334,9 @@ async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
             (key.to_string(), json!({"known": entry.uid.is_some(), "digest": entry.digest, "obsolete": entry.obsolete}))
         })
         .collect();
-    Ok(json!({"phase": inventory.phase, "entries": entries}))
+    let history: Vec<_> = inventory.history.iter().map(|of| json!([of.version, of.state])).collect();
+    let deleted: Vec<_> = inventory.deleted.keys().map(ToString::to_string).collect();
+    Ok(json!({"phase": inventory.phase, "entries": entries, "history": history, "deleted": deleted}))
 }
 
 /// Returns an object without values that differ between runs.

@@ -1,14 +1,15 @@
 //! Graphs of tasks: sequences side by side, failures, deletions, and what the record keeps of them.
 
 use billhook_engine::{ApplyResult, GraphOf, prepare_apply};
-use billhook_plan::{DeletionState, Inventory, Plan, StepAction, TaskGraph, TaskNode, TaskStep, VersionState};
+use billhook_plan::{DeletionState, Health, Inventory, Plan, StepAction, TaskGraph, TaskNode, TaskStep, VersionState};
 use billhook_policy::GoDuration;
 use billhook_sandbox::faults::Moment;
 use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// Reads a graph, one node a line: `TITLE [after 0 1]: [!]a -b`, where `!` waits until ready and `-` deletes.
+/// Reads a graph, one node a line: `TITLE [after 0 1]: [!]a -b`, where `!` waits until ready, `?` looks at the health once, `*`
+/// waits until healthy, and `-` deletes.
 fn graph(lines: &[&str], names: &[&str]) -> TaskGraph {
     let node = |line: &&str| {
         let (head, steps) = line.split_once(':').unwrap();
@@ -16,9 +17,11 @@ fn graph(lines: &[&str], names: &[&str]) -> TaskGraph {
         let step = |text: &str| {
             let action = match text.as_bytes()[0] {
                 b'-' => StepAction::Delete,
+                b'?' => StepAction::Check { wait: false, health: Health::Installed },
+                b'*' => StepAction::Check { wait: true, health: Health::Installed },
                 mark => StepAction::Apply { wait: mark == b'!' },
             };
-            let name = text.trim_start_matches(['-', '!']);
+            let name = text.trim_start_matches(['-', '!', '?', '*']);
             TaskStep { manifest: names.iter().position(|of| *of == name).unwrap(), action }
         };
         TaskNode {
@@ -391,6 +394,82 @@ async fn a_deletion_is_requested_once_and_verified_by_a_later_pass() {
     assert!(inventory.deleted.is_empty() && inventory.entries.contains_key(&key("b")));
 }
 
+/// The object tells what the lost answer said: there is no other request, and no failure.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_recognized_by_its_object() {
+    let lost: [fn() -> Fault; 2] = [|| Fault::broken(Moment::After), Fault::timeout];
+    for (fault, held) in [(lost[0], false), (lost[0], true), (lost[1], false), (lost[1], true)] {
+        let world = World::new();
+        world.pass(&Payload::new(&["one: a b"])).await;
+        if held {
+            world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+        }
+        world.target.faults().inject(fault().on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+        let summary = world.pass(&Payload::new(&["one: -a", "two after 0: b"])).await;
+        assert_eq!((summary.status, &summary.requested, summary.left.len()), (Status::Done, &vec![key("a")], 0));
+        assert_eq!(world.requests("delete "), 1);
+        assert_eq!(world.config_map("a").is_some(), held);
+        let finalizers = |event: &Event| match event {
+            Event::Deleting { finalizers, .. } => Some(finalizers.len()),
+            _ => None,
+        };
+        let events: Vec<_> = world.events.lock().unwrap().iter().filter_map(finalizers).collect();
+        assert_eq!(events, [usize::from(held)]);
+        assert_eq!(world.count(|event| matches!(event, Event::Refused { .. } | Event::Gone { .. })), 0);
+    }
+}
+
+/// A connection that breaks before the request took effect: the object shows that, and it is sent again.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_took_no_effect_is_sent_again() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.target.faults().inject(Fault::broken(Moment::Before).on(Requests::of(CLIENT).verb(Verb::Delete)).first(2));
+    let summary = world.pass(&Payload::new(&["one: -a b"])).await;
+    assert_eq!((summary.status, summary.requested), (Status::Done, vec![key("a")]));
+    assert_eq!((world.requests("delete "), world.config_map("a")), (3, None));
+}
+
+/// Without the right to read, another request is the only way to know.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_sent_again_if_its_object_may_not_be_read() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    world.target.faults().inject(Fault::broken(Moment::After).on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+    world.target.faults().inject(forbidden().on(Requests::of(CLIENT).verb(Verb::Get).name("a")));
+    let summary = world.pass(&Payload::new(&["one: -a b"])).await;
+    assert_eq!((summary.status, summary.requested), (Status::Done, vec![key("a")]));
+    assert_eq!(world.requests("delete "), 2);
+}
+
+/// An interruption while the object is read: whether the request took effect is not known, so the object is listed.
+#[tokio::test(start_paused = true)]
+async fn an_interruption_after_a_lost_answer_lists_the_object() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a b"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    let faults = world.target.faults();
+    faults.inject(Fault::broken(Moment::After).on(Requests::of(CLIENT).verb(Verb::Delete)).first(1));
+    faults.inject(Fault::delay(Duration::from_secs(3)).on(Requests::of(CLIENT).verb(Verb::Get).name("a")).first(1));
+    faults.inject(Fault::unavailable().on(Requests::of(CLIENT).verb(Verb::Get).name("a")).nth(1));
+    let options = world.options();
+    let stop = options.stop.clone();
+    let interrupt = async {
+        sleep(Duration::from_secs(1)).await;
+        stop.cancel();
+    };
+    let payload = Payload::new(&["one: -a b"]);
+    let ((_, summary), ()) = tokio::join!(world.run(payload.input(), &options), interrupt);
+    assert_eq!(summary.status, Status::Interrupted);
+    let left = left(&summary);
+    assert!(
+        matches!(left[..], [("a", Blocker::Finalizer { .. }), ("b", Blocker::NotRequested)]),
+        "{left:?}"
+    );
+    assert_eq!(world.requests("delete "), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_unless_the_graph_says_so() {
     let world = World::new();
@@ -483,6 +562,109 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]
         let ((_, summary), ()) = tokio::join!(world.run(given, &options), end);
         assert_eq!(summary.status, expected);
         assert_eq!(world.config_map("after").is_some(), !failed);
+    }
+}
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  progressDeadlineSeconds: 5
+  selector: {matchLabels: {a: b}}
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: b}]}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
+";
+
+impl World {
+    fn namespaced(&self, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let resource =
+            ApiResource::from_gvk_with_plural(&kube::api::GroupVersionKind::gvk(group, version, kind), plural);
+        Api::namespaced_with(self.target.client(User::admin(), ""), "default", &resource)
+    }
+
+    /// Reports the status of the only Pod.
+    async fn pod_reports(&self, status: Value) {
+        let pods = self.namespaced("", "v1", "Pod", "pods");
+        let pod = pods.list(&kube::api::ListParams::default()).await.unwrap().items.remove(0);
+        let (name, patch) = (pod.metadata.name.unwrap(), json!({ "status": status }));
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+/// Returns the input of a pass that checks the Deployment, then writes the ConfigMap.
+fn checked(lines: &[&str], retries: Vec<GoDuration>) -> ApplyInput {
+    let graph = TaskGraph { retries, ..graph(lines, &["0", "1"]) };
+    ApplyInput { graph: Some(fixed(graph)), ..input(documents(DEPLOYMENT)) }
+}
+
+/// A Deployment that is stuck fails its step, also if nothing is written; one that is rolled out slowly does not.
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_object_fails_its_step() {
+    let world = World::new();
+    let given = || checked(&["n: ?0", "next after 0: 1"], vec![seconds(10), seconds(13)]);
+    let begun = Instant::now();
+    assert_eq!(world.run(given(), &world.options()).await.1.status, Status::Done);
+    assert!(begun.elapsed() < Duration::from_secs(2), "no Pod runs, and it is not waited for");
+
+    world.admin().delete("after", &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    let begun = Instant::now();
+    let summary = world.run(given(), &world.options()).await.1;
+    assert_eq!((summary.status, summary.unchanged, begun.elapsed().as_secs()), (Status::Failed, 1, 23));
+    let [("web", Blocker::Unhealthy { code, message }), ("after", Blocker::NotStarted)] = left(&summary)[..] else {
+        panic!("{summary:?}")
+    };
+    let begins = "deployment default/web is not available MinimumReplicasUnavailable (Deployment does not have minimum \
+                  availability.) or progressing ProgressDeadlineExceeded (ReplicaSet";
+    assert!(code == "WorkloadNotAvailable" && message.starts_with(begins), "{code} {message}");
+    assert_eq!(world.count(|event| matches!(event, Event::Failed { reason, .. } if reason == message)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Waiting { reason, .. } if reason == message)), 2);
+
+    // It recovers between two tries.
+    let options = world.options();
+    let recover = async {
+        sleep(Duration::from_secs(5)).await;
+        world.pod_reports(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]})).await;
+    };
+    let begun = Instant::now();
+    let ((_, summary), ()) = tokio::join!(world.run(given(), &options), recover);
+    assert_eq!((summary.status, begun.elapsed().as_secs()), (Status::Done, 10));
+    assert!(world.config_map("after").is_some());
+}
+
+/// The conditions are awaited, and what they say is reported; one that says that it is over ends the wait.
+#[tokio::test(start_paused = true)]
+async fn a_step_waits_until_its_object_is_healthy() {
+    for works in [true, false] {
+        let world = World::new();
+        let text = "
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate}
+spec: {backoffLimit: 0, template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
+";
+        let graph = graph(&["job: *0", "next after 0: 1"], &["0", "1"]);
+        let given = ApplyInput { graph: Some(fixed(graph)), ..input(documents(text)) };
+        let options = world.options();
+        let end = async {
+            sleep(Duration::from_secs(5)).await;
+            world.pod_reports(json!({"phase": if works { "Succeeded" } else { "Failed" }})).await;
+        };
+        let ((_, summary), ()) = tokio::join!(world.run(given, &options), end);
+        assert_eq!(world.config_map("after").is_some(), works);
+        let reason = "deadline exceeded, reason: \"BackoffLimitExceeded\", message: \"Job has reached the specified \
+                      backoff limit\"";
+        match (works, &left(&summary)[..]) {
+            (true, []) => assert_eq!(summary.status, Status::Done),
+            (false, [("migrate", Blocker::NotReady { reason: found }), ("after", Blocker::NotStarted)]) => {
+                assert_eq!((summary.status, found.as_str()), (Status::Failed, reason));
+            }
+            (_, left) => panic!("{left:?}"),
+        }
     }
 }
 

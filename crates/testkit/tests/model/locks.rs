@@ -32,6 +32,8 @@ use tokio::{
 pub enum Actor {
     Apply { version: usize, take_over: bool },
     Delete { take_over: bool },
+    /// Makes passes over a payload.
+    Payload { version: usize, take_over: bool, to_completion: bool },
 }
 
 /// A step of a history.
@@ -54,6 +56,21 @@ pub fn actors() -> impl Strategy<Value = Vec<Actor>> {
     prop::collection::vec(prop_oneof![3 => apply, 2 => delete], 2..=3)
 }
 
+/// Returns commands on one payload: at least one applies it.
+pub fn payloads() -> impl Strategy<Value = Vec<Actor>> {
+    let take_over = || prop::bool::weighted(0.2);
+    let payload = || {
+        (0..PAYLOADS.len(), take_over(), any::<bool>()).prop_map(|(version, take_over, to_completion)| Actor::Payload {
+            version,
+            take_over,
+            to_completion,
+        })
+    };
+    let delete = take_over().prop_map(|take_over| Actor::Delete { take_over });
+    let others = prop::collection::vec(prop_oneof![3 => payload(), 1 => delete], 1..=2);
+    (payload(), others).prop_map(|(first, others)| [vec![first], others].concat())
+}
+
 pub fn turns() -> impl Strategy<Value = Vec<Turn>> {
     let actor = || 0..3_usize;
     let turn = prop_oneof![
@@ -73,6 +90,37 @@ const VERSIONS: [&str; 2] = [
      {apiVersion: v1, kind: Secret, metadata: {name: c}}\n---\n\
      {apiVersion: v1, kind: Secret, metadata: {name: d, finalizers: [model.example/slow]}}",
 ];
+
+/// Versions of a payload, each with its files. The second one deletes an object that a finalizer keeps for a while, and the
+/// third one has neither its manifest nor that of another object.
+const PAYLOADS: [&[(&str, &str)]; 3] = [
+    &[
+        ("0000_10_a_01.yaml", "kind: ConfigMap, name: a, finalizers: [model.example/slow]"),
+        ("0000_10_b_01.yaml", "kind: ConfigMap, name: b"),
+        ("0000_20_c_01.yaml", "kind: Secret, name: c"),
+    ],
+    &[
+        ("0000_10_a_01.yaml", "kind: ConfigMap, name: a, annotations: {release.openshift.io/delete: 'true'}"),
+        ("0000_10_b_01.yaml", "kind: ConfigMap, name: b, labels: {version: second}"),
+        ("0000_20_c_01.yaml", "kind: Secret, name: c"),
+        ("0000_30_d_01.yaml", "kind: Secret, name: d, finalizers: [model.example/slow]"),
+    ],
+    &[
+        ("0000_10_b_01.yaml", "kind: ConfigMap, name: b, annotations: {release.openshift.io/delete: 'true'}"),
+        ("0000_30_d_01.yaml", "kind: Secret, name: d, labels: {version: third}"),
+    ],
+];
+
+/// Writes the manifest of an object: `kind: KIND, METADATA`.
+fn manifest(object: &str) -> String {
+    const INCLUDED: &str = "include.release.openshift.io/self-managed-high-availability: 'true'";
+    let (kind, metadata) = object.split_once(", ").unwrap_or((object, ""));
+    let metadata = match metadata.contains("annotations: {") {
+        true => metadata.replace("annotations: {", &format!("annotations: {{{INCLUDED}, ")),
+        false => format!("{metadata}, annotations: {{{INCLUDED}}}"),
+    };
+    format!("{{apiVersion: v1, {kind}, metadata: {{namespace: default, {metadata}}}}}")
+}
 
 /// A running command.
 struct Running {
@@ -116,6 +164,13 @@ impl Contest {
         for (version, text) in VERSIONS.iter().enumerate() {
             std::fs::write(folder.path().join(format!("{version}.yaml")), text).expect("write a file");
         }
+        for (version, files) in PAYLOADS.iter().enumerate() {
+            let folder = folder.path().join(format!("payload{version}"));
+            std::fs::create_dir(&folder).expect("create a folder");
+            for (name, object) in *files {
+                std::fs::write(folder.join(name), manifest(object)).expect("write a file");
+            }
+        }
         let config = "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: 'http://sandbox.invalid'}}], \
                       contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}";
         std::fs::write(folder.path().join("kubeconfig"), config).expect("write a file");
@@ -137,6 +192,13 @@ impl Contest {
                 format!("apply release -f {version}.yaml --wait=false --timeout 90s{}", flag(take_over))
             }
             Actor::Delete { take_over } => format!("delete release --timeout 90s{}", flag(take_over)),
+            Actor::Payload { version, take_over, to_completion } => {
+                let completion = if to_completion { " --to-completion" } else { "" };
+                format!(
+                    "payload apply payload{version} --version 4.20.{version} --name release --force --timeout 90s{}{completion}",
+                    flag(take_over)
+                )
+            }
         };
         let (freezer, answers) = (Freezer::default(), Arc::new(Semaphore::new(0)));
         let client = freezer.client(self.audited(number, Some(Arc::clone(&answers))));

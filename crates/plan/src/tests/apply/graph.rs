@@ -113,6 +113,68 @@ fn the_rules_of_an_apply_hold_in_a_graph() {
 }
 
 #[test]
+fn a_check_is_part_of_its_task() {
+    let lines = ["v1 ConfigMap/a/w", "apps/v1 Deployment/a/x", "apps/v1 Deployment/a/y"];
+    let mut deployment = ordered(&lines, &["n: 0 1 2"]).knowing(&["Deployment.apps/a/x 1"]);
+    let steps = &mut deployment.graph.as_mut().unwrap().nodes[0].steps;
+    steps[1].action = StepAction::Check { wait: false, health: Health::Installed };
+    steps[2].action = StepAction::Check { wait: true, health: Health::Installing };
+    let plan = deployment.check(
+        &["Deployment.apps/a/x uid=1 ours"],
+        &["n: ConfigMap/a/w(create) Deployment.apps/a/x(unchanged) Deployment.apps/a/y(create!)"],
+    );
+    let health: Vec<_> = plan.apply_tasks().map(|task| task.health).collect();
+    assert_eq!(health, [None, Some(Health::Installed), Some(Health::Installing)]);
+    let printed = serde_json::to_value(&plan).unwrap();
+    let steps = &printed["nodes"][0]["work"]["sequence"]["steps"];
+    assert_eq!(steps[1]["apply"]["health"], "installed");
+    assert!(steps[0]["apply"].get("health").is_none());
+    assert_eq!(serde_json::from_value::<Plan>(printed).unwrap(), plan);
+}
+
+#[test]
+fn a_manifest_that_only_creates_leaves_objects_of_others() {
+    let create_only = Directives {
+        policy: billhook_policy::ManifestPolicy::Immutable,
+        leave_others: true,
+        ..Directives::default()
+    };
+    let check = |entry: &str, live: &str, adopt: bool, expected: &str, noted: bool| {
+        let entry: &[&str] = if entry.is_empty() { &[] } else { &[entry] };
+        let live: &[&str] = if live.is_empty() { &[] } else { &[live] };
+        let mut deployment = ordered(&["v1 ConfigMap/a/x", "v1 Secret/a/s"], &["n: 0 1"]).knowing(entry);
+        deployment.adopt = adopt;
+        deployment.directives.insert(key("ConfigMap/a/x"), create_only.clone());
+        let plan = deployment.check(live, &[&format!("n: {expected}Secret/a/s(create)")]);
+        let note = "info create-only: ConfigMap/a/x does not belong to the release and remains unchanged: its manifest \
+                    only creates it";
+        assert_eq!(notes(&plan).contains(&note.to_owned()), noted, "{:?}", notes(&plan));
+    };
+    check("", "", false, "ConfigMap/a/x(create) ", false);
+    check("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours", false, "ConfigMap/a/x(unchanged) ", false);
+    for adopt in [false, true] {
+        check("", "ConfigMap/a/x uid=1", adopt, "", true);
+        check("", "ConfigMap/a/x uid=1 of=db.app", adopt, "", true);
+        check("ConfigMap/a/x 1", "ConfigMap/a/x uid=2", adopt, "", true);
+    }
+}
+
+#[test]
+fn one_object_can_be_adopted() {
+    let mut deployment = ordered(&["v1 ConfigMap/a/x", "v1 ConfigMap/a/y"], &["n: 0 1"]);
+    deployment.directives.insert(key("ConfigMap/a/x"), Directives { adopt: true, ..Directives::default() });
+    let plan = deployment.check(&["ConfigMap/a/x uid=1"], &["n: ConfigMap/a/x(adopt) ConfigMap/a/y(create)"]);
+    assert!(plan.apply_tasks().all(|task| !task.adopt));
+    let plan = deployment.check(&[], &["n: ConfigMap/a/x(create) ConfigMap/a/y(create)"]);
+    let adopted: Vec<_> = plan.apply_tasks().map(|task| task.adopt).collect();
+    assert_eq!(adopted, [true, false]);
+    let both = ["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"];
+    deployment.fails(&both, PlanErrorKind::Refused, &["ConfigMap/a/y exists and belongs to no release"]);
+    let others = ["ConfigMap/a/x uid=1 of=db.app"];
+    deployment.fails(&others, PlanErrorKind::Refused, &["ConfigMap/a/x belongs to release app/db"]);
+}
+
+#[test]
 fn what_is_found_decides_about_a_deletion() {
     for (entry, live, deletes, adopt, nodes, expected) in [
         ("", "", true, false, "", Ok("not-found")),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use billhook_engine::{
     ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Status, Summary, release_status,
 };
-use billhook_objects::{ObjectKey, ReleaseName};
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName};
 use billhook_payload::{Decisions, Outcome, Payload, Settings, State, deletion_policy, graph, messages, preconditions};
 use billhook_plan::{DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
 use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
@@ -87,9 +87,9 @@ impl Passes<'_> {
     async fn prepare(&self, clusters: &Clusters, pass: u64) -> Result<PreparedApply, CommandError> {
         let Self { args, payload, decisions, .. } = self;
         let counting: Vec<usize> = decisions.counting().collect();
-        let created_only = |at: &usize| decisions.all[*at].outcome == Outcome::CreatedOnly;
-        let immutable = || Directives { policy: ManifestPolicy::Immutable, ..Directives::default() };
-        let directives = counting.iter().enumerate().filter(|(_, at)| created_only(at)).map(|(n, _)| (n, immutable()));
+        let directives = counting.iter().enumerate().filter_map(|(n, at)| {
+            Some((n, directives(&payload.entries[*at].manifest.key.kind, decisions.all[*at].outcome)?))
+        });
         let graph_of = {
             let (payload, decisions, version) = (payload.clone(), decisions.clone(), args.version.clone());
             Box::new(move |history: &[billhook_plan::AppliedVersion]| {
@@ -169,15 +169,22 @@ impl Passes<'_> {
             let unplaced = ObjectKey { namespace: None, ..object.clone() };
             positions.get(object).or_else(|| positions.get(&unplaced)).copied().unwrap_or_default()
         };
+        // What was waited for when the user interrupted it has not failed.
+        let is_interrupted = summary.status == Status::Interrupted;
         let mut failed: Vec<(usize, String)> = Vec::new();
         for left in &summary.left {
             let cause = left.blockers.iter().find_map(|blocker| match blocker {
                 billhook_engine::Blocker::Refused { message, .. } => Some(message.as_str()),
-                billhook_engine::Blocker::NotReady { reason } => Some(reason.as_str()),
+                billhook_engine::Blocker::NotReady { reason } if !is_interrupted => Some(reason.as_str()),
                 _ => None,
             });
-            let Some(cause) = cause else { continue };
             let at = position(&left.object);
+            // The reference prints what it finds of an unhealthy object alone.
+            failed.extend(left.blockers.iter().find_map(|blocker| match blocker {
+                billhook_engine::Blocker::Unhealthy { message, .. } if !is_interrupted => Some((at, message.clone())),
+                _ => None,
+            }));
+            let Some(cause) = cause else { continue };
             let cause = match deleted.contains(&left.object) {
                 true => messages::delete_failed(&left.object, cause),
                 false => cause.to_owned(),
@@ -210,6 +217,20 @@ impl Passes<'_> {
             status::deletion_lines(&status).iter().for_each(|line| printer.err(line));
         }
         Ok(End::Pending)
+    }
+}
+
+/// Returns the instructions for the object of a manifest.
+fn directives(kind: &GroupKind, outcome: Outcome) -> Option<Directives> {
+    match outcome {
+        Outcome::CreatedOnly => {
+            Some(Directives { policy: ManifestPolicy::Immutable, leave_others: true, ..Directives::default() })
+        }
+        // The operator itself may create it first.
+        _ if kind.is("config.openshift.io", "ClusterOperator") => {
+            Some(Directives { adopt: true, ..Directives::default() })
+        }
+        _ => None,
     }
 }
 
