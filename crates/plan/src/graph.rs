@@ -24,6 +24,11 @@ impl TaskGraph {
         self.steps(StepAction::is_delete).collect()
     }
 
+    /// Returns the indexes of the manifests whose steps wait until their objects are ready.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = usize> {
+        self.steps(|action| action == StepAction::Apply { wait: true })
+    }
+
     /// Returns the indexes of all manifests that a step names.
     pub(crate) fn named(&self) -> BTreeSet<usize> {
         self.steps(|_| true).collect()

@@ -6,11 +6,14 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error};
-use billhook_objects::{Catalog, ReleaseName};
+use billhook_objects::{Catalog, GroupKind, ReleaseName};
 use billhook_plan::{Catalogs, Listing, Plan, Query, Snapshot};
 use billhook_policy::DeletionGroup;
 
-use crate::Clusters;
+use crate::{
+    Clusters,
+    readiness::{Readiness, View, readiness},
+};
 
 impl Clusters {
     /// Sends each cluster its own queries.
@@ -18,9 +21,14 @@ impl Clusters {
         self.snapshot_by(queries, async |cluster, queries| cluster.snapshot(&queries).await).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with what an apply compares.
-    pub(crate) async fn snapshot_tracked(&self, queries: &[Query]) -> Snapshot {
-        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot_tracked(&queries).await).await
+    /// Like [`snapshot`](Self::snapshot), with what an apply compares, and with the readiness of objects in the answers to the
+    /// queries that are `whole`.
+    pub(crate) async fn snapshot_tracked(&self, queries: &[Query], whole: impl Fn(&Query) -> bool) -> Snapshot {
+        let is_ready = |kind: &GroupKind, object: &View| readiness(kind, object) == Readiness::Ready;
+        let snapshot = async |cluster: &Cluster, queries: Vec<Query>| {
+            cluster.snapshot_tracked(&queries, &whole, is_ready).await
+        };
+        self.snapshot_by(queries, snapshot).await
     }
 
     async fn snapshot_by(
