@@ -32,11 +32,19 @@ pub(crate) enum Case {
     FewAlone,
     /// Delete a few objects among many others of their kind.
     FewAmong,
+    /// Install a real release payload.
+    PayloadInstall,
+    /// Apply it again, unchanged.
+    PayloadUnchanged,
+    /// Plan a large payload, without a cluster.
+    PayloadPlan,
+    /// Apply it.
+    PayloadMany,
 }
 
 impl Case {
     /// All cases, in the order of the table.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Create,
         Self::Unchanged,
         Self::Delete,
@@ -49,6 +57,10 @@ impl Case {
         Self::DeleteMany,
         Self::FewAlone,
         Self::FewAmong,
+        Self::PayloadInstall,
+        Self::PayloadUnchanged,
+        Self::PayloadPlan,
+        Self::PayloadMany,
     ];
 
     /// Returns the name that selects the case.
@@ -66,6 +78,10 @@ impl Case {
             Self::DeleteMany => "delete-many",
             Self::FewAlone => "few-alone",
             Self::FewAmong => "few-among",
+            Self::PayloadInstall => "payload-install",
+            Self::PayloadUnchanged => "payload-unchanged",
+            Self::PayloadPlan => "payload-plan",
+            Self::PayloadMany => "payload-many",
         }
     }
 
@@ -76,7 +92,12 @@ impl Case {
 
     /// Returns whether it is also measured with added latency.
     pub(crate) fn is_delayed_too(self) -> bool {
-        !(self.is_many() || matches!(self, Self::FewAlone | Self::FewAmong))
+        !(self.is_many() || self.is_of_payload() || matches!(self, Self::FewAlone | Self::FewAmong))
+    }
+
+    /// Returns whether it is a case of release payloads.
+    pub(crate) fn is_of_payload(self) -> bool {
+        matches!(self, Self::PayloadInstall | Self::PayloadUnchanged | Self::PayloadPlan | Self::PayloadMany)
     }
 
     /// Returns whether it has enough objects to check the memory.
@@ -86,7 +107,7 @@ impl Case {
 
     /// Returns the title in the table.
     pub(crate) fn title(self, sizes: &Sizes) -> String {
-        let Sizes { each, namespaces, custom, many, few, others } = *sizes;
+        let Sizes { each, namespaces, custom, many, few, others, payload } = *sizes;
         match self {
             Self::Create => format!("create {each}"),
             Self::Unchanged => format!("apply {each} again, unchanged"),
@@ -100,6 +121,10 @@ impl Case {
             Self::DeleteMany => format!("delete {many}"),
             Self::FewAlone => format!("delete {few}, alone"),
             Self::FewAmong => format!("delete {few} among {others} others"),
+            Self::PayloadInstall => "install a payload of 148 files".to_owned(),
+            Self::PayloadUnchanged => "apply it again, unchanged".to_owned(),
+            Self::PayloadPlan => format!("plan a payload of {payload} files"),
+            Self::PayloadMany => format!("install a payload of {payload} files"),
         }
     }
 
@@ -109,6 +134,7 @@ impl Case {
             Self::Ordered => sizes.custom * Kind::CUSTOM.len(),
             Self::CreateMany | Self::UnchangedMany | Self::DeleteMany => sizes.many,
             Self::FewAlone | Self::FewAmong => sizes.few,
+            Self::PayloadPlan | Self::PayloadMany => sizes.payload,
             _ => sizes.each,
         }
     }
@@ -171,14 +197,17 @@ pub(crate) struct Sizes {
     pub(crate) many: usize,
     pub(crate) few: usize,
     pub(crate) others: usize,
+    /// The files of the large payload.
+    pub(crate) payload: usize,
 }
 
 impl Sizes {
     /// The numbers for the bars.
     pub(crate) const FULL: Self =
-        Self { each: 1_000, namespaces: 50, custom: 200, many: 10_000, few: 10, others: 20_000 };
+        Self { each: 1_000, namespaces: 50, custom: 200, many: 10_000, few: 10, others: 20_000, payload: 5_000 };
     /// Small numbers that only show that it works.
-    pub(crate) const QUICK: Self = Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000 };
+    pub(crate) const QUICK: Self =
+        Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000, payload: 500 };
 }
 
 #[cfg(test)]
@@ -186,11 +215,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_belongs_to_one_flow() {
+    fn each_case_belongs_to_one_flow_or_to_payloads() {
         let flows = [Flow::Together, Flow::Spread, Flow::Ordered, Flow::Many, Flow::FewAlone, Flow::FewAmong];
         for case in Case::ALL {
             let of = flows.iter().filter(|flow| flow.cases().contains(&Some(case))).count();
-            assert_eq!(of, 1, "{}", case.name());
+            assert_eq!(of, usize::from(!case.is_of_payload()), "{}", case.name());
         }
     }
 

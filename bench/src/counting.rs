@@ -14,8 +14,8 @@ use crate::audit::{Log, Section, Sender};
 use crate::cases::{Case, Flow, Sizes};
 use crate::floor::{self, Action, Method};
 use crate::lab::Lab;
-use crate::progress;
-use crate::samples::{Contender, Count, Gap, Samples};
+use crate::{payload, progress};
+use crate::samples::{Contender, Gap, Samples};
 use crate::timing::Release;
 use crate::workload::Set;
 
@@ -43,8 +43,18 @@ pub(crate) async fn run(
         progress(&format!("counting the requests of {}", flow.set(sizes).name));
         counting.flow(flow, sizes, billhook).await?;
     }
+    let Counting { mut log, .. } = counting;
+    if let Some(program) = billhook {
+        payload::count(&lab, &mut log, selected, sizes, program, samples).await?;
+    }
     samples.counts.retain(|count| selected.contains(&count.case));
     Ok(())
+}
+
+/// Reads the requests since the start of a section, once the log is complete.
+pub(crate) async fn section(log: &Log) -> Result<Section> {
+    tokio::time::sleep(LOG_LAG).await;
+    log.section()
 }
 
 struct Counting<'a> {
@@ -71,9 +81,7 @@ impl Counting<'_> {
             self.floor(flow, &set, run == 0).await?;
             let Some(program) = billhook else { continue };
             if let Err(error) = self.billhook(program, flow, &set, run).await {
-                let failure = format!("{} (counted): {error:#}", set.name);
-                progress(&failure);
-                self.samples.failures.push(failure);
+                self.samples.fail(format!("{} (counted): {error:#}", set.name));
                 floor::delete(&lab.client, &set).await?;
             }
         }
@@ -118,14 +126,12 @@ impl Counting<'_> {
     }
 
     async fn section(&self) -> Result<Section> {
-        tokio::time::sleep(LOG_LAG).await;
-        self.log.section()
+        section(&self.log).await
     }
 
     fn count(&mut self, case: Option<Case>, contender: Contender, section: &Section, sender: Sender, own: Option<u64>) {
         if let Some(case) = case {
-            let by_verb = section.count(sender);
-            self.samples.counts.push(Count { case, contender, by_verb, own });
+            self.samples.count_of(case, contender, section, sender, own);
         }
     }
 
@@ -136,7 +142,7 @@ impl Counting<'_> {
 }
 
 /// Returns the number of requests in the final summary, which is a number or numbers by verb.
-fn own_count(stdout: &str) -> Option<u64> {
+pub(crate) fn own_count(stdout: &str) -> Option<u64> {
     let last = stdout.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok())?;
     let requests = find(&last, "requests")?;
     match requests {

@@ -20,7 +20,7 @@ use kube::core::Request;
 use crate::workload::{Item, Kind, LABEL, List, Meta, Object, Set};
 
 /// The maximum number of concurrent requests, without watches.
-const IN_FLIGHT: usize = 32;
+pub(crate) const IN_FLIGHT: usize = 32;
 
 /// The user agent of the floor's requests in the audit log.
 pub(crate) const AGENT: &str = "billhook-bench-floor";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use billhook_testkit::control_plane::{ControlPlane, Options};
 use kube::Client;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 
@@ -87,12 +87,27 @@ impl Lab {
 
     /// Creates the namespaces of a set.
     pub(crate) async fn prepare(&self, set: &Set) -> Result<()> {
-        for name in &set.namespaces {
-            self.create(
-                "/api/v1/namespaces",
-                &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-            )
-            .await?;
+        let names: Vec<&str> = set.namespaces.iter().map(String::as_str).collect();
+        self.namespaces(&names).await
+    }
+
+    /// Creates namespaces.
+    pub(crate) async fn namespaces(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            self.create("/api/v1/namespaces", &namespace).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a kind is served under this path.
+    pub(crate) async fn until_served(&self, path: &str) -> Result<()> {
+        for attempt in 0.. {
+            match self.client.request_text(Request::new(path).list(&ListParams::default())?).await {
+                Ok(_) => break,
+                Err(error) if attempt == 100 => return Err(error).with_context(|| format!("{path} is not served")),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
         }
         Ok(())
     }
@@ -115,7 +130,8 @@ impl Lab {
         Ok(())
     }
 
-    async fn create(&self, path: &str, object: &Value) -> Result<()> {
+    /// Creates an object, unless it exists.
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
         let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(object)?)?;
         match self.client.request_text(request).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -143,6 +159,13 @@ impl Lab {
     pub(crate) async fn floor(&self, action: Action, set: &Set, delayed: bool) -> Result<Ended> {
         let args = floor::Args::of(action, set).into_iter().map(OsString::from).collect();
         let ended = self.run(&self.this, args, delayed, PATIENCE).await?;
+        succeeded("the floor", ended)
+    }
+
+    /// Runs the floor of a payload, whose graph is in a file.
+    pub(crate) async fn floor_of(&self, graph: &Path) -> Result<Ended> {
+        let args = vec!["floor-graph".into(), graph.as_os_str().to_owned()];
+        let ended = self.run(&self.this, args, false, PATIENCE).await?;
         succeeded("the floor", ended)
     }
 

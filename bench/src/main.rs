@@ -9,8 +9,10 @@ mod counting;
 mod delay;
 mod deploy_items;
 mod floor;
+mod graph;
 mod lab;
 mod measure;
+mod payload;
 mod report;
 mod samples;
 mod timing;
@@ -44,6 +46,9 @@ enum Helper {
     /// Bare concurrent requests
     #[command(hide = true)]
     Floor(floor::Args),
+    /// Bare requests in the order of a payload
+    #[command(hide = true)]
+    FloorGraph(graph::Args),
     /// Run a program and report its time and its peak memory
     #[command(hide = true)]
     Measure(measure::Args),
@@ -113,6 +118,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.helper {
         Some(Helper::DeployItems(args)) => runtime.block_on(deploy_items::run(args)).map(|()| ExitCode::SUCCESS),
         Some(Helper::Floor(args)) => runtime.block_on(floor::run(&args)).map(|()| ExitCode::SUCCESS),
+        Some(Helper::FloorGraph(args)) => runtime.block_on(graph::run(&args)).map(|()| ExitCode::SUCCESS),
         _ => runtime.block_on(bench(cli.options)),
     }
 }

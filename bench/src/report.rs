@@ -63,8 +63,11 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
     let seconds = |contender| samples.seconds(case, delayed, contender);
     let bar = Bar::of(case);
     let of = |case, contender| (case, delayed, contender);
+    if case.is_of_payload() {
+        return payload_row(case, sizes, samples);
+    }
     let ratios = match bar {
-        Bar::Floor(_) | Bar::None => samples.quotients(of(case, Contender::Billhook), of(case, Contender::Floor)),
+        Bar::Floor(_) | Bar::Within(_) | Bar::None => samples.quotients(of(case, Contender::Billhook), of(case, Contender::Floor)),
         Bar::Faster(_, first) => samples.quotients(of(first, Contender::Billhook), of(case, Contender::Billhook)),
         Bar::Alone(_, alone) => samples.quotients(of(case, Contender::Billhook), of(alone, Contender::Billhook)),
     };
@@ -99,6 +102,49 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
         requests: per_object.map_or("-".to_owned(), |number| format!("{number:.3}")),
         peak: format!("{} ({})", mebibytes(peak(Contender::Billhook)), mebibytes(peak(Contender::Floor))),
         kubectl,
+    }
+}
+
+/// Creates a row of payloads: their requests are judged where nothing changes, and their memory where there are many.
+fn payload_row(case: Case, sizes: &Sizes, samples: &Samples) -> Row {
+    let of = |contender| (case, false, contender);
+    let seconds = |contender| Spread::of(&samples.seconds(case, false, contender));
+    let ratio = Spread::of(&samples.quotients(of(Contender::Billhook), of(Contender::Floor)));
+    let peak = |contender| samples.of(case, false, contender).iter().map(|one| one.peak_mib).reduce(f64::max);
+    let bar = Bar::of(case);
+    let judged = match bar {
+        Bar::Within(_) => seconds(Contender::Billhook).map(|seconds| seconds.median * 1000.0),
+        _ => ratio.map(|ratio| ratio.median),
+    };
+    let mut verdicts: Vec<Verdict> = judged.and_then(|value| bar.judge(value)).into_iter().collect();
+    let (mut bar, mut requests) = (bar.text(), "-".to_owned());
+    if let Some(count) = samples.count(case, Contender::Billhook) {
+        requests = format!("{} in all", count.total());
+        if case == Case::PayloadUnchanged {
+            verdicts.push(Verdict::none("writes", count.writes()));
+            verdicts.push(Verdict::none("lists too many", count.lists_of_a_kind.saturating_sub(1)));
+        }
+    }
+    match case {
+        Case::PayloadUnchanged => "no write, 1 list/kind".clone_into(&mut bar),
+        Case::PayloadMany => {
+            bar = format!("<= {} MB", bars::PAYLOAD_PEAK_MB);
+            let peak = peak(Contender::Billhook);
+            verdicts.extend(peak.map(|peak| Verdict::at_most("memory", peak * 1.048_576, bars::PAYLOAD_PEAK_MB)));
+        }
+        _ => {}
+    }
+    let mebibytes = |contender| peak(contender).map_or("-".to_owned(), |peak| format!("{peak:.0}"));
+    Row {
+        title: case.title(sizes),
+        floor: spread(seconds(Contender::Floor)),
+        billhook: spread(seconds(Contender::Billhook)),
+        ratio: spread(ratio),
+        bar,
+        verdicts,
+        requests,
+        peak: format!("{} ({})", mebibytes(Contender::Billhook), mebibytes(Contender::Floor)),
+        kubectl: "-".to_owned(),
     }
 }
 
@@ -214,6 +260,7 @@ fn notes(options: &Options, sizes: &Sizes, samples: &Samples) -> Vec<String> {
     if options.quick {
         notes.push("A quick run: too few objects to judge anything.".to_owned());
     }
+    notes.extend(samples.skipped.iter().map(|skipped| format!("NOT MEASURED: {skipped}")));
     notes.extend(samples.failures.iter().map(|failure| format!("FAILED: {failure}")));
     notes
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::audit::{Section, Sender};
 use crate::cases::Case;
+use crate::measure::{Ended, Taken};
+use crate::progress;
 
 /// The measured programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -51,6 +54,8 @@ pub(crate) struct Count {
     pub(crate) case: Case,
     pub(crate) contender: Contender,
     pub(crate) by_verb: BTreeMap<String, u64>,
+    /// The largest number of lists of one kind.
+    pub(crate) lists_of_a_kind: u64,
     /// The requests in billhook's own summary.
     pub(crate) own: Option<u64>,
 }
@@ -58,6 +63,12 @@ pub(crate) struct Count {
 impl Count {
     pub(crate) fn total(&self) -> u64 {
         self.by_verb.values().sum()
+    }
+
+    /// Returns the number of requests that write.
+    pub(crate) fn writes(&self) -> u64 {
+        let writes = ["create", "update", "patch", "delete", "deletecollection"];
+        writes.iter().filter_map(|verb| self.by_verb.get(*verb)).sum()
     }
 }
 
@@ -68,6 +79,8 @@ pub(crate) struct Samples {
     pub(crate) counts: Vec<Count>,
     /// The time from the end of a group to the first DELETE of the next, in milliseconds.
     pub(crate) gaps: Vec<Gap>,
+    /// What was not measured, with the reasons.
+    pub(crate) skipped: Vec<String>,
     /// The failures, with their errors.
     pub(crate) failures: Vec<String>,
 }
@@ -80,6 +93,35 @@ pub(crate) struct Gap {
 }
 
 impl Samples {
+    /// Adds a run, and shows it.
+    pub(crate) fn take(&mut self, case: Case, delayed: bool, contender: Contender, run: u32, ended: &Ended) {
+        let Ended { taken: Taken { seconds, peak_mib, .. }, capped, .. } = *ended;
+        let late = if delayed { " +20 ms" } else { "" };
+        let more = if capped { "stopped after " } else { "" };
+        progress(&format!("{}{late}, {}: {more}{seconds:.3} s, {peak_mib:.0} MiB", case.name(), contender.name()));
+        self.times.push(Sample { case, delayed, contender, run, seconds, peak_mib, capped });
+    }
+
+    /// Adds the requests of a run.
+    pub(crate) fn count_of(
+        &mut self,
+        case: Case,
+        contender: Contender,
+        section: &Section,
+        sender: Sender,
+        own: Option<u64>,
+    ) {
+        let lists = section.by_resource(sender).into_iter().filter(|((verb, _), _)| verb == "list");
+        let lists_of_a_kind = lists.map(|(_, count)| count).max().unwrap_or_default();
+        self.counts.push(Count { case, contender, by_verb: section.count(sender), lists_of_a_kind, own });
+    }
+
+    /// Adds a failure, and shows it.
+    pub(crate) fn fail(&mut self, failure: String) {
+        progress(&failure);
+        self.failures.push(failure);
+    }
+
     /// Returns the samples of a contender, in the order of the runs.
     pub(crate) fn of(&self, case: Case, delayed: bool, contender: Contender) -> Vec<&Sample> {
         let wanted = |sample: &&Sample| (sample.case, sample.delayed, sample.contender) == (case, delayed, contender);

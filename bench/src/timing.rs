@@ -13,9 +13,9 @@ use crate::cases::{Case, Flow, Sizes};
 use crate::floor::{self, Action, Method};
 use crate::lab::Lab;
 use crate::measure::Ended;
-use crate::samples::{Contender, Sample, Samples};
+use crate::samples::{Contender, Samples};
 use crate::workload::{self, Set};
-use crate::{Kubectl, Options, progress};
+use crate::{Kubectl, Options, payload, progress};
 
 /// The pause before each run, so that controllers complete the work of the run before.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -57,6 +57,9 @@ pub(crate) async fn run(
     }
     if Flow::FewAlone.is_needed(selected) || Flow::FewAmong.is_needed(selected) {
         timing.few(selected).await?;
+    }
+    if let Some(program) = billhook {
+        payload::time(&lab, options, selected, sizes, program, samples).await?;
     }
     Ok(versions)
 }
@@ -180,9 +183,7 @@ impl Timing<'_> {
         self.floor(flow, set, delayed, run).await?;
         let Some(program) = self.billhook else { return Ok(()) };
         if let Err(error) = self.billhook(program, flow, set, delayed, run).await {
-            let failure = format!("{} (run {}, delayed: {delayed}): {error:#}", set.name, run + 1);
-            progress(&failure);
-            self.samples.failures.push(failure);
+            self.samples.fail(format!("{} (run {}, delayed: {delayed}): {error:#}", set.name, run + 1));
             floor::delete(&self.lab.client, set).await?;
         }
         Ok(())
@@ -256,16 +257,13 @@ impl Timing<'_> {
     }
 
     fn take(&mut self, case: Option<Case>, delayed: bool, contender: Contender, run: u32, ended: Ended) {
-        let Some(case) = case else { return };
-        let Ended { taken, capped, .. } = ended;
-        let (seconds, peak_mib) = (taken.seconds, taken.peak_mib);
-        let late = if delayed { " +20 ms" } else { "" };
-        let more = if capped { "stopped after " } else { "" };
-        progress(&format!("{}{late}, {}: {more}{seconds:.3} s, {peak_mib:.0} MiB", case.name(), contender.name()));
-        self.samples.times.push(Sample { case, delayed, contender, run, seconds, peak_mib, capped });
+        if let Some(case) = case {
+            self.samples.take(case, delayed, contender, run, &ended);
+        }
     }
 }
 
-async fn settle() {
+/// Waits until controllers have completed the work of the run before.
+pub(crate) async fn settle() {
     tokio::time::sleep(SETTLE).await;
 }

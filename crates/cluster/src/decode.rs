@@ -93,6 +93,31 @@ impl From<TrackedMeta> for Observed {
     }
 }
 
+/// A whole object, decoded into the caller's type, with what an apply compares.
+#[derive(Debug)]
+pub(crate) struct TrackedFull<T> {
+    pub(crate) meta: Observed,
+    pub(crate) value: Result<T, serde_json::Error>,
+}
+
+impl<T: DeserializeOwned + Send + 'static> Shape for TrackedFull<T> {
+    const LIST: &'static str = JSON;
+    const ITEM: &'static str = JSON;
+    const PROVES_GONE: bool = false;
+
+    fn meta(&self) -> &Observed {
+        &self.meta
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for TrackedFull<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let TrackedMeta(meta) = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        Ok(Self { meta, value: serde_json::from_str(raw.get()) })
+    }
+}
+
 /// The metadata of an object, with the owners of its fields.
 #[derive(Debug, Deserialize)]
 #[serde(from = "Object<Vec<ManagedEntry>>")]
@@ -208,6 +233,7 @@ impl<M> Metadata<M> {
             owners: self.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
             protected: self.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
             tracked: None,
+            ready: false,
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use billhook_objects::Uid;
+use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Listed, Listing, Observed, Query};
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 
 use crate::{
     cluster::Cluster,
-    decode::{Full, Meta, Shape, TrackedMeta},
+    decode::{Full, Meta, Shape, TrackedFull, TrackedMeta},
     error::{Error, ErrorKind},
     list::Found,
     not_found::NotServed,
@@ -25,9 +25,31 @@ impl Cluster {
         self.snapshot_as::<Meta>(queries).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`].
-    pub async fn snapshot_tracked(&self, queries: &[Query]) -> Vec<Listing> {
-        self.snapshot_as::<TrackedMeta>(queries).await
+    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`]. The queries that are `whole` read whole objects, and
+    /// `is_ready` tells [`Observed::ready`] of each.
+    pub async fn snapshot_tracked<T>(
+        &self,
+        queries: &[Query],
+        whole: impl Fn(&Query) -> bool,
+        is_ready: impl Fn(&GroupKind, &T) -> bool + Sync,
+    ) -> Vec<Listing>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let listings = queries.iter().map(|query| {
+            let (whole, is_ready) = (whole(query), &is_ready);
+            async move {
+                if !whole {
+                    return self.listings(query, &TrackedMeta::into).await;
+                }
+                let judge = |TrackedFull::<T> { meta, value }| {
+                    let ready = value.is_ok_and(|object| is_ready(&query.resource.kind, &object));
+                    Observed { ready, ..meta }
+                };
+                self.listings(query, &judge).await
+            }
+        });
+        join_all(listings).await.into_iter().flatten().collect()
     }
 
     async fn snapshot_as<S: Shape + Into<Observed>>(&self, queries: &[Query]) -> Vec<Listing> {

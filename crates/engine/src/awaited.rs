@@ -55,9 +55,9 @@ pub(crate) enum Rules {
 }
 
 impl Rules {
-    /// Returns the rules of a task, whose object has this manifest.
-    pub fn of(task: &ApplyTask, manifest: Option<&Manifest>) -> Self {
-        let Some(health) = task.health else { return Self::Readiness };
+    /// Returns the rules of a task's health, whose object has this manifest.
+    pub fn of(health: Option<Health>, manifest: Option<&Manifest>) -> Self {
+        let Some(health) = health else { return Self::Readiness };
         let versions = manifest.and_then(|manifest| manifest.value().pointer("/status/versions").cloned());
         Self::Health(health, versions.and_then(|versions| serde_json::from_value(versions).ok()).unwrap_or_default())
     }
@@ -82,7 +82,7 @@ impl Awaited {
             let of_kind = by_kind.get(&task.resource)?;
             let namespace = task.object.namespace.as_deref();
             let query = *of_kind.iter().find(|at| queries[**at].covers(namespace))?;
-            let rules = Rules::of(task, manifests.get(&task.object));
+            let rules = Rules::of(task.health, manifests.get(&task.object));
             Some((task.object.clone(), AwaitedObject { query, rules, seen: watch::Sender::new(Seen::Nothing) }))
         });
         let objects = objects.collect();

@@ -177,5 +177,6 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         owners: Vec::new(),
         protected: false,
         tracked: None,
+        ready: false,
     }
 }

@@ -25,6 +25,16 @@ impl TaskGraph {
         self.steps(StepAction::is_delete).collect()
     }
 
+    /// Returns the indexes of the manifests whose objects must be ready or healthy, with the rules of their health.
+    pub fn judged(&self) -> impl Iterator<Item = (usize, Option<Health>)> {
+        let steps = self.nodes.iter().flat_map(|node| &node.steps);
+        steps.filter_map(|step| match step.action {
+            StepAction::Apply { wait: true } => Some((step.manifest, None)),
+            StepAction::Check { health, .. } => Some((step.manifest, Some(health))),
+            StepAction::Apply { wait: false } | StepAction::Delete => None,
+        })
+    }
+
     /// Returns the indexes of all manifests that a step names.
     pub(crate) fn named(&self) -> BTreeSet<usize> {
         self.steps(|_| true).collect()

@@ -208,6 +208,9 @@ pub struct Observed {
     /// What an apply compares; none in the lists of other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracked: Option<Tracked>,
+    /// Whether its status shows that it is ready; false where only metadata was read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ready: bool,
 }
 
 /// What an apply compares of an object that it may leave unchanged.

@@ -121,6 +121,7 @@ fn observed(text: &str) -> Observed {
         owners: Vec::new(),
         protected: false,
         tracked: None,
+        ready: false,
     };
     for word in words {
         match word {

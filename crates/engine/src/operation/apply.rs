@@ -8,8 +8,8 @@ use std::{
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan,
-    PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Observed,
+    Plan, PlanError, Problem, Query, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -21,7 +21,7 @@ use super::{
     record::{Inherited, Loaded, Record, applied, finish},
     sweep::sweep,
 };
-use crate::{Clusters, Event, RunOptions, Summary};
+use crate::{Clusters, Event, RunOptions, Summary, awaited::Rules};
 
 /// Returns the graph of a deployment for the versions that were applied before, the newest first.
 pub type GraphOf = Box<dyn FnOnce(&[AppliedVersion]) -> TaskGraph + Send>;
@@ -151,7 +151,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     };
     let (mut plan, mut snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     let mut notes = input.notes;
-    if input.sweep && record.known().is_none() && shows(&snapshot, &input.release) {
+    if input.sweep && record.known().is_none() && labelled(&snapshot, &input.release).next().is_some() {
         let swept = sweep(clusters, &catalogs.own, &input.release).await;
         notes.extend(unlisted_note(swept.unlisted));
         notes.extend((!chooses_policy).then(|| NoteKind::PolicyLost.into()));
@@ -173,7 +173,8 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     // An object that the plan leaves to another client does not belong to the release.
     let tasks: BTreeMap<_, _> = applied(&plan).map(|task| (&task.object, task)).collect();
     manifests.retain(|key, _| tasks.contains_key(key));
-    let mut record = record.intend(&manifests, &directives, &tasks, policy, &created);
+    let labelled = labelled(&snapshot, &input.release).map(|object| &object.uid).collect();
+    let mut record = record.intend(&manifests, &directives, &tasks, &labelled, policy, &created);
     record.intend_deletions(&plan, &clusters.now);
     if let Some(version) = &input.version {
         record.begin_version(version, &clusters.now);
@@ -191,14 +192,14 @@ async fn is_left(clusters: &Clusters, release: &ReleaseName) -> bool {
     found.is_ok_and(|found| found.is_some_and(|namespace| namespace.carries(&release.label_value())))
 }
 
-/// Whether a snapshot shows an object with the label of a release.
-fn shows(snapshot: &Snapshot, release: &ReleaseName) -> bool {
+/// Returns the objects in a snapshot that carry the label of a release.
+fn labelled<'a>(snapshot: &'a Snapshot, release: &ReleaseName) -> impl Iterator<Item = &'a Observed> {
     let label = release.label_value();
     let items = snapshot.listings.iter().filter_map(|listing| match &listing.found {
         Listed::Items { items, .. } => Some(items),
         Listed::Failed(_) | Listed::NotServed => None,
     });
-    items.flatten().any(|item| item.carries(&label))
+    items.flatten().filter(move |item| item.carries(&label))
 }
 
 /// Reads what the plan of an apply needs, and plans it.
@@ -209,8 +210,16 @@ async fn plan_apply(
     record: &Record,
 ) -> Result<(Plan, Snapshot), OperationError> {
     let mut deployment = Deployment::new(ApplyRequest { manifests, inventory: record.known(), ..request.clone() })?;
-    let mut snapshot = clusters.snapshot_tracked(deployment.queries()).await;
-    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot)).await.listings);
+    let judged = request.graph.into_iter().flat_map(TaskGraph::judged);
+    let rules = judged.filter_map(|(at, health)| {
+        let manifest = manifests.get(at)?;
+        Some((&manifest.key, Rules::of(health, Some(manifest))))
+    });
+    let rules = rules.collect();
+    let whole = |query: &Query| deployment.needs_readiness(query);
+    let mut snapshot = clusters.snapshot_tracked(deployment.queries(), whole, &rules).await;
+    let missing = deployment.missing(&snapshot);
+    snapshot.listings.extend(clusters.snapshot_tracked(&missing, whole, &rules).await.listings);
     let claims = deployment.claims(&snapshot);
     if !claims.is_empty() {
         deployment.ignore_claims(gone(clusters, claims).await);

@@ -1,16 +1,20 @@
 //! Reads what a plan needs from its clusters.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
 use billhook_cluster::{Cluster, Error};
-use billhook_objects::{Catalog, ReleaseName};
+use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
 use billhook_plan::{Catalogs, Listing, Plan, Query, Snapshot};
 use billhook_policy::DeletionGroup;
 
-use crate::Clusters;
+use crate::{
+    Clusters,
+    awaited::Rules,
+    readiness::{Readiness, View},
+};
 
 impl Clusters {
     /// Sends each cluster its own queries.
@@ -18,9 +22,23 @@ impl Clusters {
         self.snapshot_by(queries, async |cluster, queries| cluster.snapshot(&queries).await).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with what an apply compares.
-    pub(crate) async fn snapshot_tracked(&self, queries: &[Query]) -> Snapshot {
-        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot_tracked(&queries).await).await
+    /// Like [`snapshot`](Self::snapshot), with what an apply compares, and in the answers to the queries that are `whole` with
+    /// whether each object is ready, or healthy by its rules.
+    pub(crate) async fn snapshot_tracked(
+        &self,
+        queries: &[Query],
+        whole: impl Fn(&Query) -> bool,
+        rules: &HashMap<&ObjectKey, Rules>,
+    ) -> Snapshot {
+        let is_ready = |kind: &GroupKind, object: &View| {
+            let metadata = &object.metadata;
+            let key = ObjectKey::new(kind.clone(), metadata.namespace.as_deref(), &*metadata.name);
+            rules.get(&key).is_some_and(|rules| rules.judge(kind, object).readiness == Readiness::Ready)
+        };
+        let snapshot = async |cluster: &Cluster, queries: Vec<Query>| {
+            cluster.snapshot_tracked(&queries, &whole, &is_ready).await
+        };
+        self.snapshot_by(queries, snapshot).await
     }
 
     async fn snapshot_by(

@@ -2,7 +2,7 @@
 //! it is gone.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::Duration,
 };
 
@@ -148,12 +148,14 @@ impl Record {
         self.inventory.phase == Phase::Retained
     }
 
-    /// Adds the objects that an apply intends to write. The old ones remain until they are gone.
+    /// Adds the objects that an apply intends to write. The old ones remain until they are gone. `labelled` are the UIDs of the
+    /// existing objects that carry the label of the release.
     pub(super) fn intend(
         mut self,
         manifests: &BTreeMap<ObjectKey, Manifest>,
         directives: &BTreeMap<ObjectKey, Directives>,
         tasks: &BTreeMap<&ObjectKey, &ApplyTask>,
+        labelled: &HashSet<&Uid>,
         policy: Policy,
         created: &[String],
     ) -> Self {
@@ -175,7 +177,7 @@ impl Record {
             let before = entry.clone();
             match left {
                 // It is not written, so the entry keeps describing the last apply.
-                Some(uid) => (entry.uid, entry.unlabelled) = (Some(uid.clone()), true),
+                Some(uid) => (entry.uid, entry.unlabelled) = (Some(uid.clone()), !labelled.contains(uid)),
                 None if entry.digest == directives.digest(manifest) => {}
                 None => {
                     // The recorded version belongs to the old digest.

@@ -10,7 +10,7 @@ use billhook_policy::Policy;
 
 use crate::{
     ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Observed, Operation, PlanError,
-    Problem, Query, Select, Snapshot,
+    Problem, Query, Select, Snapshot, TaskGraph,
     groups::{Matcher, place, unserved},
     problem::Problems,
     queries::{ByKind, QuerySet, release_selector},
@@ -35,6 +35,8 @@ pub struct Deployment<'a> {
     pub(super) unserved: Vec<NoteKind>,
     /// The labels of releases that no longer exist: their objects belong to nobody.
     pub(super) gone: BTreeSet<String>,
+    /// The kinds whose objects must be ready or healthy for steps of a graph.
+    judged: BTreeSet<GroupKind>,
     queries: Vec<Query>,
     /// How many of the queries are for the manifests; the others are for the pruning.
     own: usize,
@@ -79,7 +81,9 @@ impl<'a> Deployment<'a> {
         queries.extend(own_queries);
         queries.extend(pruning.queries().iter().cloned());
         let gone = BTreeSet::new();
-        Ok(Self { request, objects, pruning, kept, unserved, gone, queries: queries.into_vec(), own })
+        let judged = request.graph.into_iter().flat_map(TaskGraph::judged);
+        let judged = judged.filter_map(|(at, _)| Some(request.manifests.get(at)?.key.kind.clone())).collect();
+        Ok(Self { request, objects, pruning, kept, unserved, gone, judged, queries: queries.into_vec(), own })
     }
 
     /// Returns the labels of other releases with a claim on the objects that were looked up by name: by their label, or by
@@ -105,6 +109,13 @@ impl<'a> Deployment<'a> {
     /// Treats objects with these labels like objects that belong to no release: the releases no longer exist.
     pub fn ignore_claims(&mut self, gone: BTreeSet<String>) {
         self.gone = gone;
+    }
+
+    /// Returns whether the answer to a query should tell which objects are ready: those of kinds that steps of a graph judge.
+    /// Without a further request, such a step then ends at once where nothing has changed. A query by name may list many
+    /// objects of others, so it does not tell.
+    pub fn needs_readiness(&self, query: &Query) -> bool {
+        matches!(query.select, Select::Labels(_)) && self.judged.contains(&query.resource.kind)
     }
 
     /// Returns the first round of queries.

@@ -6,7 +6,7 @@ use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE
 use billhook_policy::{ManifestPolicy, UpdateStrategy};
 
 use crate::{
-    ApplyAction, Directives, Entry, Note, NoteKind, Observed, Plan, Problem, Work,
+    ApplyAction, DeletionState, Directives, Entry, Note, NoteKind, Observed, Plan, Problem, Work,
     find::{Finder, State},
     problem::Problems,
 };
@@ -32,6 +32,12 @@ pub(super) struct Existing<'a> {
 }
 
 impl Existing<'_> {
+    /// Returns whether the deployment creates, updates or deletes any object.
+    pub(super) fn changes(&self) -> bool {
+        let written = self.actions.iter().flatten().any(|action| *action != ApplyAction::Unchanged);
+        written || self.deletions.values().any(|found| found.deletion.state == DeletionState::ToDelete)
+    }
+
     /// Removes existing objects from a pruning. An object that the new version has in another API group is the same object
     /// under two kinds.
     pub(super) fn remove_from(&self, pruning: &mut Plan) {

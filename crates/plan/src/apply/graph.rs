@@ -26,8 +26,10 @@ impl Deployment<'_> {
         plan.continue_on_failure = true;
         plan.requested_deletions = existing.deletions.values().map(|found| found.deletion.clone()).collect();
         let mut resources = Resources::new();
+        let changes = existing.changes();
         let mut append = |title: &str, after: Vec<usize>, steps: &[TaskStep]| -> Vec<usize> {
-            let steps: Vec<_> = steps.iter().filter_map(|step| self.step(*step, existing, &mut resources)).collect();
+            let steps = steps.iter().filter_map(|step| self.step(*step, changes, existing, &mut resources));
+            let steps: Vec<_> = steps.collect();
             if steps.is_empty() {
                 return after;
             }
@@ -63,8 +65,14 @@ impl Deployment<'_> {
         manifests.filter_map(|(at, manifest)| self.patch(at, tasks.get(&manifest.key)?, existing)).collect()
     }
 
-    /// Returns what a step does; none if there is nothing to do.
-    fn step<'s>(&'s self, step: TaskStep, existing: &Existing<'_>, resources: &mut Resources<'s>) -> Option<Step> {
+    /// Returns what a step does; none if there is nothing to do. `changes` says whether any step changes anything.
+    fn step<'s>(
+        &'s self,
+        step: TaskStep,
+        changes: bool,
+        existing: &Existing<'_>,
+        resources: &mut Resources<'s>,
+    ) -> Option<Step> {
         let (wait, health) = match step.action {
             StepAction::Apply { wait } => (wait, None),
             StepAction::Check { wait, health } => (wait, Some(health)),
@@ -80,9 +88,11 @@ impl Deployment<'_> {
             }
         };
         let mut task = self.task(step.manifest, wait, existing, resources)?;
+        // Where no step changes anything, what the list showed is as good as what a watch or another look would show.
+        let is_seen = !changes && existing.objects.get(&task.object).is_some_and(|object| object.ready);
         // A CRD that is unchanged since an earlier apply is Established.
-        task.wait &= wait || task.action != ApplyAction::Unchanged;
-        task.health = health;
+        task.wait &= (wait || task.action != ApplyAction::Unchanged) && !is_seen;
+        task.health = health.filter(|_| !is_seen);
         Some(Step::Apply(task))
     }
 

@@ -121,12 +121,14 @@ impl Cluster {
             owners: Vec::new(),
             protected: false,
             tracked: None,
+            ready: false,
         };
         for word in words {
             match word.split_once('=') {
                 None if word == "ours" => drop(object.labels.insert(RELEASE_LABEL.into(), release().label_value())),
                 None if word == "deleting" => object.deleting = true,
                 None if word == "protected" => object.protected = true,
+                None if word == "ready" => object.ready = true,
                 Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),

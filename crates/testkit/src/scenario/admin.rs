@@ -212,7 +212,7 @@ impl Admin {
     pub async fn everything(&self) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut all = BTreeMap::new();
-        for (resource, capabilities) in discovery.groups().flat_map(|group| group.recommended_resources()) {
+        for (resource, capabilities) in kinds(&discovery) {
             if !capabilities.supports_operation("list") || matches!(resource.kind.as_str(), "Event" | "Lease") {
                 continue;
             }
@@ -265,7 +265,7 @@ impl Admin {
         for fresh in [false, true] {
             if fresh {
                 let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
-                *known = discovery.groups().flat_map(|group| group.recommended_resources()).collect();
+                *known = kinds(&discovery).collect();
             }
             let found = known.iter().find(|(r, _)| r.group == kind.group && r.kind == kind.kind);
             if let Some((resource, capabilities)) = found {
@@ -274,6 +274,12 @@ impl Admin {
         }
         Err(NotServed(kind.clone()).into())
     }
+}
+
+/// Returns all kinds, each in its most stable version: a group may serve a kind in another version than the group's preferred
+/// one only.
+fn kinds(discovery: &Discovery) -> impl Iterator<Item = (ApiResource, ApiCapabilities)> {
+    discovery.groups().flat_map(|group| group.resources_by_stability())
 }
 
 /// The error for a kind that the cluster does not serve.

@@ -39,6 +39,7 @@ pub use admin::Admin;
 pub use faults::Fault;
 pub use items::{ItemAction, ItemExpect};
 pub use lab::{ControlPlanes, Lab};
+pub use observe::{Fate, Observer};
 pub use play::play;
 
 /// A scenario file.

@@ -23,9 +23,11 @@ use super::{
 
 /// The revisions at which an object was first marked for deletion (or deleted without a mark), and deleted.
 #[derive(Clone, Copy, Debug)]
-struct Fate {
-    touched: u64,
-    gone: Option<u64>,
+pub struct Fate {
+    /// When it was marked.
+    pub touched: u64,
+    /// When it was deleted.
+    pub gone: Option<u64>,
 }
 
 /// The lives of an object, which may be recreated.
@@ -36,17 +38,25 @@ type Fates = Arc<Mutex<BTreeMap<ObjectKey, Vec<Fate>>>>;
 type Births = Arc<Mutex<BTreeMap<ObjectKey, u64>>>;
 
 /// Watches that run until this is dropped.
-pub(super) struct Observer {
+pub struct Observer {
     fates: Fates,
     births: Births,
     _tasks: JoinSet<()>,
 }
 
 impl Observer {
-    /// Starts to watch the kinds of these objects.
-    pub async fn start<'a>(admin: &Admin, objects: impl Iterator<Item = &'a String>) -> Result<Self> {
+    /// Starts to watch the kinds of these objects, which are written as in scenarios.
+    pub(super) async fn start<'a>(admin: &Admin, objects: impl Iterator<Item = &'a String>) -> Result<Self> {
         let keys = objects.map(|text| parse_key(text)).collect::<Result<Vec<_>>>()?;
-        let kinds: BTreeSet<GroupKind> = keys.into_iter().map(|key| key.kind).collect();
+        Self::of_kinds(admin, keys.into_iter().map(|key| key.kind).collect()).await
+    }
+
+    /// Starts to watch kinds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them cannot be listed.
+    pub async fn of_kinds(admin: &Admin, kinds: BTreeSet<GroupKind>) -> Result<Self> {
         let (fates, births) = (Fates::default(), Births::default());
         let mut tasks = JoinSet::new();
         for kind in kinds {
@@ -82,8 +92,30 @@ impl Observer {
         Ok(Self { fates, births, _tasks: tasks })
     }
 
+    /// Returns when each of these objects was marked for deletion and deleted, after waiting for the last event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them was not deleted.
+    pub async fn fates<'a>(&self, keys: impl Iterator<Item = &'a ObjectKey> + Clone) -> Result<BTreeMap<ObjectKey, Fate>> {
+        let mut left = String::new();
+        for _ in 0..600 {
+            {
+                let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+                let last = |key: &ObjectKey| fates.get(key).and_then(|lives| lives.last()).copied();
+                let is_gone = |key: &&ObjectKey| last(key).is_some_and(|fate| fate.gone.is_some());
+                match keys.clone().find(|key| !is_gone(key)) {
+                    Some(key) => left = key.to_string(),
+                    None => return Ok(keys.filter_map(|key| Some((key.clone(), last(key)?))).collect()),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{left} was not deleted within a minute")
+    }
+
     /// Checks that these objects were created in this order.
-    pub async fn check_births(&self, groups: &[Vec<String>]) -> Result<()> {
+    pub(super) async fn check_births(&self, groups: &[Vec<String>]) -> Result<()> {
         let keys: Vec<_> = groups.iter().flatten().map(|text| parse_key(text)).collect::<Result<_>>()?;
         // The last event may not have arrived yet.
         for _ in 0..100 {
@@ -115,7 +147,7 @@ impl Observer {
     }
 
     /// Checks that these objects of the scenario were deleted in this order, and no others.
-    pub async fn check(&self, groups: &[Vec<String>], slug: &str) -> Result<()> {
+    pub(super) async fn check(&self, groups: &[Vec<String>], slug: &str) -> Result<()> {
         let groups =
             groups.iter().map(|g| g.iter().map(|t| parse_key(t)).collect()).collect::<Result<Vec<Vec<_>>>>()?;
         let mut problem = String::new();

@@ -1,5 +1,8 @@
 //! Graphs of tasks: sequences side by side, failures, deletions, and what the record keeps of them.
 
+#[path = "sequences/payloads.rs"]
+mod payloads;
+
 use billhook_engine::{ApplyResult, GraphOf, prepare_apply};
 use billhook_plan::{DeletionState, Health, Inventory, Plan, StepAction, TaskGraph, TaskNode, TaskStep, VersionState};
 use billhook_policy::GoDuration;

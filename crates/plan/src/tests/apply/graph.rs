@@ -252,6 +252,43 @@ fn a_crd_is_awaited_unless_it_is_unchanged() {
     }
 }
 
+/// What the list showed of the status counts only where nothing changes during the run.
+#[test]
+fn what_the_list_shows_as_ready_is_not_awaited_if_nothing_changes() {
+    let lines = ["apps/v1 Deployment/a/x", "v1 ConfigMap/a/y"];
+    let x = "Deployment.apps/a/x";
+    let check = |nodes: &[&str], live: [&str; 2], expected: &str| {
+        let deployment = ordered(&lines, nodes).knowing(&[&format!("{x} 1"), "ConfigMap/a/y 2"]);
+        let live = [format!("{x} uid=1 ours {}", live[0]), format!("ConfigMap/a/y uid=2 ours {}", live[1])];
+        let plan = deployment.plan(&cluster(&[&live[0], &live[1]])).unwrap();
+        assert_eq!(super::nodes(&plan), [expected], "{nodes:?} {live:?}");
+    };
+    let unchanged = "n: Deployment.apps/a/x(unchanged) ConfigMap/a/y(unchanged)";
+    let awaited = "n: Deployment.apps/a/x(unchanged!) ConfigMap/a/y(unchanged)";
+    check(&["n: !0 1"], ["ready", ""], unchanged);
+    check(&["n: !0 1"], ["", ""], awaited);
+    check(&["n: !0 1"], ["ready", "rv=2"], "n: Deployment.apps/a/x(unchanged!) ConfigMap/a/y(update)");
+    check(&["n: !0 1"], ["ready rv=2", ""], "n: Deployment.apps/a/x(update!) ConfigMap/a/y(unchanged)");
+    check(&["n: !0 -1"], ["ready", ""], "n: Deployment.apps/a/x(unchanged!) ConfigMap/a/y(delete 2)");
+    check(&["n: !0 -1"], ["ready", "deleting"], "n: Deployment.apps/a/x(unchanged)");
+}
+
+#[test]
+fn only_lists_by_label_of_awaited_kinds_read_the_status() {
+    let asked = |entries: &[&str]| {
+        let deployment = ordered(&["apps/v1 Deployment/a/x", "v1 ConfigMap/a/y"], &["n: !0 1"]).knowing(entries);
+        let name = release();
+        let deployment = Deployment::new(deployment.request(&name)).unwrap();
+        let queries = deployment.queries().iter();
+        let kinds: Vec<_> = queries.map(|q| (q.resource.plural.clone(), deployment.needs_readiness(q))).collect();
+        kinds
+    };
+    let kinds = |status| vec![("configmaps".to_owned(), false), ("deployments".to_owned(), status)];
+    assert_eq!(asked(&["Deployment.apps/a/x 1", "ConfigMap/a/y 2"]), kinds(true));
+    // It may be anybody's, so it is looked up by name.
+    assert_eq!(asked(&["ConfigMap/a/y 2"]), kinds(false));
+}
+
 #[test]
 fn an_object_that_reappeared_is_deleted_again() {
     let reappeared = |live: &str| {
