@@ -1,7 +1,11 @@
 //! Plays a scenario on a sandbox with one disturbed request of one of its commands. The final objects must be the same as
 //! after an undisturbed run.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use billhook::{Cluster, ClusterOptions};
@@ -301,7 +305,9 @@ impl Stage<'_> {
     /// Returns the objects without values that differ between runs.
     pub(super) async fn state(&self, before: &BTreeMap<String, Value>) -> Result<State> {
         let mut state = State::new();
-        for (key, value) in self.objects() {
+        let objects = self.objects();
+        let known: BTreeSet<String> = objects.keys().cloned().collect();
+        for (key, value) in objects {
             // The record of a release is compared by its content.
             if value["type"] == "billhook.dev/inventory" {
                 continue;
@@ -317,16 +323,24 @@ impl Stage<'_> {
         }
         let cluster = Cluster::from_client(self.admin.client().clone(), ClusterOptions::default());
         for info in cluster.inventory().list(None).await? {
-            state.insert(format!("release {}", info.release), record(&cluster, &info.release).await?);
+            state.insert(format!("release {}", info.release), record(&cluster, &info.release, &known).await?);
         }
         Ok(state)
     }
 }
 
-/// Reads the record of a release.
-async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
+/// Reads the record of a release. Whether a pass over a payload has already verified that an object is gone whose deletion
+/// was requested depends on when the object went, so such objects count as deleted in any case.
+async fn record(cluster: &Cluster, release: &ReleaseName, known: &BTreeSet<String>) -> Result<Value> {
     let Some(stored) = cluster.inventory().load(release).await? else { return Ok(Value::Null) };
-    let inventory = stored.inventory;
+    let mut inventory = stored.inventory;
+    let is_gone = |key: &ObjectKey, obsolete: bool| obsolete && !known.contains(&key.to_string());
+    let mut deleted: BTreeSet<String> = inventory.deleted.keys().map(ToString::to_string).collect();
+    if !inventory.history.is_empty() {
+        let gone = inventory.entries.iter().filter(|(key, entry)| is_gone(key, entry.obsolete));
+        deleted.extend(gone.map(|(key, _)| key.to_string()));
+        inventory.entries.retain(|key, entry| !is_gone(key, entry.obsolete));
+    }
     let entries: BTreeMap<_, _> = inventory
         .entries
         .iter()
@@ -335,7 +349,6 @@ async fn record(cluster: &Cluster, release: &ReleaseName) -> Result<Value> {
         })
         .collect();
     let history: Vec<_> = inventory.history.iter().map(|of| json!([of.version, of.state])).collect();
-    let deleted: Vec<_> = inventory.deleted.keys().map(ToString::to_string).collect();
     Ok(json!({"phase": inventory.phase, "entries": entries, "history": history, "deleted": deleted}))
 }
 
