@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_cluster::{Cluster, ObjectChange};
-use billhook_objects::{ObjectKey, wellknown};
-use billhook_plan::{ApplyTask, ApplyWork, Query, Resource, Select};
+use billhook_objects::ObjectKey;
+use billhook_plan::{ApplyTask, ApplyWork, Query};
 use futures::{
     StreamExt as _,
     stream::{BoxStream, SelectAll},
@@ -14,17 +14,13 @@ use tokio::time::Instant;
 use crate::{
     Blocker, Event, Status,
     node::{Context, NodeResult, Written, until},
+    queries::by_name,
     readiness::{Readiness, View, readiness},
     write,
 };
 
 /// The changes of a query's objects, reduced to the fields that readiness needs.
 type ReadyWatch = BoxStream<'static, (usize, ObjectChange<View>)>;
-
-/// Up to how many objects of a kind are watched by name for readiness, which needs no permission to list.
-const FEW_NAMES: usize = 8;
-/// Up to how many namespaces are watched one by one for readiness; beyond that one watch covers all namespaces.
-const FEW_NAMESPACES: usize = 16;
 
 /// Applies the objects of a node, then waits until those that the plan marks are ready. `written` is what the nodes before it
 /// have written of these.
@@ -124,39 +120,9 @@ async fn wait(
     status
 }
 
-/// Returns queries by name for a few objects of a kind, else by the release's label in each namespace, or in all
-/// namespaces at once if they are many. If the policy leaves any object unchanged, only names are used, because that
-/// object may not carry the label.
+/// Returns the queries that show whether objects are ready. If the policy leaves any of them unchanged, they are selected by
+/// their names, because that object may not carry the label of the release.
 pub(crate) fn ready_queries(tasks: &[&ApplyTask], label: Option<&str>) -> Vec<Query> {
-    let mut names_by_namespace: BTreeMap<&Resource, BTreeMap<Option<&str>, Vec<String>>> = BTreeMap::new();
-    for ApplyTask { object, resource, .. } in tasks {
-        let names = names_by_namespace.entry(resource).or_default().entry(object.namespace.as_deref()).or_default();
-        names.push(object.name.clone());
-    }
-    names_by_namespace.values_mut().flat_map(BTreeMap::values_mut).for_each(|names| names.sort_unstable());
     let label = label.filter(|_| tasks.iter().all(|task| task.left().is_none()));
-    let labels = label.map(|label| Select::Labels(format!("{}={label}", wellknown::RELEASE_LABEL)));
-    let query = |resource: &Resource, namespace: Option<&str>, select: Select| Query {
-        cluster: None,
-        resource: resource.clone(),
-        namespace: namespace.map(str::to_owned),
-        select,
-        namespaces: Vec::new(),
-    };
-    let mut queries = Vec::new();
-    for (resource, namespaces) in names_by_namespace {
-        if namespaces.len() > FEW_NAMESPACES {
-            let named = |(namespace, names): (Option<&str>, Vec<String>)| Some((namespace?.to_owned(), names));
-            let objects: BTreeMap<String, Vec<String>> = namespaces.into_iter().filter_map(named).collect();
-            let namespaces = objects.keys().cloned().collect();
-            let select = labels.clone().unwrap_or(Select::Objects(objects));
-            queries.push(Query { namespaces, ..query(resource, None, select) });
-            continue;
-        }
-        for (namespace, names) in namespaces {
-            let by_label = labels.clone().filter(|_| names.len() > FEW_NAMES);
-            queries.push(query(resource, namespace, by_label.unwrap_or(Select::Names(names))));
-        }
-    }
-    queries
+    by_name(tasks.iter().map(|task| (&task.object, &task.resource)), label)
 }

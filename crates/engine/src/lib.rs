@@ -20,9 +20,11 @@ mod dependents;
 mod diff;
 mod dry_run;
 mod event;
+mod gone;
 mod node;
 mod operation;
 mod progress;
+mod queries;
 pub mod readiness;
 mod run;
 mod schedule;
@@ -37,6 +39,7 @@ pub use event::{
     ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, RefusedBy, Sink,
     Status, Summary,
 };
+pub use gone::{Waited, until_gone};
 pub use operation::{
     ApplyInput, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply, PreparedDelete, Subject,
     apply, delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,

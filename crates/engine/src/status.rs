@@ -83,6 +83,9 @@ pub struct KindStatus {
 pub struct ObjectStatus {
     /// The object.
     pub object: ObjectKey,
+    /// The UID of the object that was found.
+    #[serde(skip)]
+    pub uid: Option<Uid>,
     /// Its state.
     pub state: ObjectState,
     /// Whether it is ready, by the rules that `apply` waits for; none unless it is present.
@@ -280,6 +283,7 @@ impl Found {
         };
         ObjectStatus {
             object: key.clone(),
+            uid: found.map(|found| found.uid.clone()),
             state,
             readiness,
             finalizers: found.map(|found| found.finalizers.clone()).unwrap_or_default(),

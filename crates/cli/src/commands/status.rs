@@ -181,6 +181,7 @@ mod tests {
         let kind = GroupKind::new("", "Namespace");
         let object = ObjectStatus {
             object: ObjectKey::new(kind.clone(), None, "shop"),
+            uid: None,
             state: ObjectState::Deleting,
             readiness: None,
             finalizers: finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect(),
@@ -225,6 +226,7 @@ mod tests {
         let object = |name: &str, state| ObjectStatus {
             deleted_at: None,
             object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
+            uid: None,
             state,
             readiness: None,
             finalizers: Vec::new(),

@@ -105,6 +105,7 @@ fn status(task: DeleteTask) -> ObjectStatus {
     let finalizer = |finalizer: &String| Blocker::Finalizer { finalizer: finalizer.clone(), manager: None };
     ObjectStatus {
         object: task.object,
+        uid: Some(task.uid),
         state: if task.deleting { ObjectState::Deleting } else { ObjectState::Present },
         readiness: None,
         blockers: if task.deleting { task.finalizers.iter().map(finalizer).collect() } else { Vec::new() },
