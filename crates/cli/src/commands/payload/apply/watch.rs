@@ -41,7 +41,7 @@ use crate::{
 };
 
 /// Something that is being done.
-type Work<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A payload that is watched.
 struct Watch<'a> {
