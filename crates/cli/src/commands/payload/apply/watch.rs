@@ -379,17 +379,14 @@ impl<'a> Watch<'a> {
         let effects = self.machine.on(Input::Ended { failed: ended == PassResult::Failed }, Instant::now());
         let next = self.machine.pass_at().map(|at| at.saturating_duration_since(Instant::now()));
         self.metrics.passed(ended, tally, pending.len(), timestamp().as_second());
-        let what = match ended {
-            PassResult::Done if pending.is_empty() => "done".to_owned(),
-            PassResult::Done => {
-                let be = if pending.len() == 1 { "is" } else { "are" };
-                format!("done, and {} {be} being deleted", count(pending.len(), "object"))
-            }
-            PassResult::Failed => "failed".to_owned(),
-            PassResult::Stopped => "stopped".to_owned(),
-        };
-        let next = next.map(|pause| format!("; the next one follows in {}", duration(pause))).unwrap_or_default();
-        let text = format!("pass {} {what} after {}{next}", number + 1, duration(since.elapsed()));
+        let mut text = format!("pass {} {} after {}", number + 1, ended.name(), duration(since.elapsed()));
+        if !pending.is_empty() {
+            let be = if pending.len() == 1 { "is" } else { "are" };
+            text += &format!("; {} {be} being deleted", count(pending.len(), "object"));
+        }
+        if let Some(pause) = next {
+            text += &format!("; the next pass follows in {} at the latest", duration(pause));
+        }
         let fields = json!({
             "pass": number + 1,
             "result": ended.name(),

@@ -1,5 +1,7 @@
 //! The Lease of a watched payload: one process at a time makes passes.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+
 use billhook_cluster::{Cluster, Error, ErrorKind, Leadership, LeaseOptions, NotHeld};
 use billhook_objects::ReleaseName;
 use serde_json::json;
@@ -13,7 +15,10 @@ use crate::{
 /// Returns the Lease of a payload, which is in the namespace of its record.
 pub(super) fn lease(session: &Session, release: &ReleaseName) -> LeaseOptions {
     let name = format!("billhook-payload-{}", release.name());
-    LeaseOptions::new(release.namespace(), name, format!("{}_{}", session.host(), std::process::id()))
+    // Pods in the network of their node have its host name, and the first process of each has the same number.
+    let random = RandomState::new().build_hasher().finish();
+    let identity = format!("{}_{}_{random:016x}", session.host(), std::process::id());
+    LeaseOptions::new(release.namespace(), name, identity)
 }
 
 /// Waits until this process holds the Lease. Tells once what it waits for.
