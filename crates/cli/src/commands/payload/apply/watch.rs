@@ -55,6 +55,8 @@ struct Watch<'a> {
     log: Log,
     metrics: PayloadMetrics,
     folder: Folder,
+    /// Whether its directories could not all be watched lately.
+    unwatched: bool,
     machine: Machine<Arc<Content>, Stamp>,
     /// Why the folder could not be used when it was last read.
     problem: Option<CommandError>,
@@ -133,6 +135,7 @@ pub(super) async fn run(
         log,
         metrics,
         folder,
+        unwatched: false,
         problem: None,
         used_since: now(),
         standby: None,
@@ -276,11 +279,13 @@ impl<'a> Watch<'a> {
 
     /// Watches the directories to which the path of the folder leads now.
     fn follow(&mut self) {
-        if let Err(error) = self.folder.follow() {
-            let text = format!(
-                "failed to watch {}: {error}; its changes are found at the next pass",
-                self.args.folder.display()
-            );
+        let Err(error) = self.folder.follow() else {
+            self.unwatched = false;
+            return;
+        };
+        let folder = self.args.folder.display();
+        let text = format!("failed to watch {folder}: {error}; its changes are found at the next pass");
+        if !std::mem::replace(&mut self.unwatched, true) {
             self.log.warn("folder-not-watched", json!({}), &text);
         }
     }
