@@ -1,4 +1,4 @@
-//! The commands, one file each, and `operate`, which carries out their plans.
+//! The commands, one file each; `operate`, which carries out their plans, and `serving`, which serves their metrics.
 
 pub(crate) mod apply;
 pub(crate) mod completion;
@@ -15,5 +15,6 @@ pub(crate) mod plan;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;
 pub(crate) mod schema;
+pub(crate) mod serving;
 pub(crate) mod status;
 pub(crate) mod validate;

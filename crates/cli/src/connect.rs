@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, str::FromStr, time::Duration};
 
-use billhook_cluster::{Cluster, Holder, Options};
+use billhook_cluster::{Cluster, HeldLease, Holder, Options};
 use billhook_engine::Clusters;
 use billhook_objects::ReleaseName;
 use kube::config::KubeConfigOptions;
@@ -12,7 +12,7 @@ use crate::sandbox;
 use crate::{
     config,
     error::{CommandError, Exit},
-    session::{Session, timestamp},
+    session::{Session, now},
 };
 
 /// A cluster, and the namespace that the command works in.
@@ -30,9 +30,7 @@ impl Connection {
 
     /// Adds the clusters of targets, by the names that policies use for them.
     pub(crate) fn with(self, targets: BTreeMap<String, Cluster>) -> Clusters {
-        let now = timestamp();
-        let now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
-        Clusters { own: self.cluster, records: None, targets, now, holder: self.holder }
+        Clusters { own: self.cluster, records: None, targets, now: now(), holder: self.holder }
     }
 }
 
@@ -44,20 +42,21 @@ impl Session {
         #[cfg(feature = "sandbox")]
         if self.global.sandbox {
             let (cluster, namespace) = sandbox::start(self, self.cluster_options()).await?;
-            return Ok(Connection { cluster, namespace, holder: self.holder() });
+            return Ok(Connection { cluster, namespace, holder: self.holder(None) });
         }
         let config = config::load(self).await?;
         self.server.get_or_init(|| config.cluster_url.to_string());
         let namespace = self.global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let cluster = (self.connect)(config, self.cluster_options())?;
-        Ok(Connection { cluster, namespace, holder: self.holder() })
+        Ok(Connection { cluster, namespace, holder: self.holder(None) })
     }
 
-    /// Returns who locks the releases that this command changes.
-    fn holder(&self) -> Holder {
+    /// Returns who locks the releases that this command changes. With a Lease, its requests must be behind the fence of the
+    /// leadership.
+    pub(crate) fn holder(&self, lease: Option<HeldLease>) -> Holder {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| self.env.get(*name).filter(|user| !user.is_empty()));
         let host = self.host();
-        Holder::new(user.map_or(host.clone(), |user| format!("{user}@{host}")), std::process::id(), None)
+        Holder::new(user.map_or(host.clone(), |user| format!("{user}@{host}")), std::process::id(), lease)
     }
 
     /// Connects to the clusters of `--target NAME=KUBECONFIG[#CONTEXT]`.

@@ -16,7 +16,7 @@ use billhook_policy::{
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use files::{SourceText, read_file, read_texts};
+pub(crate) use files::{SourceText, is_manifest, read_file, read_texts};
 
 use crate::{
     error::{CommandError, Exit, Problem, both},

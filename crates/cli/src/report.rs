@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_engine::{ApplyResult, Event, Hold, Progress, Sink};
+use billhook_engine::{ApplyResult, Event, Hold, Progress, Sink, Status};
 use billhook_objects::ObjectKey;
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ pub struct ReportOptions {
     pub live: bool,
     /// Show unchanged objects as well.
     pub verbose: bool,
+    /// Mention groups only if they fail.
+    pub quiet: bool,
     /// Print the warnings of the plan first.
     pub notes: bool,
 }
@@ -162,6 +164,9 @@ impl Reporter {
         let Some(line) = line::line(event, &self.state().progress, paint) else { return };
         let wanted = match (line.stream, event) {
             (_, Event::Applied { result: ApplyResult::Unchanged, .. }) => self.options.verbose,
+            (_, Event::NodeStarted { .. } | Event::NodeFinished { status: Status::Done, .. }) if self.options.quiet => {
+                false
+            }
             (Stream::Result, _) => self.options.lines,
             (Stream::Progress, _) => !self.options.live,
             (Stream::Note, _) => true,

@@ -42,6 +42,12 @@ pub(crate) fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default()
 }
 
+/// Returns the wall-clock time in RFC 3339 format, in whole seconds.
+pub(crate) fn now() -> String {
+    let now = timestamp();
+    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
 impl Session {
     /// Returns whether results are printed as JSON.
     pub(crate) fn json(&self) -> bool {
@@ -111,6 +117,11 @@ impl Session {
 pub(crate) struct Interrupts(pub(crate) mpsc::Receiver<()>);
 
 impl Interrupts {
+    /// Returns one without a Ctrl-C, for work that another part of the command stops.
+    pub(crate) fn never() -> Self {
+        Self(mpsc::channel(1).1)
+    }
+
     /// Waits for the next Ctrl-C.
     pub(crate) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
@@ -130,6 +141,7 @@ impl Interrupts {
     }
 }
 
-fn interrupted() -> CommandError {
+/// Returns the error of work that was abandoned before it changed anything.
+pub(crate) fn interrupted() -> CommandError {
     CommandError::new(Exit::Unfinished, "interrupted; nothing was changed")
 }

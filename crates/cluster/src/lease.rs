@@ -4,7 +4,7 @@
 //! holder's lease duration by its own clock. The holder stops earlier, when it could not renew the Lease for the renew
 //! deadline. The times in the Lease are only informative.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use billhook_objects::{GroupKind, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
@@ -160,21 +160,54 @@ impl Cluster {
 
     /// Waits until the Lease is acquired, and creates it if there is none. Failures are logged and retried.
     pub async fn acquire(&self, options: &LeaseOptions) -> Leadership {
+        let log = |why: NotHeld<'_>| {
+            if let NotHeld::Failed(error) = why {
+                tracing::warn!(%error, "the Lease was not acquired; retrying");
+            }
+            None::<Infallible>
+        };
+        let Ok(leadership) = self.acquire_unless(options, log).await;
+        leadership
+    }
+
+    /// Waits until the Lease is acquired, and creates it if there is none. After each try that did not succeed, `give_up`
+    /// learns why, and may end the wait.
+    ///
+    /// # Errors
+    ///
+    /// Returns what `give_up` returned.
+    pub async fn acquire_unless<E>(
+        &self,
+        options: &LeaseOptions,
+        mut give_up: impl FnMut(NotHeld<'_>) -> Option<E>,
+    ) -> Result<Leadership, E> {
         let mut elector = Elector { cluster: self.clone(), options: options.clone(), lease: None, seen: None };
         loop {
             let started = Moment::now();
-            match elector.acquire().await {
+            let ended = match elector.acquire().await {
                 Ok(true) if started.elapsed() < options.deadline() => {
                     let (limit, pause) = (options.deadline(), options.retry_period);
                     let tenure = Tenure::start(started, Timing { limit, every: pause, retry: pause }, elector);
-                    break Leadership { tenure, limit };
+                    return Ok(Leadership { tenure, limit });
                 }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "the Lease was not acquired; retrying"),
+                Ok(_) => elector.other_holder().and_then(|holder| give_up(NotHeld::ByAnother(holder))),
+                Err(error) => give_up(NotHeld::Failed(&error)),
+            };
+            if let Some(ended) = ended {
+                return Err(ended);
             }
             sleep(options.retry_period.mul_f64(1.0 + JITTER * self.jitter())).await;
         }
     }
+}
+
+/// Why a candidate does not hold a Lease yet.
+#[derive(Clone, Copy, Debug)]
+pub enum NotHeld<'a> {
+    /// The process of this identity holds it.
+    ByAnother(&'a str),
+    /// A request failed.
+    Failed(&'a Error),
 }
 
 /// The content of a Lease, and when it was first seen.
@@ -219,6 +252,12 @@ impl Elector {
         let duration = Duration::from_secs(theirs.unwrap_or_default()).max(self.options.lease_duration);
         let holder = holder(&seen.spec);
         !holder.is_empty() && holder != self.options.identity && now < seen.at + duration
+    }
+
+    /// Returns the process that holds the Lease, if it is another one.
+    fn other_holder(&self) -> Option<&str> {
+        let seen = self.seen.as_ref().filter(|seen| self.is_held_by_another(seen, Instant::now()))?;
+        Some(holder(&seen.spec))
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {

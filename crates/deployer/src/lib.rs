@@ -41,7 +41,7 @@ pub use controller::{Controller, ControllerError};
 pub use dispatcher::TYPES;
 pub use metrics::Metrics;
 pub use mode::Mode;
-pub use serve::{Probe, Probes, router, serve};
+pub use serve::{Probe, Probes, Scrape, router, serve};
 pub use shard::Shard;
 pub use shared::{ControllerOptions, NAME};
 pub use target::Connect;

@@ -1,6 +1,6 @@
-//! The controller's HTTP endpoints: `/metrics`, `/healthz` and `/readyz`.
+//! The HTTP endpoints of a process that keeps running: `/metrics`, `/healthz` and `/readyz`.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -11,8 +11,6 @@ use axum::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
-
 /// How long open requests may take after the server was stopped.
 const GRACE: Duration = Duration::from_secs(2);
 /// The content type of OpenMetrics text.
@@ -21,17 +19,20 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Fails with the problem that makes the probe fail.
 pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// Returns all metrics as OpenMetrics text.
+pub type Scrape = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
+
 /// The kubelet's probes.
 #[derive(Clone)]
 pub struct Probes {
     /// Liveness: if it fails, the kubelet restarts the process.
     pub live: Probe,
-    /// Readiness: the controller has reached the home cluster, whether it leads or is on standby.
+    /// Readiness: the process has reached its cluster, whether it leads or is on standby.
     pub ready: Probe,
 }
 
 /// Returns a router with the endpoints.
-pub fn router(metrics: Metrics, probes: Probes) -> Router {
+pub fn router(scrape: Scrape, probes: Probes) -> Router {
     let probe = |probe: Probe| {
         get(move || async move {
             match probe() {
@@ -41,7 +42,7 @@ pub fn router(metrics: Metrics, probes: Probes) -> Router {
         })
     };
     let scrape = move || async move {
-        match metrics.encode() {
+        match scrape() {
             Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }

@@ -1,5 +1,5 @@
 //! Tests of the controller as a separate process with a real control plane: killed at random moments, frozen while another
-//! replica takes over, and beside another shard.
+//! replica takes over, and beside another shard. Also of commands on one release, and of a payload that two processes watch.
 //!
 //! This program is also the controller: it starts itself again. `BILLHOOK_SEED` determines random values.
 
@@ -11,6 +11,10 @@ mod exclusion;
 mod frozen;
 #[path = "processes/killed.rs"]
 mod killed;
+#[path = "processes/leaders.rs"]
+mod leaders;
+#[path = "processes/payload.rs"]
+mod payload;
 #[path = "processes/shards.rs"]
 mod shards;
 #[path = "processes/world.rs"]
@@ -28,6 +32,7 @@ fn main() {
         Trial::test("killed_at_random_moments_it_comes_to_the_same_end", || block_on(killed::test())),
         Trial::test("a_frozen_leader_does_nothing_once_another_leads", || block_on(frozen::test())),
         Trial::test("operations_on_one_release_exclude_each_other", || block_on(exclusion::test())),
+        Trial::test("one_of_two_processes_reconciles_a_watched_payload", || block_on(payload::test())),
         Trial::test("shards_share_the_items", || block_on(shards::test())),
     ];
     libtest_mimic::run(&arguments, trials).exit();

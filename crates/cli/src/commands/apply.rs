@@ -186,7 +186,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
     let guarded = operate::guard(session, &prepared.plan, args.yes);
     operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
     guarded?;
-    let flags = RunFlags { timeout, force_conflicts, confirmed: false };
+    let flags = RunFlags { timeout, force_conflicts, ..RunFlags::default() };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

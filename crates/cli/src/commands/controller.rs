@@ -3,11 +3,12 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use billhook_cluster::LeaseOptions;
-use billhook_deployer::{Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, router, serve};
+use billhook_deployer::{Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    commands::serving::Server,
     error::{CommandError, Exit},
     session::{Interrupts, Session, timestamp},
 };
@@ -84,10 +85,8 @@ pub(crate) async fn run(
     let controller = Controller::new(connection.cluster, options);
     let server = match args.listen {
         Some(address) => {
-            let listener = tokio::net::TcpListener::bind(address).await;
-            let listener = listener
-                .map_err(|error| CommandError::new(Exit::Failed, format!("failed to listen on {address}: {error}")))?;
-            Some(tokio::spawn(serve(listener, router(metrics, controller.probes()), stop.clone())))
+            let scrape = Arc::new(move || metrics.encode());
+            Some(Server::start(address, scrape, controller.probes(), &stop).await?)
         }
         None => None,
     };
@@ -102,7 +101,7 @@ pub(crate) async fn run(
     };
     stop.cancel();
     if let Some(server) = server {
-        let _ended = server.await;
+        server.ended().await;
     }
     match ended {
         Ok(()) => Ok(Exit::Done),

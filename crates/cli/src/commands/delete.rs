@@ -179,7 +179,7 @@ pub(crate) async fn run(
     }
     operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
     guarded?;
-    let flags = RunFlags { timeout, force_conflicts: false, confirmed };
+    let flags = RunFlags { timeout, confirmed, ..RunFlags::default() };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

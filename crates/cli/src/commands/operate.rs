@@ -29,11 +29,16 @@ use crate::{
 const TICK: Duration = Duration::from_millis(100);
 
 /// The flags that affect how a plan is run.
+#[derive(Default)]
 pub(crate) struct RunFlags {
     pub(crate) timeout: Option<Duration>,
     pub(crate) force_conflicts: bool,
     /// Whether the user has seen the notes of the plan, and confirmed it.
     pub(crate) confirmed: bool,
+    /// Whether groups that succeed are not mentioned.
+    pub(crate) quiet: bool,
+    /// Stops the run like Ctrl-C, but not for the user.
+    pub(crate) halt: CancellationToken,
 }
 
 /// Runs a plan by calling `work` with the options of the run.
@@ -46,7 +51,7 @@ pub(crate) async fn carry_out<F>(
 where
     F: Future<Output = Result<Summary, OperationError>>,
 {
-    let reporter = Reporter::new(session.printer.clone(), report_options(session, flags.confirmed));
+    let reporter = Reporter::new(session.printer.clone(), report_options(session, &flags));
     let stop = CancellationToken::new();
     let mut work = std::pin::pin!(work(RunOptions {
         timeout: flags.timeout,
@@ -67,6 +72,7 @@ where
                 stop.cancel();
                 session.printer.err("interrupted: sending no new requests; press Ctrl-C again to stop immediately");
             }
+            () = flags.halt.cancelled(), if !stop.is_cancelled() => stop.cancel(),
             _ = tick.tick() => reporter.tick(),
         }
     };
@@ -74,11 +80,12 @@ where
     Ok(result?.status.into())
 }
 
-fn report_options(session: &Session, confirmed: bool) -> ReportOptions {
+fn report_options(session: &Session, flags: &RunFlags) -> ReportOptions {
     let (json, verbose) = (session.json(), session.global.verbose > 0);
     // JSON events or the requests that -v shows would break a live view on the same terminal.
     let live = session.stderr_terminal && !verbose && !(json && session.stdout_terminal);
-    ReportOptions { json, live, verbose, lines: !live || !session.stdout_terminal, notes: !confirmed }
+    let lines = !live || !session.stdout_terminal;
+    ReportOptions { json, live, verbose, lines, quiet: flags.quiet && !verbose, notes: !flags.confirmed }
 }
 
 /// Returns the time limit of a command, and adds notes to its plan on what the limit prevents.

@@ -259,6 +259,7 @@ mod tests {
     fn readiness_and_other_clusters_are_shown() {
         let object = |name: &str, readiness: Option<Readiness>| ObjectStatus {
             object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
+            uid: None,
             state: ObjectState::Present,
             readiness,
             finalizers: Vec::new(),

@@ -128,7 +128,8 @@ impl Folder {
     }
 }
 
-fn is_manifest(path: &Path) -> bool {
+/// Returns whether a file of a folder is read as a manifest, by its name.
+pub(crate) fn is_manifest(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     matches!(extension, Some("yaml" | "yml" | "json"))
 }

@@ -5,10 +5,18 @@ use std::{
     io::{Cursor, Write},
     path::Path,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use billhook::{Cluster, World};
-use tokio::{runtime::Runtime, sync::mpsc};
+use tokio::{
+    runtime::Runtime,
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+
+/// How long a text that is waited for may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kubeconfig of a cluster that does not exist: input is checked before the first request.
 const KUBECONFIG: &str = "
@@ -116,17 +124,33 @@ impl Called {
 
 /// An output stream whose content can be read.
 #[derive(Clone, Default)]
-pub struct Shared(Arc<Mutex<Vec<u8>>>);
+pub struct Shared(Arc<Mutex<Vec<u8>>>, Arc<Notify>);
 
 impl Shared {
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Waits until this text was printed, and returns everything that was.
+    pub async fn until(&self, text: &str) -> String {
+        let printed = async {
+            loop {
+                let more = self.1.notified();
+                let printed = self.text();
+                if printed.contains(text) {
+                    return printed;
+                }
+                more.await;
+            }
+        };
+        timeout(PATIENCE, printed).await.unwrap_or_else(|_| panic!("{text:?} was not printed: {}", self.text()))
     }
 }
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
+        self.1.notify_one();
         Ok(bytes.len())
     }
     fn flush(&mut self) -> std::io::Result<()> {

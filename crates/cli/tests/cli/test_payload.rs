@@ -1,8 +1,13 @@
-//! `payload plan` and `payload lint`: their flags and formats, and the guide in `docs/payloads.md`.
+//! `payload plan`, `payload lint` and `payload apply --watch`: their flags and formats, and the guide in `docs/payloads.md`.
 
 use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::mpsc,
+};
 
-use crate::call::Place;
+use crate::call::{Place, Shared};
 
 /// A manifest that counts, with more annotations.
 fn manifest(kind: &str, name: &str, annotations: &str) -> String {
@@ -203,6 +208,112 @@ fn a_value_does_not_begin_a_line() {
     let place = Place::new(&[("r/0000_10_a_1.yaml", &hostile("release.openshift.io/feature-set"))]);
     let called = place.call("payload plan r --version 1.0.0 --state updating");
     assert!(called.out.contains("unknown feature set \"a\\nb\\x1b[2J\" in "), "{}", called.out);
+}
+
+#[test]
+fn the_flags_of_a_watch_are_checked() {
+    let place = payload();
+    let apply = |flags: &str| format!("payload apply r --version 1.0.0 {flags}");
+    place.rejects(&apply("--watch=999ms"), "expected at least 1s");
+    place.rejects(&apply("--watch=3"), "expected a duration such as 90s, 5m or 1h30m");
+    place.rejects(&apply("--watch --to-completion"), "cannot be used with");
+    place.rejects(&apply("--listen 127.0.0.1:0"), "--watch");
+    // What follows is the version's own argument, not the interval.
+    place.rejects("payload apply --watch r --version 1.0.0 --policy absent", "absent does not exist");
+}
+
+#[test]
+fn a_mistake_at_the_start_of_a_watch_ends_it() {
+    let place = payload();
+    place.rejects("--sandbox payload apply absent --version 1.0.0 --watch", "absent does not exist");
+    place.rejects("--sandbox payload apply kubeconfig --version 1.0.0 --watch", "kubeconfig is not a directory");
+    place.write("r/0000_30_x_01_e.yaml", "kind: ConfigMap\n");
+    place.rejects(
+        "--sandbox payload apply r --version 1.0.0 --watch",
+        "error: r/0000_30_x_01_e.yaml:1: a ConfigMap without apiVersion",
+    );
+    place.rejects("payload apply r --version 1.0.0 --watch --config absent.yaml", "absent.yaml does not exist");
+}
+
+/// Sends a GET request, and returns the answer.
+async fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// Runs `--sandbox payload apply r ARGS` beside a script, which gets what is printed to both streams and may interrupt it.
+fn watch(place: &Place, args: &str, script: impl AsyncFnOnce(&Shared, &Shared, mpsc::Sender<()>)) -> u8 {
+    let (out, err) = (Shared::default(), Shared::default());
+    let (interrupt, interrupts) = mpsc::channel(1);
+    let args = format!("--sandbox payload apply r {args}");
+    let world = place.world("billhook", &args, "", (out.clone(), err.clone()), interrupts);
+    // The files change in real time.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::join!(billhook::run(world), script(&out, &err, interrupt)).0 })
+}
+
+#[test]
+fn a_watch_follows_the_folder_and_serves_metrics() {
+    let place = payload();
+    let exit = watch(&place, "--version 1.0.0 --watch --listen 127.0.0.1:0", async |out, err, interrupt| {
+        let printed = err.until("the next pass follows in 3m00s at the latest\n").await;
+        let (_, served) = printed.split_once("serving /metrics and /healthz at http://").unwrap();
+        let address = served.lines().next().unwrap();
+        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let metrics = get(address, "/metrics").await;
+        for line in [
+            "billhook_payload_info{name=\"payload\",namespace=\"default\",version=\"1.0.0\"} 1",
+            "billhook_payload_manifests{result=\"succeeded\"} 3",
+            "billhook_payload_manifests{result=\"failed\"} 0",
+            "billhook_payload_deletions_pending 0",
+            "billhook_payload_passes_total{result=\"done\"} 1",
+            "billhook_payload_folder_usable 1",
+            "billhook_leader 1",
+        ] {
+            assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+        }
+        assert!(!metrics.contains("billhook_payload_last_success_timestamp_seconds 0"), "{metrics}");
+
+        place.write("r/0000_30_x_01_e.yaml", "kind: ConfigMap\n");
+        err.until("warning: r cannot be used: r/0000_30_x_01_e.yaml:1: a ConfigMap without apiVersion; still ").await;
+        let metrics = get(address, "/metrics").await;
+        assert!(metrics.contains("billhook_payload_folder_usable 0"), "{metrics}");
+        place.write("r/0000_30_x_01_e.yaml", &manifest("ConfigMap", "e", ""));
+        out.until("created ConfigMap default/e").await;
+        let printed = err.until("pass 2 done after").await;
+        assert!(printed.contains("pass 2: 4 manifests of 1.0.0, because r has changed\n"), "{printed}");
+        assert!(!printed.contains("group "), "groups that succeed are not mentioned: {printed}");
+        interrupt.send(()).await.unwrap();
+        let printed = err.until(" stopped\n").await;
+        assert_eq!(printed.matches("cannot be used").count(), 1, "{printed}");
+    });
+    assert_eq!(exit, 0);
+}
+
+#[test]
+fn a_watch_prints_json_lines() {
+    let place = payload();
+    let exit = watch(&place, "--version 1.0.0 --watch=1h -o json", async |out, err, interrupt| {
+        out.until("\"event\":\"pass-ended\"").await;
+        interrupt.send(()).await.unwrap();
+        let printed = out.until("\"event\":\"watch-ended\"").await;
+        assert_eq!(err.text(), "");
+        let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |event: &str| lines.iter().find(|line| line["event"] == event).cloned().unwrap_or_default();
+        assert_eq!(
+            (&of("watch-started")["interval"], &of("watch-started")["version"]),
+            (&"1h".into(), &"1.0.0".into())
+        );
+        let ended = of("pass-ended");
+        assert_eq!((&ended["pass"], &ended["result"], &ended["succeeded"]), (&1.into(), &"done".into(), &3.into()));
+        assert!(ended["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{ended}");
+        assert!(of("watch-leading").is_object() && of("pass-started").is_object());
+    });
+    assert_eq!(exit, 0);
 }
 
 /// Runs the guide: writes its files, runs its commands, and compares what they print.

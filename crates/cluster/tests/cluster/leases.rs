@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Leadership, LeaseOptions};
+use billhook_cluster::{Cluster, ErrorKind, Leadership, LeaseOptions, NotHeld};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -41,6 +41,8 @@ enum Trouble {
     Refused,
     /// Writes are carried out, but their answers are lost.
     AnswersLost,
+    /// Writes are forbidden.
+    ReadOnly,
 }
 
 impl Server {
@@ -76,7 +78,8 @@ impl Server {
             None => self.answer(req),
             Some(Trouble::Silence) => Answer::Hang,
             Some(Trouble::Refused) => Answer::Refused,
-            Some(Trouble::AnswersLost) if req.method == "GET" => self.answer(req),
+            Some(Trouble::AnswersLost | Trouble::ReadOnly) if req.method == "GET" => self.answer(req),
+            Some(Trouble::ReadOnly) => status(403, "Forbidden", "User \"a\" cannot create resource \"leases\""),
             Some(Trouble::AnswersLost) => {
                 self.answer(req);
                 Answer::Reset
@@ -240,6 +243,30 @@ async fn a_released_lease_is_free_at_once() {
     assert!(is_held(&mut second) && start.elapsed() < seconds(1));
     sleep(seconds(20)).await;
     assert_eq!(server.spec()["holderIdentity"], "b", "the first one no longer renews it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_learns_why_it_waits_and_may_give_up() {
+    let server = Server::default();
+    let (a, b) = (server.candidate("a"), server.candidate("b"));
+    let first = a.0.acquire(&a.1).await;
+    let mut holders = Vec::new();
+    let third_try = |why: NotHeld<'_>| {
+        let NotHeld::ByAnother(holder) = why else { panic!("{why:?}") };
+        holders.push(holder.to_owned());
+        (holders.len() == 3).then_some("given up")
+    };
+    assert_eq!(b.0.acquire_unless(&b.1, third_try).await.unwrap_err(), "given up");
+    assert_eq!(holders, ["a"; 3]);
+    first.release().await;
+    server.trouble("b", Trouble::ReadOnly);
+    let start = Instant::now();
+    let forbidden = |why: NotHeld<'_>| match why {
+        NotHeld::Failed(error) => Some(error.kind().clone()),
+        NotHeld::ByAnother(holder) => panic!("{holder:?} has released it"),
+    };
+    assert_eq!(b.0.acquire_unless(&b.1, forbidden).await.unwrap_err(), ErrorKind::Forbidden);
+    assert_eq!(start.elapsed(), Duration::ZERO, "a failure is not repeated");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,8 @@ fn endpoints(ready: &Arc<AtomicBool>) -> Router {
     let ready = Arc::clone(ready);
     let ready: Probe =
         Arc::new(move || if ready.load(Ordering::Relaxed) { Ok(()) } else { Err("no cluster yet".to_owned()) });
-    router(Metrics::new(), Probes { live, ready })
+    let metrics = Metrics::new();
+    router(Arc::new(move || metrics.encode()), Probes { live, ready })
 }
 
 async fn check(router: &Router, path: &str, status: u16, expected: &str) {

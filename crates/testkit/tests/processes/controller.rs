@@ -21,9 +21,9 @@ pub fn arguments() -> Option<Vec<OsString>> {
     Some(arguments.lines().map(OsString::from).collect())
 }
 
-/// Runs the controller.
+/// Runs the controller. SIGTERM interrupts it.
 pub fn run(arguments: Vec<OsString>) -> i32 {
-    let (_interrupt, interrupts) = tokio::sync::mpsc::channel(1);
+    let (interrupt, interrupts) = tokio::sync::mpsc::channel(1);
     let world = World {
         args: arguments,
         env: std::env::vars().collect::<BTreeMap<_, _>>(),
@@ -38,7 +38,16 @@ pub fn run(arguments: Vec<OsString>) -> i32 {
         connect: Arc::new(Cluster::connect),
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => i32::from(runtime.block_on(billhook::run(world))),
+        Ok(runtime) => i32::from(runtime.block_on(async {
+            if let Ok(mut terminate) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+                tokio::spawn(async move {
+                    while terminate.recv().await.is_some() {
+                        interrupt.try_send(()).ok();
+                    }
+                });
+            }
+            billhook::run(world).await
+        })),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
             1
@@ -58,12 +67,22 @@ impl Controller {
 
     /// Starts any command of billhook.
     pub fn command(kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::spawn(kubeconfig, arguments, Stdio::inherit())
+    }
+
+    /// Starts any command of billhook, and writes what it tells to a file.
+    pub fn logged(kubeconfig: &Path, arguments: &[&str], log: &Path) -> Result<Self> {
+        Self::spawn(kubeconfig, arguments, std::fs::File::create(log)?.into())
+    }
+
+    fn spawn(kubeconfig: &Path, arguments: &[&str], stderr: Stdio) -> Result<Self> {
         let arguments: Vec<&str> = std::iter::once("billhook").chain(arguments.iter().copied()).collect();
         let child = Command::new(std::env::current_exe()?)
             .env(ARGUMENTS, arguments.join("\n"))
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(stderr)
             .spawn();
         Ok(Self(child.context("start a process")?))
     }
@@ -71,6 +90,16 @@ impl Controller {
     /// Returns its exit code once it has ended; none if it was killed.
     pub fn ended(&mut self) -> Result<Option<Option<i32>>> {
         Ok(self.0.try_wait()?.map(|status| status.code()))
+    }
+
+    /// Returns the number of the process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Asks it to end, with SIGTERM.
+    pub fn terminate(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::TERM)
     }
 
     /// Kills it with SIGKILL.

@@ -1,27 +1,31 @@
-//! `billhook payload apply`: makes a pass over a release payload.
+//! `billhook payload apply`: makes passes over a release payload.
 
 mod args;
+mod content;
 mod pass;
 mod told;
+mod watch;
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::time::{Instant, sleep};
+use billhook_engine::{Clusters, Status, until_gone};
+use billhook_objects::{ObjectKey, Uid};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::args::PayloadApplyArgs;
-use self::pass::{End, Passes};
-use super::{decide, open, parse, read_folder, warn_unused};
+use self::{
+    content::Content,
+    pass::{End, Passes, Turn},
+};
+use super::{open, warn_unused};
 use crate::{
     commands::operate,
     error::{CommandError, Exit},
     input,
-    session::{Interrupts, Session, timestamp},
+    render::count,
+    session::{Interrupts, Session, now},
 };
-
-/// The first pause before another pass that looks whether requested deletions are done; each is twice as long as the last one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest of these pauses.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(super) async fn run(
@@ -34,36 +38,53 @@ pub(super) async fn run(
         let problem = "publishing to a ClusterVersion is not implemented yet";
         return Err(CommandError::input(problem).hint("omit --cluster-version, or clusterVersion in the config file"));
     }
-    let (payload, problems) = parse(&read_folder(session, &args.folder)?);
-    let decisions = decide(&payload, problems, &chosen.settings)?;
     let policy = input::policy(session, args.policy.as_ref())?;
-    warn_unused(session, &payload, &chosen.settings);
+    if let Some(interval) = args.watch {
+        return watch::run(session, interrupts, args, interval, chosen, policy).await;
+    }
+    let content = Arc::new(Content::read(session, &args.folder, &chosen.settings)?);
+    warn_unused(session, &content.payload, &chosen.settings);
     let (mut clusters, release) = interrupts.unless(open(session, &chosen)).await?;
-    let settings = chosen.settings;
     if args.take_over {
         interrupts.unless(operate::take_over(session, &clusters, &release)).await?;
     }
-    let limit = input::time_limit(args.timeout, None);
-    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let passes = Passes { session, args, release, payload, decisions, settings, policy, deadline };
-    let mut pause = FIRST_PAUSE;
-    for pass in 0.. {
-        match passes.pass(interrupts, &clusters, pass).await? {
+    let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
+    let passes = Passes { session, args, release, content, settings: chosen.settings, policy };
+    for number in 0.. {
+        let turn = Turn { number, deadline, halt: CancellationToken::new(), quiet: false };
+        let pending = match passes.pass(interrupts, &clusters, turn).await?.end {
             End::Final(exit) => return Ok(exit),
-            End::Pending if !args.to_completion => return Ok(Exit::Unfinished),
-            End::Pending => {}
+            End::Pending(_) if !args.to_completion => break,
+            End::Pending(pending) => pending,
+        };
+        if !all_gone(session, interrupts, &clusters, pending, deadline).await? {
+            break;
         }
-        if deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
-            session.printer.err("timed out: requested deletions are pending; run the same command again to resume");
-            return Ok(Exit::Unfinished);
-        }
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = interrupts.next() => return Ok(Exit::Unfinished),
-        }
-        pause = LONGEST_PAUSE.min(pause * 2);
-        let now = timestamp();
-        clusters.now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
+        // Another pass confirms it.
+        clusters.now = now();
     }
     Ok(Exit::Unfinished)
+}
+
+/// Waits until the objects of pending deletions are gone, and returns whether they are.
+async fn all_gone(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    clusters: &Clusters,
+    pending: Vec<(ObjectKey, Uid)>,
+    deadline: Option<Instant>,
+) -> Result<bool, CommandError> {
+    if !session.json() {
+        let verb = if pending.len() == 1 { "is" } else { "are" };
+        session.printer.err(&format!("waiting until {} {verb} gone", count(pending.len(), "object")));
+    }
+    let stop = CancellationToken::new();
+    let waited = tokio::select! {
+        waited = until_gone(clusters, pending, deadline, &stop) => waited?,
+        () = interrupts.next() => return Ok(false),
+    };
+    if waited.status == Status::TimedOut {
+        session.printer.err("timed out: requested deletions are pending; run the same command again to resume");
+    }
+    Ok(waited.status == Status::Done)
 }

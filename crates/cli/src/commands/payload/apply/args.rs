@@ -1,8 +1,8 @@
 //! The arguments of `billhook payload apply`.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use billhook_policy::GoDuration;
+use billhook_policy::{DurationError, GoDuration};
 use clap::Args;
 
 use crate::commands::payload::SettingsArgs;
@@ -23,6 +23,20 @@ pub(crate) struct PayloadApplyArgs {
     /// Repeat until all requested deletions are done
     #[arg(long)]
     pub(super) to_completion: bool,
+    /// Keep reconciling: every INTERVAL, and at once when DIR changes; one process at a time does [default interval: 3m]
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "3m",
+        value_parser = interval,
+        conflicts_with = "to_completion"
+    )]
+    pub(super) watch: Option<Duration>,
+    /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
+    #[arg(long, value_name = "ADDRESS", requires = "watch")]
+    pub(super) listen: Option<SocketAddr>,
     #[command(flatten)]
     pub(super) settings: SettingsArgs,
     /// Use this policy file to delete the release later [default: groups in reverse run-level order]
@@ -40,7 +54,7 @@ pub(crate) struct PayloadApplyArgs {
     /// Change nothing if more than N objects are deleted, not even with --yes
     #[arg(long, value_name = "N")]
     pub(super) max_deletions: Option<usize>,
-    /// Time limit for the whole operation; 0 means no limit [default: 10m]
+    /// Time limit for the whole operation, with --watch for each pass; 0 means no limit [default: 10m]
     #[arg(long, value_name = "DURATION")]
     pub(super) timeout: Option<GoDuration>,
     /// Carry out the plan even if it has dangerous notes
@@ -55,5 +69,13 @@ const EXAMPLES: &str = "\
 Examples:
   billhook payload apply release/ --version 4.20.0
   billhook payload apply release/ --version 4.21.0 --to-completion --timeout 30m
+  billhook payload apply release/ --version 4.21.0 --watch=5m --listen 127.0.0.1:8080
 
 Exit codes: 0 if all manifests succeeded and nothing is being deleted, 3 if requested deletions are pending.";
+
+/// Parses the pause between the passes of `--watch`.
+fn interval(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_secs(1);
+    let interval: GoDuration = text.parse().map_err(|error: DurationError| error.to_string())?;
+    if interval.0 < SHORTEST { Err("expected at least 1s".to_owned()) } else { Ok(interval.0) }
+}

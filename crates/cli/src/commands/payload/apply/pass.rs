@@ -1,25 +1,29 @@
 //! One pass over the graph of a payload.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use billhook_engine::{
     ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Status, Summary, release_status,
 };
-use billhook_objects::{GroupKind, ObjectKey, ReleaseName};
-use billhook_payload::{Decisions, Outcome, Payload, Settings, State, deletion_policy, graph, messages, preconditions};
+use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
+use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, messages, preconditions};
 use billhook_plan::{DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
 use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
 use serde::Serialize;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{args::PayloadApplyArgs, told::Told};
+use super::{args::PayloadApplyArgs, content::Content, told::Told};
 use crate::{
     commands::{
         operate::{self, RunFlags},
         payload::{entries, status},
     },
     error::{CommandError, Exit},
-    session::{Interrupts, Session},
+    session::{Interrupts, Session, interrupted},
 };
 
 /// What all passes of a command share.
@@ -27,19 +31,42 @@ pub(super) struct Passes<'a> {
     pub(super) session: &'a Session,
     pub(super) args: &'a PayloadApplyArgs,
     pub(super) release: ReleaseName,
-    pub(super) payload: Payload,
-    pub(super) decisions: Decisions,
+    pub(super) content: Arc<Content>,
     pub(super) settings: Settings,
     pub(super) policy: Option<Policy>,
+}
+
+/// One pass of a command.
+pub(super) struct Turn {
+    /// The number of the pass, from 0.
+    pub(super) number: u64,
     pub(super) deadline: Option<Instant>,
+    /// Stops the pass: no new requests are sent.
+    pub(super) halt: CancellationToken,
+    /// Whether groups that succeed are not mentioned.
+    pub(super) quiet: bool,
+}
+
+/// What a pass came to.
+pub(super) struct Passed {
+    pub(super) end: End,
+    pub(super) tally: Tally,
 }
 
 /// How a pass ended.
 pub(super) enum End {
     /// With this exit code, and nothing is being deleted.
     Final(Exit),
-    /// Every manifest succeeded, and objects are still being deleted.
-    Pending,
+    /// Every manifest succeeded, and these objects are still being deleted.
+    Pending(Vec<(ObjectKey, Uid)>),
+}
+
+/// The number of manifests by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) succeeded: usize,
+    pub(super) failed: usize,
+    pub(super) not_run: usize,
 }
 
 impl Passes<'_> {
@@ -48,15 +75,15 @@ impl Passes<'_> {
         &self,
         interrupts: &mut Interrupts,
         clusters: &Clusters,
-        number: u64,
-    ) -> Result<End, CommandError> {
+        turn: Turn,
+    ) -> Result<Passed, CommandError> {
         let (session, args) = (self.session, self.args);
-        let prepared = interrupts.unless(async { self.prepare(clusters, number).await }).await;
+        let prepared = interrupts.unless(turn.unless_halted(self.prepare(clusters, turn.number))).await;
         // Later passes have a lock of their own.
-        let given_back = Some(&self.release).filter(|_| args.take_over && number == 0);
+        let given_back = Some(&self.release).filter(|_| args.take_over && turn.number == 0);
         operate::give_back(clusters, given_back, prepared.is_err()).await;
         let mut prepared = prepared?;
-        let remaining = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let remaining = turn.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if let Some(limit) = remaining {
             billhook_plan::warn_of_limit(&mut prepared.plan, limit);
         }
@@ -66,26 +93,35 @@ impl Passes<'_> {
         let state = State::of(&entries(&prepared.history), &args.version);
         let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
         let told = Told::new(session, &deletions, state);
-        let flags = RunFlags { timeout: remaining, force_conflicts: args.force_conflicts, confirmed: false };
+        let flags = RunFlags {
+            timeout: remaining,
+            force_conflicts: args.force_conflicts,
+            quiet: turn.quiet,
+            halt: turn.halt,
+            ..RunFlags::default()
+        };
         let work = async |mut options: RunOptions| {
             options.sink = told.tap(options.sink);
             billhook_engine::apply(clusters, prepared, &options).await
         };
         let exit = operate::carry_out(session, interrupts, flags, work).await?;
-        let Some(summary) = told.summary() else { return Ok(End::Final(exit)) };
-        self.explain(&summary, &deletions);
+        let Some(summary) = told.summary() else {
+            return Ok(Passed { end: End::Final(exit), tally: Tally::default() });
+        };
+        let tally = self.explain(&summary, &deletions);
         if exit != Exit::Done {
-            return Ok(End::Final(exit));
+            return Ok(Passed { end: End::Final(exit), tally });
         }
         let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
         let deleting = deletions.iter().filter(deleting).map(|deletion| &deletion.object);
         let pending: BTreeSet<&ObjectKey> = deleting.chain(&summary.requested).collect();
-        self.report_pending(clusters, pending).await
+        let end = self.report_pending(clusters, pending).await?;
+        Ok(Passed { end, tally })
     }
 
     /// Plans a pass, and checks the preconditions of its version.
     async fn prepare(&self, clusters: &Clusters, pass: u64) -> Result<PreparedApply, CommandError> {
-        let Self { args, payload, decisions, .. } = self;
+        let (args, Content { payload, decisions, .. }) = (self.args, &*self.content);
         let counting: Vec<usize> = decisions.counting().collect();
         let directives = counting.iter().enumerate().filter_map(|(n, at)| {
             Some((n, directives(&payload.entries[*at].manifest.key.kind, decisions.all[*at].outcome)?))
@@ -158,11 +194,12 @@ impl Passes<'_> {
         Ok(())
     }
 
-    /// Prints what failed, in the words of the reference.
-    fn explain(&self, summary: &Summary, deletions: &[RequestedDeletion]) {
+    /// Prints what failed, in the words of the reference, and counts the manifests.
+    fn explain(&self, summary: &Summary, deletions: &[RequestedDeletion]) -> Tally {
+        let Content { payload, decisions, .. } = &*self.content;
         let deleted: BTreeSet<&ObjectKey> = deletions.iter().map(|deletion| &deletion.object).collect();
-        let counting: Vec<usize> = self.decisions.counting().collect();
-        let key = |at: &usize| &self.payload.entries[*at].manifest.key;
+        let counting: Vec<usize> = decisions.counting().collect();
+        let key = |at: &usize| &payload.entries[*at].manifest.key;
         let positions: BTreeMap<&ObjectKey, usize> =
             counting.iter().enumerate().map(|(n, at)| (key(at), n + 1)).collect();
         let position = |object: &ObjectKey| {
@@ -198,6 +235,9 @@ impl Passes<'_> {
             let line = messages::incomplete(incomplete.nodes, first, position(first), counting.len());
             self.session.printer.err(&line);
         }
+        let not_run = summary.left.len() - failed.len();
+        let succeeded = counting.len().saturating_sub(summary.left.len());
+        Tally { succeeded, failed: failed.len(), not_run }
     }
 
     /// Lists the deletions that are still pending, with what blocks each.
@@ -216,7 +256,21 @@ impl Passes<'_> {
         } else {
             status::deletion_lines(&status).iter().for_each(|line| printer.err(line));
         }
-        Ok(End::Pending)
+        let pending = status.objects.into_iter().filter_map(|object| Some((object.object, object.uid?)));
+        Ok(End::Pending(pending.collect()))
+    }
+}
+
+impl Turn {
+    /// Does work that changes nothing, and abandons it when the pass is stopped.
+    pub(super) async fn unless_halted<T>(
+        &self,
+        work: impl Future<Output = Result<T, CommandError>>,
+    ) -> Result<T, CommandError> {
+        tokio::select! {
+            done = work => done,
+            () = self.halt.cancelled() => Err(interrupted()),
+        }
     }
 }
 

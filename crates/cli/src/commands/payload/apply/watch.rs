@@ -1,0 +1,496 @@
+//! `billhook payload apply --watch`: reconciles a payload until it is interrupted, while this process leads.
+
+mod folder;
+mod leader;
+mod log;
+mod machine;
+mod metrics;
+
+use std::{collections::VecDeque, future::pending, pin::Pin, sync::Arc, time::Duration};
+
+use billhook_cluster::{Leadership, LeaseOptions};
+use billhook_deployer::Probes;
+use billhook_engine::{Clusters, Status, until_gone};
+use billhook_objects::{ObjectKey, ReleaseName, Uid};
+use billhook_policy::{GoDuration, Policy};
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    folder::{Folder, Stamp},
+    log::Log,
+    machine::{Effect, Input, Machine, Reading, StopWhy, Why},
+    metrics::{PassResult, PayloadMetrics},
+};
+use super::{
+    args::PayloadApplyArgs,
+    content::Content,
+    pass::{End, Passed, Passes, Tally, Turn},
+};
+use crate::{
+    commands::{
+        operate,
+        payload::{Chosen, open, read_folder, warn_unused},
+        serving::Server,
+    },
+    error::{CommandError, Exit, Problem},
+    input,
+    render::{count, duration},
+    session::{Interrupts, Session, now, timestamp},
+};
+
+/// Something that is being done.
+type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A payload that is watched.
+struct Watch<'a> {
+    session: &'a Session,
+    args: &'a PayloadApplyArgs,
+    chosen: Chosen,
+    policy: Option<Policy>,
+    clusters: Clusters,
+    release: ReleaseName,
+    lease: LeaseOptions,
+    log: Log,
+    metrics: PayloadMetrics,
+    folder: Folder,
+    /// Whether its directories could not all be watched lately.
+    unwatched: bool,
+    machine: Machine<Arc<Content>, Stamp>,
+    /// Why the folder could not be used when it was last read.
+    problem: Option<CommandError>,
+    /// When the payload in use was read.
+    used_since: String,
+    /// The wait for the Lease.
+    standby: Option<Work<'a, Result<Leadership, CommandError>>>,
+    leading: Option<Leading>,
+    running: Option<Running<'a>>,
+    /// The wait for the objects that the last pass left to be deleted; whether they are gone.
+    deletions: Option<Work<'a, bool>>,
+    /// How many passes were started.
+    passes: u64,
+}
+
+/// The leadership of this process.
+struct Leading {
+    leadership: Leadership,
+    /// The clusters, behind the fence of the leadership.
+    clusters: Clusters,
+    lost: bool,
+}
+
+/// The pass that runs.
+struct Running<'a> {
+    work: Work<'a, Result<Passed, CommandError>>,
+    halt: CancellationToken,
+    number: u64,
+    since: Instant,
+}
+
+/// What has happened.
+enum Happened {
+    Interrupted,
+    Lost,
+    Leads(Result<Leadership, CommandError>),
+    Ended(Result<Passed, CommandError>),
+    Changed,
+    DeletionsEnded(bool),
+    Time,
+}
+
+/// Runs the command.
+pub(super) async fn run(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    args: &PayloadApplyArgs,
+    interval: Duration,
+    chosen: Chosen,
+    policy: Option<Policy>,
+) -> Result<Exit, CommandError> {
+    // Whatever is wrong with the path does not change by waiting.
+    if !session.path(&args.folder).is_dir() {
+        read_folder(session, &args.folder)?;
+    }
+    let (clusters, release) = interrupts.unless(open(session, &chosen)).await?;
+    let folder = Folder::watch(session.path(&args.folder)).map_err(|error| not_watched(args, &error))?;
+    let (log, lease) = (Log::new(session), leader::lease(session, &release));
+    let metrics = PayloadMetrics::new(release.name(), release.namespace(), &args.version);
+    let stop = CancellationToken::new();
+    let _stops_server = stop.clone().drop_guard();
+    let server = serve(args, &metrics, &log, &stop).await?;
+    let every = GoDuration(interval);
+    let (shown, version) = (args.folder.display(), &args.version);
+    let text = format!("watching {shown} for changes, and reconciling {version} every {every}; press Ctrl-C to stop");
+    log.say("watch-started", json!({"version": version, "interval": every}), &text);
+    let mut watch = Watch {
+        machine: Machine::new(interval, folder.stamp(), Instant::now()),
+        session,
+        args,
+        chosen,
+        policy,
+        clusters,
+        release,
+        lease,
+        log,
+        metrics,
+        folder,
+        unwatched: false,
+        problem: None,
+        used_since: now(),
+        standby: None,
+        leading: None,
+        running: None,
+        deletions: None,
+        passes: 0,
+    };
+    let worked = watch.work(interrupts).await;
+    let ended = watch.end(interrupts).await;
+    stop.cancel();
+    if let Some(server) = server {
+        server.ended().await;
+    }
+    worked.map(|()| ended)
+}
+
+/// Serves metrics and probes, if the user asked for it.
+async fn serve(
+    args: &PayloadApplyArgs,
+    metrics: &PayloadMetrics,
+    log: &Log,
+    stop: &CancellationToken,
+) -> Result<Option<Server>, CommandError> {
+    let Some(address) = args.listen else { return Ok(None) };
+    let metrics = metrics.clone();
+    // A process that stands by is ready, too.
+    let probes = Probes { live: Arc::new(|| Ok(())), ready: Arc::new(|| Ok(())) };
+    let server = Server::start(address, Arc::new(move || metrics.encode()), probes, stop).await?;
+    let url = format!("http://{}", server.address);
+    log.say("watch-serving", json!({"url": url}), &format!("serving /metrics and /healthz at {url}"));
+    Ok(Some(server))
+}
+
+impl<'a> Watch<'a> {
+    /// Works until it is interrupted.
+    async fn work(&mut self, interrupts: &mut Interrupts) -> Result<(), CommandError> {
+        loop {
+            match self.next(interrupts).await {
+                Happened::Interrupted => return Ok(()),
+                Happened::Lost => self.lost()?,
+                Happened::Leads(leadership) => self.lead(leadership?)?,
+                Happened::Ended(result) => self.ended(result)?,
+                Happened::Changed => {
+                    self.follow();
+                    self.on(Input::Changed(self.folder.stamp()))?;
+                }
+                Happened::DeletionsEnded(gone) => {
+                    self.deletions = None;
+                    if gone {
+                        self.on(Input::Gone)?;
+                    }
+                }
+                Happened::Time => self.on(Input::Time)?,
+            }
+            // The Lease is released, or acquired again, when nothing of the former leadership runs any more.
+            if self.running.is_none()
+                && let Some(leading) = self.leading.take_if(|leading| leading.lost)
+            {
+                leading.leadership.release().await;
+            }
+            if self.machine.has_content() && self.leading.is_none() && self.standby.is_none() {
+                let (cluster, lease) = (self.clusters.own.clone(), self.lease.clone());
+                self.standby = Some(Box::pin(leader::acquire(cluster, lease, self.log.clone())));
+            }
+        }
+    }
+
+    async fn next(&mut self, interrupts: &mut Interrupts) -> Happened {
+        let wake = self.machine.wake_at();
+        let Self { standby, leading, running, deletions, folder, .. } = self;
+        let lost = async {
+            match leading.as_mut().filter(|leading| !leading.lost) {
+                Some(leading) => leading.leadership.lost().await,
+                None => pending().await,
+            }
+        };
+        let time = async {
+            match wake {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = interrupts.next() => Happened::Interrupted,
+            () = lost => Happened::Lost,
+            leadership = result(standby.as_mut()) => Happened::Leads(leadership),
+            passed = result(running.as_mut().map(|running| &mut running.work)) => Happened::Ended(passed),
+            () = folder.changed() => Happened::Changed,
+            gone = result(deletions.as_mut()) => Happened::DeletionsEnded(gone),
+            () = time => Happened::Time,
+        }
+    }
+
+    /// Gives an input to the machine, and does what it says.
+    fn on(&mut self, input: Input<Arc<Content>, Stamp>) -> Result<(), CommandError> {
+        let effects = self.machine.on(input, Instant::now());
+        self.carry_out(effects)
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect<Arc<Content>>>) -> Result<(), CommandError> {
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            let input = match effect {
+                Effect::Look => {
+                    self.follow();
+                    Some(Input::Looked(self.folder.stamp()))
+                }
+                Effect::Read => Some(Input::Read(self.read())),
+                Effect::Start(content, why) => {
+                    self.start(content, why);
+                    None
+                }
+                Effect::Stop(why) => {
+                    self.stop(why);
+                    None
+                }
+                Effect::Reject => return Err(self.problem.take().unwrap_or_else(|| CommandError::input("no payload"))),
+                Effect::TellUnusable(problem) => {
+                    let text = format!(
+                        "{} cannot be used: {problem}; still reconciling what was read at {}",
+                        self.args.folder.display(),
+                        self.used_since
+                    );
+                    self.log.warn("folder-unusable", json!({"problem": problem}), &text);
+                    None
+                }
+                Effect::TellUsable => {
+                    let text = format!("{} can be used again, and is as it was before", self.args.folder.display());
+                    self.log.say("folder-usable", json!({}), &text);
+                    None
+                }
+            };
+            if let Some(input) = input {
+                effects.extend(self.machine.on(input, Instant::now()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the directories to which the path of the folder leads now.
+    fn follow(&mut self) {
+        let Err(error) = self.folder.follow() else {
+            self.unwatched = false;
+            return;
+        };
+        let folder = self.args.folder.display();
+        let text = format!("failed to watch {folder}: {error}; its changes are found at the next pass");
+        if !std::mem::replace(&mut self.unwatched, true) {
+            self.log.warn("folder-not-watched", json!({}), &text);
+        }
+    }
+
+    fn read(&mut self) -> Reading<Arc<Content>, Stamp> {
+        let before = self.folder.stamp();
+        let content = Content::read(self.session, &self.args.folder, &self.chosen.settings).map(Arc::new);
+        let after = self.folder.stamp();
+        self.metrics.set_usable(content.is_ok());
+        let content = content.map_err(|error| {
+            let problem = in_a_line(&error, self.args);
+            self.problem = Some(error);
+            problem
+        });
+        Reading { before, after, content }
+    }
+
+    fn lead(&mut self, leadership: Leadership) -> Result<(), CommandError> {
+        self.standby = None;
+        let LeaseOptions { namespace, name, .. } = &self.lease;
+        self.log.say("watch-leading", json!({}), &format!("leading (Lease {namespace}/{name})"));
+        self.metrics.set_leader(true);
+        let clusters = Clusters {
+            own: self.clusters.own.fenced(leadership.fence()),
+            holder: self.session.holder(Some(self.lease.held())),
+            ..self.clusters.clone()
+        };
+        self.leading = Some(Leading { leadership, clusters, lost: false });
+        self.on(Input::Leads)
+    }
+
+    fn lost(&mut self) -> Result<(), CommandError> {
+        let LeaseOptions { namespace, name, .. } = &self.lease;
+        let text = format!(
+            "no longer leading: Lease {namespace}/{name} could not be renewed in time, or another process took it over"
+        );
+        self.log.warn("watch-not-leading", json!({}), &text);
+        self.metrics.set_leader(false);
+        self.deletions = None;
+        if let Some(leading) = &mut self.leading {
+            leading.lost = true;
+        }
+        self.on(Input::Lost)
+    }
+
+    fn start(&mut self, content: Arc<Content>, why: Why) {
+        let Some(leading) = &self.leading else { return };
+        if matches!(why, Why::Changed) || self.passes == 0 {
+            self.used_since = now();
+            warn_unused(self.session, &content.payload, &self.chosen.settings);
+        }
+        let number = self.passes;
+        self.passes += 1;
+        let (version, folder) = (&self.args.version, self.args.folder.display());
+        let manifests = count(content.decisions.counting().count(), "manifest");
+        let why = match why {
+            Why::Leading => "this process leads".to_owned(),
+            Why::Changed => format!("{folder} has changed"),
+            Why::Interval => "the interval is over".to_owned(),
+            Why::Retry => "the last pass failed".to_owned(),
+            Why::Gone => "the objects to be deleted are gone".to_owned(),
+        };
+        let text = format!("pass {}: {manifests} of {version}, because {why}", number + 1);
+        self.log.say("pass-started", json!({"pass": number + 1, "version": version}), &text);
+        let (session, args) = (self.session, self.args);
+        let clusters = Clusters { now: now(), ..leading.clusters.clone() };
+        let (settings, policy) = (self.chosen.settings.clone(), self.policy.clone());
+        let passes = Passes { session, args, release: self.release.clone(), content, settings, policy };
+        let halt = CancellationToken::new();
+        let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
+        let turn = Turn { number, deadline, halt: halt.clone(), quiet: true };
+        let work = Box::pin(async move {
+            if args.take_over && number == 0 {
+                turn.unless_halted(operate::take_over(session, &clusters, &passes.release)).await?;
+            }
+            passes.pass(&mut Interrupts::never(), &clusters, turn).await
+        });
+        self.deletions = None;
+        self.running = Some(Running { work, halt, number, since: Instant::now() });
+    }
+
+    fn stop(&self, why: StopWhy) {
+        let Some(Running { halt, number, .. }) = &self.running else { return };
+        halt.cancel();
+        let why = match why {
+            StopWhy::Changed => format!("{} has changed", self.args.folder.display()),
+            StopWhy::Lost => "this process no longer leads".to_owned(),
+        };
+        let text = format!("pass {} is stopped: {why}", number + 1);
+        self.log.say("pass-stopped", json!({"pass": number + 1}), &text);
+    }
+
+    fn ended(&mut self, result: Result<Passed, CommandError>) -> Result<(), CommandError> {
+        let Some(Running { halt, number, since, .. }) = self.running.take() else { return Ok(()) };
+        let (ended, tally, pending) = self.outcome(result, halt.is_cancelled());
+        let effects = self.machine.on(Input::Ended { failed: ended == PassResult::Failed }, Instant::now());
+        let next = self.machine.pass_at().map(|at| at.saturating_duration_since(Instant::now()));
+        self.metrics.passed(ended, tally, pending.len(), timestamp().as_second());
+        let mut text = format!("pass {} {} after {}", number + 1, ended.name(), duration(since.elapsed()));
+        if !pending.is_empty() {
+            let be = if pending.len() == 1 { "is" } else { "are" };
+            text += &format!("; {} {be} being deleted", count(pending.len(), "object"));
+        }
+        if let Some(pause) = next {
+            text += &format!("; the next pass follows in {} at the latest", duration(pause));
+        }
+        let fields = json!({
+            "pass": number + 1,
+            "result": ended.name(),
+            "succeeded": tally.succeeded,
+            "failed": tally.failed,
+            "notRun": tally.not_run,
+            "deletionsPending": pending.len(),
+        });
+        match ended {
+            PassResult::Failed => self.log.warn("pass-ended", fields, &text),
+            PassResult::Done | PassResult::Stopped => self.log.say("pass-ended", fields, &text),
+        }
+        self.await_deletions(pending);
+        self.carry_out(effects)
+    }
+
+    /// Returns how a pass ended, and prints its error.
+    fn outcome(
+        &self,
+        result: Result<Passed, CommandError>,
+        stopped: bool,
+    ) -> (PassResult, Tally, Vec<(ObjectKey, Uid)>) {
+        let failed = if stopped { PassResult::Stopped } else { PassResult::Failed };
+        match result {
+            Ok(Passed { end: End::Final(Exit::Done), tally }) => (PassResult::Done, tally, Vec::new()),
+            Ok(Passed { end: End::Pending(pending), tally }) => (PassResult::Done, tally, pending),
+            Ok(Passed { end: End::Final(_), tally }) => (failed, tally, Vec::new()),
+            Err(error) => {
+                if !stopped {
+                    self.session.printer.error(&error);
+                }
+                (failed, Tally::default(), Vec::new())
+            }
+        }
+    }
+
+    /// Waits until objects are gone, so that a pass confirms it at once.
+    fn await_deletions(&mut self, pending: Vec<(ObjectKey, Uid)>) {
+        let Some(leading) = self.leading.as_ref().filter(|leading| !leading.lost && !pending.is_empty()) else {
+            return;
+        };
+        let clusters = leading.clusters.clone();
+        self.deletions = Some(Box::pin(async move {
+            let waited = until_gone(&clusters, pending, None, &CancellationToken::new()).await;
+            waited.is_ok_and(|waited| waited.status == Status::Done)
+        }));
+    }
+
+    /// Stops the pass that runs, and releases the Lease.
+    async fn end(&mut self, interrupts: &mut Interrupts) -> Exit {
+        (self.standby, self.deletions) = (None, None);
+        if let Some(running) = &mut self.running {
+            running.halt.cancel();
+            self.log.say("watch-stopping", json!({}), &format!("stopping: waiting for pass {}", running.number + 1));
+            tokio::select! {
+                result = &mut running.work => {
+                    let (ended, tally, pending) = self.outcome(result, true);
+                    self.metrics.passed(ended, tally, pending.len(), timestamp().as_second());
+                }
+                () = interrupts.next() => return Exit::Unfinished,
+            }
+            self.running = None;
+        }
+        if let Some(leading) = self.leading.take() {
+            leading.leadership.release().await;
+        }
+        self.log.say("watch-ended", json!({}), "stopped");
+        Exit::Done
+    }
+}
+
+/// Returns the result of some work; never without work.
+async fn result<T>(work: Option<&mut Work<'_, T>>) -> T {
+    match work {
+        Some(work) => work.await,
+        None => pending().await,
+    }
+}
+
+fn not_watched(args: &PayloadApplyArgs, error: &notify::Error) -> CommandError {
+    let problem = Problem::caused(format!("failed to watch {}", args.folder.display()), error);
+    CommandError::new(Exit::Failed, problem)
+        .hint("if a limit of Linux is reached, raise fs.inotify.max_user_instances or fs.inotify.max_user_watches")
+}
+
+/// Returns the first problem of an error in a line, and how many there are.
+fn in_a_line(error: &CommandError, args: &PayloadApplyArgs) -> String {
+    let first = match error.problems.first() {
+        Some(Problem::Message(message, causes)) => {
+            std::iter::once(message).chain(causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+        }
+        Some(Problem::Rendered(text) | Problem::Listed(text)) => text.lines().next().unwrap_or_default().to_owned(),
+        None => "unknown problem".to_owned(),
+    };
+    match error.problems.len() {
+        0 | 1 => first,
+        all => {
+            let folder = args.folder.display();
+            format!("{first} (and {}; billhook payload lint {folder} lists them)", count(all - 1, "more problem"))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The lines that tell what a watched payload does.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    output::Printer,
+    session::{Session, now},
+};
+
+/// Prints lines with the time, or events as JSON.
+#[derive(Clone)]
+pub(super) struct Log {
+    printer: Printer,
+    json: bool,
+}
+
+/// An event as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    time: &'a str,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+    text: &'a str,
+}
+
+impl Log {
+    pub(super) fn new(session: &Session) -> Self {
+        Self { printer: session.printer.clone(), json: session.json() }
+    }
+
+    /// Tells something that is as it should be.
+    pub(super) fn say(&self, event: &'static str, fields: Value, text: &str) {
+        self.line(event, fields, "", text);
+    }
+
+    /// Tells something that a person should look at.
+    pub(super) fn warn(&self, event: &'static str, fields: Value, text: &str) {
+        let label = self.printer.err_paint().warn("warning:");
+        self.line(event, fields, &format!("{label} "), text);
+    }
+
+    fn line(&self, event: &'static str, fields: Value, label: &str, text: &str) {
+        let time = now();
+        if self.json {
+            let Value::Object(fields) = fields else { return };
+            self.printer.json_line(&Line { event, time: &time, fields, text });
+        } else {
+            self.printer.err(&format!("{} {label}{text}", self.printer.err_paint().dim(&time)));
+        }
+    }
+}
