@@ -51,5 +51,6 @@ pub use inventory::{Begun, HeldLock, Holder, InventoryStore, ReleaseInfo, Stored
 pub use lease::{HeldLease, Leadership, LeaseOptions, NotHeld};
 pub use patch::{Patch, PatchKind};
 pub use shared_answer::SharedAnswer;
+pub use snapshot::Judge;
 pub use watch::{Change, Known, ObjectChange};
 pub use write::WriteOptions;

@@ -16,6 +16,18 @@ use crate::{
     spread::Spread,
 };
 
+/// Tells which objects of a snapshot are ready.
+pub trait Judge: Sync {
+    /// What it needs of an object.
+    type View: DeserializeOwned + Send + 'static;
+
+    /// Returns whether the objects that answer a query are judged, so that they are read as a whole.
+    fn judges(&self, query: &Query) -> bool;
+
+    /// Returns whether an object of a kind is ready.
+    fn is_ready(&self, kind: &GroupKind, object: &Self::View) -> bool;
+}
+
 impl Cluster {
     /// Sends all queries concurrently and returns the answers in their order.
     ///
@@ -25,29 +37,17 @@ impl Cluster {
         self.snapshot_as::<Meta>(queries).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`]. The queries that are `whole` read whole objects, and
-    /// `is_ready` tells [`Observed::ready`] of each.
-    pub async fn snapshot_tracked<T>(
-        &self,
-        queries: &[Query],
-        whole: impl Fn(&Query) -> bool,
-        is_ready: impl Fn(&GroupKind, &T) -> bool + Sync,
-    ) -> Vec<Listing>
-    where
-        T: DeserializeOwned + Send + 'static,
-    {
-        let listings = queries.iter().map(|query| {
-            let (whole, is_ready) = (whole(query), &is_ready);
-            async move {
-                if !whole {
-                    return self.listings(query, &TrackedMeta::into).await;
-                }
-                let judge = |TrackedFull::<T> { meta, value }| {
-                    let ready = value.is_ok_and(|object| is_ready(&query.resource.kind, &object));
-                    Observed { ready, ..meta }
-                };
-                self.listings(query, &judge).await
+    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`], and with [`Observed::ready`] where the judge asks for it.
+    pub async fn snapshot_tracked<J: Judge>(&self, queries: &[Query], judge: &J) -> Vec<Listing> {
+        let listings = queries.iter().map(|query| async move {
+            if !judge.judges(query) {
+                return self.listings(query, &TrackedMeta::into).await;
             }
+            let take = |TrackedFull::<J::View> { meta, value }| {
+                let ready = value.is_ok_and(|object| judge.is_ready(&query.resource.kind, &object));
+                Observed { ready, ..meta }
+            };
+            self.listings(query, &take).await
         });
         join_all(listings).await.into_iter().flatten().collect()
     }

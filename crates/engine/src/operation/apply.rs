@@ -9,7 +9,7 @@ use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
     AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Observed,
-    Plan, PlanError, Problem, Query, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -17,11 +17,11 @@ use super::{
     claims::gone,
     delete::unlisted_note,
     error::OperationError,
-    read::{catalog, catalogs, note_foreign},
+    read::{GraphRules, catalog, catalogs, note_foreign},
     record::{Inherited, Loaded, Record, applied, finish},
     sweep::sweep,
 };
-use crate::{Clusters, Event, RunOptions, Summary, awaited::Rules};
+use crate::{Clusters, Event, RunOptions, Summary};
 
 /// Returns the graph of a deployment for the versions that were applied before, the newest first.
 pub type GraphOf = Box<dyn FnOnce(&[AppliedVersion]) -> TaskGraph + Send>;
@@ -210,16 +210,10 @@ async fn plan_apply(
     record: &Record,
 ) -> Result<(Plan, Snapshot), OperationError> {
     let mut deployment = Deployment::new(ApplyRequest { manifests, inventory: record.known(), ..request.clone() })?;
-    let judged = request.graph.into_iter().flat_map(TaskGraph::judged);
-    let rules = judged.filter_map(|(at, health)| {
-        let manifest = manifests.get(at)?;
-        Some((&manifest.key, Rules::of(health, Some(manifest))))
-    });
-    let rules = rules.collect();
-    let whole = |query: &Query| deployment.needs_readiness(query);
-    let mut snapshot = clusters.snapshot_tracked(deployment.queries(), whole, &rules).await;
+    let rules = GraphRules::new(&deployment, request.graph, manifests);
+    let mut snapshot = clusters.snapshot_tracked(deployment.queries(), &rules).await;
     let missing = deployment.missing(&snapshot);
-    snapshot.listings.extend(clusters.snapshot_tracked(&missing, whole, &rules).await.listings);
+    snapshot.listings.extend(clusters.snapshot_tracked(&missing, &rules).await.listings);
     let claims = deployment.claims(&snapshot);
     if !claims.is_empty() {
         deployment.ignore_claims(gone(clusters, claims).await);

@@ -5,10 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use billhook_cluster::{Cluster, Error};
-use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName};
-use billhook_plan::{Catalogs, Listing, Plan, Query, Snapshot};
+use billhook_cluster::{Cluster, Error, Judge};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName};
+use billhook_plan::{Catalogs, Deployment, Listing, Plan, Query, Snapshot, TaskGraph};
 use billhook_policy::DeletionGroup;
+use futures::future::join_all;
 
 use crate::{
     Clusters,
@@ -19,39 +20,57 @@ use crate::{
 impl Clusters {
     /// Sends each cluster its own queries.
     pub(crate) async fn snapshot(&self, queries: &[Query]) -> Snapshot {
-        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot(&queries).await).await
+        let own = self.by_cluster(queries).into_iter();
+        joined(own.map(|(cluster, queries)| async move { cluster.snapshot(&queries).await })).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with what an apply compares, and in the answers to the queries that are `whole` with
-    /// whether each object is ready, or healthy by its rules.
-    pub(crate) async fn snapshot_tracked(
-        &self,
-        queries: &[Query],
-        whole: impl Fn(&Query) -> bool,
-        rules: &HashMap<&ObjectKey, Rules>,
-    ) -> Snapshot {
-        let is_ready = |kind: &GroupKind, object: &View| {
-            let metadata = &object.metadata;
-            let key = ObjectKey::new(kind.clone(), metadata.namespace.as_deref(), &*metadata.name);
-            rules.get(&key).is_some_and(|rules| rules.judge(kind, object).readiness == Readiness::Ready)
-        };
-        let snapshot = async |cluster: &Cluster, queries: Vec<Query>| {
-            cluster.snapshot_tracked(&queries, &whole, &is_ready).await
-        };
-        self.snapshot_by(queries, snapshot).await
+    /// Like [`snapshot`](Self::snapshot), with what an apply compares.
+    pub(super) async fn snapshot_tracked(&self, queries: &[Query], rules: &GraphRules<'_>) -> Snapshot {
+        let own = self.by_cluster(queries).into_iter();
+        joined(own.map(|(cluster, queries)| async move { cluster.snapshot_tracked(&queries, rules).await })).await
     }
 
-    async fn snapshot_by(
-        &self,
-        queries: &[Query],
-        snapshot: impl AsyncFn(&Cluster, Vec<Query>) -> Vec<Listing>,
-    ) -> Snapshot {
+    fn by_cluster(&self, queries: &[Query]) -> Vec<(&Cluster, Vec<Query>)> {
         let mut by_cluster: BTreeMap<Option<&str>, Vec<Query>> = BTreeMap::new();
         for query in queries {
             by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
         }
-        let answers = by_cluster.into_iter().filter_map(|(name, queries)| Some(snapshot(self.get(name)?, queries)));
-        Snapshot { listings: futures::future::join_all(answers).await.into_iter().flatten().collect() }
+        by_cluster.into_iter().filter_map(|(name, queries)| Some((self.get(name)?, queries))).collect()
+    }
+}
+
+async fn joined(listings: impl Iterator<Item = impl Future<Output = Vec<Listing>>>) -> Snapshot {
+    Snapshot { listings: join_all(listings).await.into_iter().flatten().collect() }
+}
+
+/// The rules by which the objects are judged that steps of a graph wait for or look at.
+pub(super) struct GraphRules<'a> {
+    deployment: &'a Deployment<'a>,
+    rules: HashMap<&'a ObjectKey, Rules>,
+}
+
+impl<'a> GraphRules<'a> {
+    pub(super) fn new(deployment: &'a Deployment<'a>, graph: Option<&TaskGraph>, manifests: &'a [Manifest]) -> Self {
+        let judged = graph.into_iter().flat_map(TaskGraph::judged);
+        let rules = judged.filter_map(|(at, health)| {
+            let manifest = manifests.get(at)?;
+            Some((&manifest.key, Rules::of(health, Some(manifest))))
+        });
+        Self { deployment, rules: rules.collect() }
+    }
+}
+
+impl Judge for GraphRules<'_> {
+    type View = View;
+
+    fn judges(&self, query: &Query) -> bool {
+        self.deployment.needs_readiness(query)
+    }
+
+    fn is_ready(&self, kind: &GroupKind, object: &View) -> bool {
+        let metadata = &object.metadata;
+        let key = ObjectKey::new(kind.clone(), metadata.namespace.as_deref(), &*metadata.name);
+        self.rules.get(&key).is_some_and(|rules| rules.judge(kind, object).readiness == Readiness::Ready)
     }
 }
 
