@@ -343,6 +343,18 @@ pub enum Blocker {
 }
 
 impl Summary {
+    /// Returns the objects that failed, and why, in the order of the plan: a request failed, or an object did not become ready.
+    /// An object that is not ready when the user interrupts the run did not fail.
+    pub fn failures(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
+        let is_interrupted = self.status == Status::Interrupted;
+        let why = move |blocker| match blocker {
+            &Blocker::Refused { ref message, .. } => Some(message.as_str()),
+            &Blocker::NotReady { ref reason } if !is_interrupted => Some(reason.as_str()),
+            _ => None,
+        };
+        self.left.iter().filter_map(move |left| Some((&left.object, left.blockers.iter().find_map(why)?)))
+    }
+
     /// Returns the remaining objects whose group was started.
     pub fn blocked(&self) -> Vec<&Left> {
         self.left.iter().filter(|left| !left.is_not_started()).collect()

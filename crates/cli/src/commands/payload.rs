@@ -4,6 +4,7 @@ mod apply;
 mod config;
 mod lint;
 mod plan;
+mod publish;
 mod status;
 
 use std::{

@@ -1,7 +1,9 @@
 //! `billhook payload apply`: makes a pass over a release payload.
 
 mod args;
+mod failures;
 mod pass;
+mod published;
 mod told;
 
 use std::time::Duration;
@@ -10,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) use self::args::PayloadApplyArgs;
 use self::pass::{End, Passes};
-use super::{decide, open, parse, read_folder, warn_unused};
+use super::{decide, open, parse, publish::Publisher, read_folder, warn_unused};
 use crate::{
     commands::operate,
     error::{CommandError, Exit},
@@ -30,10 +32,6 @@ pub(super) async fn run(
     args: &PayloadApplyArgs,
 ) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
-    if chosen.cluster_version.is_some() {
-        let problem = "publishing to a ClusterVersion is not implemented yet";
-        return Err(CommandError::input(problem).hint("omit --cluster-version, or clusterVersion in the config file"));
-    }
     let (payload, problems) = parse(&read_folder(session, &args.folder)?);
     let decisions = decide(&payload, problems, &chosen.settings)?;
     let policy = input::policy(session, args.policy.as_ref())?;
@@ -45,7 +43,8 @@ pub(super) async fn run(
     }
     let limit = input::time_limit(args.timeout, None);
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-    let passes = Passes { session, args, release, payload, decisions, settings, policy, deadline };
+    let publisher = chosen.cluster_version.map(|name| Publisher::new(&name, &release));
+    let passes = Passes { session, args, release, payload, decisions, settings, policy, deadline, publisher };
     let mut pause = FIRST_PAUSE;
     for pass in 0.. {
         match passes.pass(interrupts, &clusters, pass).await? {

@@ -1,22 +1,22 @@
 //! One pass over the graph of a payload.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use billhook_engine::{
-    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Status, Summary, release_status,
+    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, ReleaseStatus, RunOptions, release_status,
 };
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_payload::{Decisions, Outcome, Payload, Settings, State, deletion_policy, graph, messages, preconditions};
-use billhook_plan::{DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
+use billhook_payload::{Decisions, Outcome, Payload, Settings, State, deletion_policy, graph, preconditions};
+use billhook_plan::{AppliedVersion, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
 use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{args::PayloadApplyArgs, told::Told};
+use super::{args::PayloadApplyArgs, failures::Words, published::Published, told::Told};
 use crate::{
     commands::{
         operate::{self, RunFlags},
-        payload::{entries, status},
+        payload::{entries, publish::Publisher, status},
     },
     error::{CommandError, Exit},
     session::{Interrupts, Session},
@@ -32,6 +32,8 @@ pub(super) struct Passes<'a> {
     pub(super) settings: Settings,
     pub(super) policy: Option<Policy>,
     pub(super) deadline: Option<Instant>,
+    /// The ClusterVersion to publish to.
+    pub(super) publisher: Option<Publisher>,
 }
 
 /// How a pass ended.
@@ -63,8 +65,14 @@ impl Passes<'_> {
         let guarded = operate::guard(session, &prepared.plan, args.yes);
         operate::give_back(clusters, given_back, guarded.is_err()).await;
         guarded?;
-        let state = State::of(&entries(&prepared.history), &args.version);
+        let state = self.state(&prepared.history);
         let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
+        let words = Words::new(&self.payload, &self.decisions, &deletions);
+        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
+        let mut deleting: BTreeSet<_> = deletions.iter().filter(deleting).map(|deletion| &deletion.object).collect();
+        let published = Published::begin(self, interrupts, clusters, &prepared, (&words, &deleting), number).await;
+        operate::give_back(clusters, given_back, published.is_err()).await;
+        let published = published?;
         let told = Told::new(session, &deletions, state);
         let flags = RunFlags { timeout: remaining, force_conflicts: args.force_conflicts, confirmed: false };
         let work = async |mut options: RunOptions| {
@@ -73,14 +81,30 @@ impl Passes<'_> {
         };
         let exit = operate::carry_out(session, interrupts, flags, work).await?;
         let Some(summary) = told.summary() else { return Ok(End::Final(exit)) };
-        self.explain(&summary, &deletions);
-        if exit != Exit::Done {
-            return Ok(End::Final(exit));
+        words.explain(&summary).iter().for_each(|line| session.printer.err(line));
+        deleting.extend(&summary.requested);
+        // A pass that was cut short reads nothing more.
+        let is_read = exit == Exit::Done || (exit == Exit::Failed && published.is_some());
+        let pending = if is_read { self.pending(clusters, &deleting).await } else { Ok(None) };
+        if let (Exit::Done, Ok(Some(status))) = (exit, &pending) {
+            self.report_pending(status);
         }
-        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
-        let deleting = deletions.iter().filter(deleting).map(|deletion| &deletion.object);
-        let pending: BTreeSet<&ObjectKey> = deleting.chain(&summary.requested).collect();
-        self.report_pending(clusters, pending).await
+        if let (true, Ok(status)) = (is_read, &pending) {
+            let objects = status.iter().flat_map(|status| &status.objects);
+            deleting = objects.map(|object| &object.object).collect();
+        }
+        if let Some(published) = published {
+            published.end(interrupts, &words, &summary, &deleting).await?;
+        }
+        Ok(match (exit, pending?) {
+            (Exit::Done, Some(_)) => End::Pending,
+            _ => End::Final(exit),
+        })
+    }
+
+    /// Returns what a pass is for that follows these versions.
+    pub(super) fn state(&self, history: &[AppliedVersion]) -> State {
+        State::of(&entries(history), &self.args.version)
     }
 
     /// Plans a pass, and checks the preconditions of its version.
@@ -158,58 +182,28 @@ impl Passes<'_> {
         Ok(())
     }
 
-    /// Prints what failed, in the words of the reference.
-    fn explain(&self, summary: &Summary, deletions: &[RequestedDeletion]) {
-        let deleted: BTreeSet<&ObjectKey> = deletions.iter().map(|deletion| &deletion.object).collect();
-        let counting: Vec<usize> = self.decisions.counting().collect();
-        let key = |at: &usize| &self.payload.entries[*at].manifest.key;
-        let positions: BTreeMap<&ObjectKey, usize> =
-            counting.iter().enumerate().map(|(n, at)| (key(at), n + 1)).collect();
-        let position = |object: &ObjectKey| {
-            let unplaced = ObjectKey { namespace: None, ..object.clone() };
-            positions.get(object).or_else(|| positions.get(&unplaced)).copied().unwrap_or_default()
-        };
-        let mut failed: Vec<(usize, String)> = Vec::new();
-        for left in &summary.left {
-            let cause = left.blockers.iter().find_map(|blocker| match blocker {
-                billhook_engine::Blocker::Refused { message, .. } => Some(message.as_str()),
-                billhook_engine::Blocker::NotReady { reason } => Some(reason.as_str()),
-                _ => None,
-            });
-            let Some(cause) = cause else { continue };
-            let at = position(&left.object);
-            let cause = match deleted.contains(&left.object) {
-                true => messages::delete_failed(&left.object, cause),
-                false => cause.to_owned(),
-            };
-            failed.push((at, messages::could_not_update(&left.object, at, counting.len(), cause)));
-        }
-        failed.sort();
-        failed.iter().for_each(|(_, line)| self.session.printer.err(line));
-        if let Some(incomplete) = summary.incomplete.as_ref().filter(|_| summary.status == Status::Interrupted) {
-            let first = &incomplete.object;
-            let line = messages::incomplete(incomplete.nodes, first, position(first), counting.len());
-            self.session.printer.err(&line);
-        }
-    }
-
-    /// Lists the deletions that are still pending, with what blocks each.
-    async fn report_pending(&self, clusters: &Clusters, pending: BTreeSet<&ObjectKey>) -> Result<End, CommandError> {
-        if pending.is_empty() {
-            return Ok(End::Final(Exit::Done));
+    /// Reads which of the objects whose deletion was requested still exist, with what blocks each.
+    async fn pending(
+        &self,
+        clusters: &Clusters,
+        requested: &BTreeSet<&ObjectKey>,
+    ) -> Result<Option<ReleaseStatus>, CommandError> {
+        if requested.is_empty() {
+            return Ok(None);
         }
         let mut status = release_status(clusters, &self.release).await?;
-        status.objects.retain(|o| pending.contains(&o.object) && o.state != ObjectState::Missing);
-        if status.objects.is_empty() {
-            return Ok(End::Final(Exit::Done));
-        }
+        status.objects.retain(|o| requested.contains(&o.object) && o.state != ObjectState::Missing);
+        Ok(Some(status).filter(|status| !status.objects.is_empty()))
+    }
+
+    /// Lists the deletions that are still pending.
+    fn report_pending(&self, status: &ReleaseStatus) {
         let printer = &self.session.printer;
         if self.session.json() {
-            printer.json_line(&Pending { event: "deletions-pending", deletions: status::deletions(&status) });
+            printer.json_line(&Pending { event: "deletions-pending", deletions: status::deletions(status) });
         } else {
-            status::deletion_lines(&status).iter().for_each(|line| printer.err(line));
+            status::deletion_lines(status).iter().for_each(|line| printer.err(line));
         }
-        Ok(End::Pending)
     }
 }
 
