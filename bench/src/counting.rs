@@ -14,10 +14,10 @@ use crate::audit::{Log, Section, Sender};
 use crate::cases::{Case, Flow, Sizes};
 use crate::floor::{self, Action, Method};
 use crate::lab::Lab;
-use crate::{payload, progress};
 use crate::samples::{Contender, Gap, Samples};
 use crate::timing::Release;
 use crate::workload::Set;
+use crate::{payload, progress};
 
 /// The number of runs of the ordered case for the gaps between its groups.
 const GAP_RUNS: u32 = 3;

@@ -71,9 +71,8 @@ impl Graph {
         let awaited: BTreeMap<&str, &str> = awaited.collect();
         let kinds = awaited.into_iter().map(|(path, condition)| (path, condition, watch::Sender::default()));
         let kinds: Vec<(&str, &str, Seen)> = kinds.collect();
-        let watches = future::try_join_all(kinds.iter().map(|(path, condition, seen)| {
-            follow(client, path, condition, seen)
-        }));
+        let watches =
+            future::try_join_all(kinds.iter().map(|(path, condition, seen)| follow(client, path, condition, seen)));
         tokio::select! {
             ended = watches, if !kinds.is_empty() => ended.map(drop),
             done = self.run(client, &kinds) => done,
@@ -96,8 +95,7 @@ impl Graph {
                 anyhow::Ok(at)
             }
         };
-        let mut running: FuturesUnordered<_> =
-            (0..self.nodes.len()).filter(|at| before[*at] == 0).map(start).collect();
+        let mut running: FuturesUnordered<_> = (0..self.nodes.len()).filter(|at| before[*at] == 0).map(start).collect();
         while let Some(done) = running.try_next().await? {
             for &at in &next[done] {
                 before[at] -= 1;

@@ -84,7 +84,8 @@ impl Payload {
         for definition in given() {
             lab.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
         }
-        for path in ["/apis/config.openshift.io/v1/clusteroperators", "/apis/monitoring.coreos.com/v1/servicemonitors"] {
+        for path in ["/apis/config.openshift.io/v1/clusteroperators", "/apis/monitoring.coreos.com/v1/servicemonitors"]
+        {
             lab.until_served(path).await?;
         }
         Self::of(lab, program, "payload", folder).await
@@ -129,7 +130,9 @@ impl Payload {
 
     /// Returns the arguments that apply it.
     fn apply(&self) -> Vec<OsString> {
-        let mut args = ["payload", "apply", "--version", VERSION, "--name", self.name, "-n", NAMESPACE].map(OsString::from).to_vec();
+        let mut args = ["payload", "apply", "--version", VERSION, "--name", self.name, "-n", NAMESPACE]
+            .map(OsString::from)
+            .to_vec();
         args.push(self.folder.clone().into_os_string());
         args
     }
@@ -284,7 +287,8 @@ mod tests {
     fn the_graph_has_the_documents_of_the_files_in_the_order_of_the_plan() {
         let folder = tempfile::tempdir().unwrap();
         let object = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
-        std::fs::write(folder.path().join("a.yaml"), ["# License", &object("x"), &object("y")].join("\n---\n")).unwrap();
+        std::fs::write(folder.path().join("a.yaml"), ["# License", &object("x"), &object("y")].join("\n---\n"))
+            .unwrap();
         let printed = |last: &str| {
             let manifest = |name: &str| json!({"file": "old/a.yaml", "object": {"kind": "ConfigMap", "name": name}});
             let nodes = json!([{"after": [], "manifests": [1]}, {"after": [0], "manifests": []}]);

@@ -67,7 +67,9 @@ fn row(case: Case, delayed: bool, sizes: &Sizes, samples: &Samples) -> Row {
         return payload_row(case, sizes, samples);
     }
     let ratios = match bar {
-        Bar::Floor(_) | Bar::Within(_) | Bar::None => samples.quotients(of(case, Contender::Billhook), of(case, Contender::Floor)),
+        Bar::Floor(_) | Bar::Within(_) | Bar::None => {
+            samples.quotients(of(case, Contender::Billhook), of(case, Contender::Floor))
+        }
         Bar::Faster(_, first) => samples.quotients(of(first, Contender::Billhook), of(case, Contender::Billhook)),
         Bar::Alone(_, alone) => samples.quotients(of(case, Contender::Billhook), of(alone, Contender::Billhook)),
     };

@@ -28,6 +28,8 @@ const NO_VERSION: &str = "9223372036854775807";
 /// How an object is applied.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyOptions<'a> {
+    /// The subresource to apply to, such as `status`; none for the object itself.
+    pub subresource: Option<&'a str>,
     /// The manager that owns the applied fields.
     pub field_manager: &'a str,
     /// Takes over fields that other managers own.
@@ -38,7 +40,7 @@ pub struct ApplyOptions<'a> {
 
 impl Default for ApplyOptions<'_> {
     fn default() -> Self {
-        Self { field_manager: FIELD_MANAGER, force_conflicts: false, dry_run: false }
+        Self { subresource: None, field_manager: FIELD_MANAGER, force_conflicts: false, dry_run: false }
     }
 }
 
@@ -65,7 +67,8 @@ pub struct Applied {
 
 impl Cluster {
     /// Applies an object by server-side apply, whether it exists or not, with strict field validation, as kubectl does. The
-    /// manifest is JSON text and is sent unchanged; the key gives the namespace and name.
+    /// manifest is JSON text and is sent unchanged; the key gives the namespace and name. Applying to a subresource does not
+    /// create the object.
     ///
     /// # Errors
     ///
@@ -115,8 +118,13 @@ impl Cluster {
 
 fn apply_call(resource: &Resource, key: &ObjectKey, body: Vec<u8>, options: &ApplyOptions<'_>) -> Call {
     let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
+    let (url, object) = (url::object(resource, namespace, name), object_name(resource, namespace, name));
+    let (url, what) = match options.subresource {
+        Some(subresource) => (format!("{url}/{subresource}"), format!("apply the {subresource} of {object}")),
+        None => (url, format!("apply {object}")),
+    };
     let url = url::with_query(
-        &url::object(resource, namespace, name),
+        &url,
         &[
             ("fieldManager", options.field_manager),
             ("fieldValidation", "Strict"),
@@ -124,7 +132,6 @@ fn apply_call(resource: &Resource, key: &ObjectKey, body: Vec<u8>, options: &App
             ("dryRun", if options.dry_run { "All" } else { "" }),
         ],
     );
-    let what = format!("apply {}", object_name(resource, namespace, name));
     Call::new(Verb::Patch, what, url).accept(answer(options.dry_run)).body("application/apply-patch+yaml", body)
 }
 

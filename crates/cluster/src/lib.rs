@@ -30,6 +30,7 @@ mod read;
 mod recent_deletes;
 mod request;
 pub mod resource_version;
+mod review;
 mod shared_answer;
 mod snapshot;
 mod spread;

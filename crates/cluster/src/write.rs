@@ -188,7 +188,7 @@ impl Cluster {
                 // A dry run cannot move fields to another manager, so it is sent as the one that still owns them.
                 let former = takes_over.first().filter(|_| dry_run);
                 let field_manager = former.map_or(field_manager, String::as_str);
-                let apply = ApplyOptions { field_manager, force_conflicts, dry_run };
+                let apply = ApplyOptions { subresource: None, field_manager, force_conflicts, dry_run };
                 match self.apply_expected(resource, key, new, expected, &apply).await {
                     Err(error) if options.owns_all(error.kind()) => {
                         let forced = ApplyOptions { force_conflicts: true, ..apply };

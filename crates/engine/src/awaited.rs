@@ -121,10 +121,9 @@ impl Awaited {
                 let key = ObjectKey::new(kind.clone(), object.metadata.namespace.as_deref(), &*object.metadata.name);
                 let Some(awaited) = self.objects.get(&key) else { return };
                 let verdict = awaited.rules.judge(kind, &object);
-                awaited.seen.send_replace(Seen::Present {
-                    resource_version: object.metadata.resource_version,
-                    verdict,
-                });
+                awaited
+                    .seen
+                    .send_replace(Seen::Present { resource_version: object.metadata.resource_version, verdict });
             }
             ObjectChange::Gone(key) => {
                 if let Some(awaited) = self.objects.get(&key) {

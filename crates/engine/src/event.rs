@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
-use billhook_plan::{ListFailure, Note, Operation, Uncovered};
+use billhook_plan::{Failed, ListFailure, Note, Operation, Uncovered};
 use serde::{Deserialize, Serialize};
 
 /// The format version of the events; the first event of a run carries it.
@@ -349,6 +349,24 @@ pub enum Blocker {
 }
 
 impl Summary {
+    /// Returns the objects that failed, and why, in the order of the plan: a request failed, or an object did not become ready
+    /// or is not healthy. One that is not when the user interrupts the run did not fail.
+    pub fn failures(&self) -> impl Iterator<Item = Failed<'_>> {
+        let is_interrupted = self.status == Status::Interrupted;
+        let why = move |blocker| match blocker {
+            &Blocker::Refused { ref message, .. } => Some((message.as_str(), None)),
+            &Blocker::NotReady { ref reason } if !is_interrupted => Some((reason.as_str(), None)),
+            &Blocker::Unhealthy { ref code, ref message } if !is_interrupted => {
+                Some((message.as_str(), Some(code.as_str())))
+            }
+            _ => None,
+        };
+        self.left.iter().filter_map(move |left| {
+            let (error, code) = left.blockers.iter().find_map(why)?;
+            Some(Failed { object: &left.object, error, code })
+        })
+    }
+
     /// Returns the remaining objects whose group was started.
     pub fn blocked(&self) -> Vec<&Left> {
         self.left.iter().filter(|left| !left.is_not_started()).collect()

@@ -104,10 +104,8 @@ async fn follow(cluster: &Cluster, catalog: &Catalog, remaining: &mut Remaining)
 }
 
 fn queries(catalog: &Catalog, remaining: &Remaining) -> Vec<Query> {
-    let resources: BTreeMap<&GroupKind, Resource> = remaining
-        .keys()
-        .filter_map(|key| Some((&key.kind, Resource::of(catalog.get(&key.kind)?, None))))
-        .collect();
+    let resources: BTreeMap<&GroupKind, Resource> =
+        remaining.keys().filter_map(|key| Some((&key.kind, Resource::of(catalog.get(&key.kind)?, None)))).collect();
     let objects = remaining.keys().filter_map(|key| Some((key, resources.get(&key.kind)?)));
     by_name(objects, None)
 }

@@ -24,6 +24,7 @@ mod gone;
 mod node;
 mod operation;
 mod progress;
+mod publish;
 mod queries;
 pub mod readiness;
 mod run;
@@ -45,6 +46,7 @@ pub use operation::{
     apply, delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,
 };
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
+pub use publish::{PublishError, StatusTarget};
 pub use run::{Clusters, RunOptions};
 pub use status::{
     KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_history,

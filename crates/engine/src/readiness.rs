@@ -12,8 +12,8 @@ use billhook_objects::GroupKind;
 
 pub use health::health;
 pub use verdict::{Readiness, Verdict};
-pub use view::{OperandVersion, View};
 use view::{Condition, ObjectStatus};
+pub use view::{OperandVersion, View};
 
 /// Returns whether an object is ready.
 pub fn readiness(kind: &GroupKind, object: &View) -> Readiness {

@@ -146,9 +146,7 @@ impl<'a> Run<'a> {
             }
         };
         let verdict = match object {
-            Ok(object) => {
-                Rules::of(task.health, context.manifests.get(&task.object)).judge(&task.object.kind, &object)
-            }
+            Ok(object) => Rules::of(task.health, context.manifests.get(&task.object)).judge(&task.object.kind, &object),
             Err(reason) => Readiness::Failed(reason).into(),
         };
         match &verdict.readiness {

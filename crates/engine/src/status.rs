@@ -11,8 +11,8 @@ use std::{
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_plan::{
-    AppliedVersion, Catalogs, DeleteRequest, Deletion, Entry, Inventory, ListFailure, Listed, Listing, Locked,
-    Observed, Operation, Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
+    AppliedVersion, Catalogs, DeleteRequest, Deletion, Entry, Failures, Inventory, ListFailure, Listed, Listing,
+    Locked, Observed, Operation, Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
 use futures::future::join_all;
@@ -45,6 +45,9 @@ pub struct ReleaseStatus {
     /// The versions that were applied, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<AppliedVersion>,
+    /// What failed in the last apply.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    pub failures: Failures,
     /// The counts by kind.
     pub kinds: Vec<KindStatus>,
     /// The objects of the release, except those of earlier versions that are gone.
@@ -348,6 +351,7 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         phase: phase(inventory, &objects),
         revision: inventory.revision,
         history: inventory.history.clone(),
+        failures: inventory.failures.clone(),
         kinds: kinds.into_values().collect(),
         objects,
         operation: None,

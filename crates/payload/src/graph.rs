@@ -55,9 +55,7 @@ fn applied(kind: &GroupKind, state: State) -> StepAction {
         ("apiextensions.k8s.io", "CustomResourceDefinition") | ("batch", "Job") => {
             StepAction::Check { wait: true, health }
         }
-        ("config.openshift.io", "ClusterOperator") => {
-            StepAction::Check { wait: state != State::Reconciling, health }
-        }
+        ("config.openshift.io", "ClusterOperator") => StepAction::Check { wait: state != State::Reconciling, health },
         ("apps", "Deployment" | "DaemonSet") if health == Health::Installed => {
             StepAction::Check { wait: false, health }
         }

@@ -4,6 +4,7 @@
 //! state of the release makes a [`TaskGraph`](billhook_plan::TaskGraph) of them. Nothing after the graph knows of payloads.
 
 pub mod annotations;
+pub mod cluster_version;
 mod deletion;
 mod graph;
 mod history;

@@ -7,7 +7,11 @@ use billhook_policy::Policy;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Fingerprint;
+use crate::{
+    Fingerprint,
+    failures::Failures,
+    history::{AppliedVersion, begin_version, complete_version},
+};
 
 /// The format version of a stored inventory. Readers accept this one and all before it.
 pub const INVENTORY_FORMAT: u32 = 1;
@@ -35,36 +39,10 @@ pub struct Inventory {
     /// The objects that manifests of the last apply request to delete and whose deletion is verified, each with the time of
     /// the apply that verified it, in RFC 3339 format.
     pub deleted: BTreeMap<ObjectKey, String>,
-    /// The versions that were applied, the newest first; at most [`MAX_HISTORY`].
+    /// The versions that were applied, the newest first; at most [`MAX_HISTORY`](crate::MAX_HISTORY).
     pub history: Vec<AppliedVersion>,
-}
-
-/// How many versions a record keeps: as many as the history of a `ClusterVersion`.
-pub const MAX_HISTORY: usize = 100;
-
-/// A version of a release that was applied, as in the history of a `ClusterVersion`. Times are in RFC 3339 format, by the
-/// clock of the caller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AppliedVersion {
-    /// The version.
-    pub version: String,
-    /// Whether it was applied completely.
-    pub state: VersionState,
-    /// When it was first applied.
-    pub started_time: String,
-    /// When it was first applied completely, or when another version was applied instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completion_time: Option<String>,
-}
-
-/// Whether a version was applied completely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum VersionState {
-    /// An apply of the version has succeeded.
-    Completed,
-    /// No apply of it has succeeded yet.
-    Partial,
+    /// What failed in the last apply.
+    pub failures: Failures,
 }
 
 impl Inventory {
@@ -80,31 +58,18 @@ impl Inventory {
             entries: BTreeMap::new(),
             deleted: BTreeMap::new(),
             history: Vec::new(),
+            failures: Failures::default(),
         }
     }
 
     /// Notes in the history that a version is being applied. The version before it, if it was not completed, ends.
     pub fn begin_version(&mut self, version: &str, now: &str) {
-        if self.history.first().is_some_and(|last| last.version == version) {
-            return;
-        }
-        if let Some(last) = self.history.first_mut() {
-            last.completion_time.get_or_insert_with(|| now.to_owned());
-        }
-        let (version, started_time) = (version.to_owned(), now.to_owned());
-        let begun = AppliedVersion { version, state: VersionState::Partial, started_time, completion_time: None };
-        self.history.insert(0, begun);
-        self.history.truncate(MAX_HISTORY);
+        begin_version(&mut self.history, version, now);
     }
 
     /// Notes in the history that the version is applied completely. Returns whether that is new.
     pub fn complete_version(&mut self, now: &str) -> bool {
-        let Some(last) = self.history.first_mut().filter(|last| last.state == VersionState::Partial) else {
-            return false;
-        };
-        last.state = VersionState::Completed;
-        last.completion_time = Some(now.to_owned());
-        true
+        complete_version(&mut self.history, now)
     }
 }
 

@@ -12,9 +12,11 @@ mod catalogs;
 mod counts;
 mod delete;
 mod directives;
+mod failures;
 mod find;
 mod graph;
 mod groups;
+mod history;
 mod inventory;
 mod limit;
 mod model;
@@ -34,10 +36,10 @@ pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::Deletion;
 pub use directives::{Directives, before_delete};
+pub use failures::{Failed, Failure, Failures, MAX_ERROR, MAX_FAILURES};
 pub use graph::{Health, StepAction, TaskGraph, TaskNode, TaskStep};
-pub use inventory::{
-    AppliedVersion, Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, MAX_HISTORY, Phase, VersionState,
-};
+pub use history::{AppliedVersion, MAX_HISTORY, VersionState, begin_version, complete_version};
+pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, Node,

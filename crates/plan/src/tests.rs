@@ -5,6 +5,7 @@ mod blast;
 mod cluster;
 mod delete;
 mod directives;
+mod failures;
 mod history;
 mod notes;
 mod properties;

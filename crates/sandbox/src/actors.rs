@@ -288,12 +288,17 @@ fn is(object: &DynamicObject, wanted: &str) -> bool {
 }
 
 /// Returns whether a value contains another: objects are compared by key, all other values for equality. A key that is
-/// expected to be null must be missing, or the object around it.
+/// expected to be null must be missing, or the object around it. The keys of an object that is compared to a list are indexes,
+/// from 0.
 pub fn holds(value: &Value, wanted: &Value) -> bool {
     match (value, wanted) {
         (Value::Object(value), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| holds(value.get(key).unwrap_or(&Value::Null), wanted))
         }
+        (Value::Array(values), Value::Object(wanted)) if !wanted.is_empty() => wanted.iter().all(|(index, wanted)| {
+            let index = index.parse::<usize>();
+            index.is_ok_and(|index| holds(values.get(index).unwrap_or(&Value::Null), wanted))
+        }),
         (Value::Null, Value::Object(wanted)) if !wanted.is_empty() => {
             wanted.values().all(|wanted| holds(value, wanted))
         }
@@ -347,6 +352,10 @@ mod tests {
             (json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), false),
             (json!({"a": [1, 2]}), json!({"a": [1]}), false),
             (json!({}), json!({"a": null}), true),
+            (json!([{"a": 1, "b": 2}]), json!({"0": {"a": 1}, "1": null}), true),
+            (json!([{"a": 1}, 2]), json!({"0": {"a": 1}, "1": null}), false),
+            (json!([{"a": 1}]), json!({"a": 1}), false),
+            (json!([1]), json!({}), false),
         ] {
             assert_eq!(holds(&value, &wanted), expected, "{value} {wanted}");
         }

@@ -3,6 +3,7 @@
 mod apply;
 mod lint;
 mod plan;
+mod publish;
 mod status;
 
 use std::{

@@ -114,7 +114,10 @@ fn flags_and_the_config_file_choose_manifests() {
     assert_eq!(outcomes(&place, chosen), ["applied", "leftOut", "createdOnly", "leftOut"]);
     place.rejects(&format!("{PLAN} --override ConfigMap"), "invalid override \"ConfigMap\"");
     place.write("wrong.yaml", "featureGate: New\nname: 3\n");
-    place.rejects(&format!("{PLAN} --config wrong.yaml"), "unknown field \"featureGate\"; did you mean \"featureGates\"?\n --> wrong.yaml:1:1");
+    place.rejects(
+        &format!("{PLAN} --config wrong.yaml"),
+        "unknown field \"featureGate\"; did you mean \"featureGates\"?\n --> wrong.yaml:1:1",
+    );
     place.rejects(&format!("{PLAN} --config wrong.yaml"), "expected a string, found a number\n --> wrong.yaml:2:7");
 }
 

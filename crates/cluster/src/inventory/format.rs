@@ -6,7 +6,7 @@ use std::{
 };
 
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_plan::{AppliedVersion, Entry, INVENTORY_FORMAT, Inventory, Phase};
+use billhook_plan::{AppliedVersion, Entry, Failures, INVENTORY_FORMAT, Inventory, Phase};
 use billhook_policy::Policy;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(super) struct Head {
     pub(super) swept: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) history: Vec<AppliedVersion>,
+    #[serde(default, skip_serializing_if = "Failures::is_empty")]
+    pub(super) failures: Failures,
     pub(super) index: Place,
     /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,6 +122,7 @@ impl Head {
             created_namespaces: inventory.created_namespaces.clone(),
             swept: inventory.swept,
             history: inventory.history.clone(),
+            failures: inventory.failures.clone(),
             index,
             lock,
             manifests: None,

@@ -108,6 +108,7 @@ impl InventoryStore {
             swept: token.head.swept,
             created_namespaces: token.head.created_namespaces.clone(),
             history: token.head.history.clone(),
+            failures: token.head.failures.clone(),
             ..Inventory::new(release.clone())
         };
         format::read_index(&chunks, &mut inventory).map_err(|why| unreadable(&what, &why))?;

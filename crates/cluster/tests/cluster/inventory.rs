@@ -8,7 +8,7 @@ use std::{
 
 use billhook_cluster::{Cluster, ErrorKind, InventoryStore, Options};
 use billhook_objects::{ApiVersion, Digest, GroupKind, ObjectKey, ReleaseName, Uid};
-use billhook_plan::{Entry, Inventory, Phase};
+use billhook_plan::{Entry, Failures, Inventory, Phase};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -369,7 +369,7 @@ async fn format_1_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_history_and_verified_deletions_are_kept() {
+async fn the_history_failures_and_verified_deletions_are_kept() {
     let (store, secrets, _, _) = store();
     let mut written = inventory(3);
     written.begin_version("4.20.0", "2026-01-01T00:00:00Z");
@@ -377,6 +377,7 @@ async fn the_history_and_verified_deletions_are_kept() {
     written.begin_version("4.20.1", "2026-01-02T00:00:00Z");
     let gone = (10..20).map(|n| (key(n), "2026-01-02T00:00:01Z".to_owned()));
     written.deleted = gone.collect();
+    written.failures = Failures { omitted: 7, ..Failures::of([(&key(1), "no")]) };
     // An object that is deleted may also exist again.
     written.deleted.insert(key(0), "2026-01-02T00:00:01Z".to_owned());
     store.save(&mut written, None).await.unwrap();
@@ -386,6 +387,12 @@ async fn the_history_and_verified_deletions_are_kept() {
     assert_eq!(head["objects"], 3);
     let first = json!({"version": "4.20.1", "state": "Partial", "startedTime": "2026-01-02T00:00:00Z"});
     assert_eq!(head["history"][0], first);
+    assert_eq!((&head["failures"]["objects"][0]["error"], &head["failures"]["omitted"]), (&json!("no"), &json!(7)));
+    written.failures = Failures::default();
+    let token = store.load(&release()).await.unwrap().unwrap().token;
+    store.save(&mut written, Some(token)).await.unwrap();
+    let head = decoded(&secrets.lock().unwrap().objects["billhook.web"]["data"]["head"]);
+    assert!(!String::from_utf8(head).unwrap().contains("failures"));
 }
 
 /// Earlier versions stored the manifests, in the head or in parts.

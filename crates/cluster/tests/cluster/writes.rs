@@ -149,6 +149,45 @@ async fn an_apply_that_fails_gives_the_reason() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_status_is_applied_without_creating_the_object() {
+    let (cluster, log) = cluster(|req| match req.path.ends_with("/status") {
+        true => ok(object("x", "1", 5)),
+        false => missing("configmaps", "x"),
+    });
+    let options =
+        ApplyOptions { subresource: Some("status"), field_manager: "billhook/a/web", ..ApplyOptions::default() };
+    let applied = cluster.apply(&configmaps(), &key(), MANIFEST, &options).await.unwrap();
+    assert_eq!(applied.resource_version, "5");
+    assert_eq!(
+        log.lines(),
+        ["PATCH /api/v1/namespaces/a/configmaps/x/status?fieldManager=billhook%2Fa%2Fweb&fieldValidation=Strict"]
+    );
+    let (cluster, _) = self::cluster(|_| missing("configmaps", "x"));
+    let error = cluster.apply(&configmaps(), &key(), MANIFEST, &options).await.unwrap_err();
+    assert_eq!(error.to_string(), "apply the status of ConfigMap/a/x: configmaps \"x\" not found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_own_rights_are_reviewed() {
+    for allowed in [true, false] {
+        let (cluster, _) = cluster(move |req| {
+            assert_eq!(
+                (req.method.as_str(), req.path.as_str()),
+                ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            );
+            assert_eq!(
+                req.body["spec"]["resourceAttributes"],
+                json!({"verb": "patch", "group": "", "version": "v1", "resource": "configmaps", "subresource": "status",
+                    "namespace": "a", "name": "x"})
+            );
+            Answer::Json(201, json!({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}))
+        });
+        let found = cluster.may("patch", &configmaps(), &key(), Some("status")).await.unwrap();
+        assert_eq!(found, allowed);
+    }
+}
+
 fn held() -> Observed {
     serde_json::from_value(json!({"namespace": "a", "name": "x", "uid": "1", "resourceVersion": "3", "deleting": true,
         "finalizers": ["x/y"]}))

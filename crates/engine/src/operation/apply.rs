@@ -8,8 +8,8 @@ use std::{
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Observed,
-    Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    AppliedVersion, ApplyRequest, Deployment, Directives, Failures, Inventory, Listed, MissingNamespaces, Note,
+    NoteKind, Observed, Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -88,6 +88,8 @@ pub struct PreparedApply {
     pub not_served: BTreeSet<GroupKind>,
     /// The versions that were applied before, the newest first.
     pub history: Vec<AppliedVersion>,
+    /// What failed in the last apply.
+    pub failures: Failures,
     snapshot: Snapshot,
     record: Record,
     prune: bool,
@@ -108,7 +110,7 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         Loaded::Record(record) => *record,
         Loaded::Nothing(head) => Record::inherited(input.release.clone(), head, input.inherited),
     };
-    let history = record.inventory.history.clone();
+    let (history, failures) = (record.inventory.history.clone(), record.inventory.failures.clone());
     let graph = input.graph.map(|graph| graph(&history));
     let graph = graph.as_ref();
     let not_served = add_defined_kinds(&mut catalog, &input.manifests, graph);
@@ -179,7 +181,8 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     if let Some(version) = &input.version {
         record.begin_version(version, &clusters.now);
     }
-    Ok(PreparedApply { plan, manifests, directives, not_served, history, snapshot, record, prune: input.prune })
+    let prune = input.prune;
+    Ok(PreparedApply { plan, manifests, directives, not_served, history, failures, snapshot, record, prune })
 }
 
 /// Whether the namespace of the record of a release carries the release's label.

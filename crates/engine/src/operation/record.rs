@@ -9,7 +9,7 @@ use std::{
 use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, DeletionState, Directives, Entry, Inventory, Phase, Plan, PlanError, Problem,
+    ApplyAction, ApplyTask, DeletionState, Directives, Entry, Failures, Inventory, Phase, Plan, PlanError, Problem,
     RequestedDeletion, Snapshot, Uncovered, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
@@ -385,6 +385,9 @@ impl Record {
             }
         }
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
+        let failures = Failures::of(outcome.summary.failures());
+        self.dirty |= self.inventory.failures != failures;
+        self.inventory.failures = failures;
         if outcome.summary.status == Status::Done {
             self.dirty |= self.inventory.phase != Phase::Applied || self.inventory.swept;
             (self.inventory.phase, self.inventory.swept) = (Phase::Applied, false);

@@ -89,10 +89,9 @@ fn definition(kind: &GroupKind, object: &View) -> Verdict {
     }
     let name = &object.metadata.name;
     let message = match object.status.condition("Established") {
-        Some(found) => format!(
-            "CustomResourceDefinition {name} Established={}, {}: {}",
-            found.status, found.reason, found.message
-        ),
+        Some(found) => {
+            format!("CustomResourceDefinition {name} Established={}, {}: {}", found.status, found.reason, found.message)
+        }
         None => {
             let others = object.status.conditions.iter().map(|found| format!("{}={}", found.r#type, found.status));
             let others = others.collect::<Vec<_>>().join(" ");

@@ -21,10 +21,9 @@ fn check_deployment(conditions: &[&str], expected: &str) {
 
 fn verdict(group: &str, kind: &str, object: &Value, rules: Health, expected: &[(&str, &str)]) -> String {
     let view: View = serde_json::from_value(object.clone()).unwrap();
-    let expected = expected.iter().map(|(name, version)| OperandVersion {
-        name: (*name).to_owned(),
-        version: (*version).to_owned(),
-    });
+    let expected = expected
+        .iter()
+        .map(|(name, version)| OperandVersion { name: (*name).to_owned(), version: (*version).to_owned() });
     let Verdict { readiness, code, detail } =
         health(&GroupKind::new(group, kind), &view, rules, &expected.collect::<Vec<_>>());
     let text = match readiness {
@@ -82,7 +81,8 @@ fn a_job_is_unhealthy_if_it_failed() {
         let object = json!({"metadata": {"name": "j", "namespace": "ns"}, "status": status});
         assert_eq!(verdict("batch", "Job", &object, Health::Installed, &[]), expected);
     };
-    let failed = |reason: &str| json!([{"type": "Failed", "status": "True", "reason": reason, "message": "it \"broke\""}]);
+    let failed =
+        |reason: &str| json!([{"type": "Failed", "status": "True", "reason": reason, "message": "it \"broke\""}]);
     check(json!({"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}), "ready");
     check(json!({"failed": 1}), "not yet: the job is not complete");
     check(json!({}), "not yet: the job is not complete");
@@ -98,8 +98,7 @@ fn a_job_is_unhealthy_if_it_failed() {
 fn a_definition_is_awaited_until_it_is_established() {
     let check = |conditions: Value, expected: &str| {
         let object = json!({"metadata": {"name": "as.example"}, "status": {"conditions": conditions}});
-        let found =
-            verdict("apiextensions.k8s.io", "CustomResourceDefinition", &object, Health::Installed, &[]);
+        let found = verdict("apiextensions.k8s.io", "CustomResourceDefinition", &object, Health::Installed, &[]);
         assert_eq!(found, expected);
     };
     let none = "not yet: CustomResourceDefinition as.example does not declare an Established status condition: []";
@@ -154,9 +153,9 @@ fn an_operator_is_healthy_if_it_says_so_for_the_wanted_versions() {
 
 #[test]
 fn an_operator_without_expected_versions_fails() {
-    let object = json!({"metadata": {"name": "co"}, "status": {"conditions": [{"type": "Available", "status": "True"}]}});
-    let expected =
-        "failed: Cluster operator co does not declare expected versions [ClusterOperatorNoVersions]";
+    let object =
+        json!({"metadata": {"name": "co"}, "status": {"conditions": [{"type": "Available", "status": "True"}]}});
+    let expected = "failed: Cluster operator co does not declare expected versions [ClusterOperatorNoVersions]";
     for rules in [Health::Installing, Health::Installed] {
         assert_eq!(verdict("config.openshift.io", "ClusterOperator", &object, rules, &[]), expected);
     }

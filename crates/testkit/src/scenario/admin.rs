@@ -65,7 +65,8 @@ impl Admin {
         };
         if let Some(status) = value.get("status") {
             let patch = serde_json::json!({ "status": status });
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+            api.patch_status(&key.name, &params, &Patch::Merge(patch)).await?;
         }
         if key.kind == billhook_objects::wellknown::crd() {
             self.wait_established(&key).await?;

@@ -258,7 +258,8 @@ pub struct Expect {
     pub stays: Vec<String>,
     /// Objects that must not exist at the end.
     pub absent: Vec<String>,
-    /// Partial objects that must match at the end.
+    /// Partial objects that must match at the end. In place of a list, an object with indexes from 0 as keys matches some of its
+    /// elements.
     pub holds: BTreeMap<String, Value>,
     /// The expected state of the DeployItem of the step.
     pub item: ItemExpect,

@@ -97,7 +97,10 @@ impl Observer {
     /// # Errors
     ///
     /// Fails if one of them was not deleted.
-    pub async fn fates<'a>(&self, keys: impl Iterator<Item = &'a ObjectKey> + Clone) -> Result<BTreeMap<ObjectKey, Fate>> {
+    pub async fn fates<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a ObjectKey> + Clone,
+    ) -> Result<BTreeMap<ObjectKey, Fate>> {
         let mut left = String::new();
         for _ in 0..600 {
             {

@@ -120,7 +120,8 @@ async fn play(files: &Folder, other: Client, client: Client) -> Result<()> {
     let v20 = files.annotated(&[key(CREATE_ONLY)], "release.openshift.io/create-only")?;
     let v20_1 = v20.annotated(&deleted, "release.openshift.io/delete")?;
     let v21 = v20.without(&deleted);
-    let life = Life { admin: Admin::new(other.clone(), OPERATOR), program: Program::new(client, RECORDS)?, files: &v20 };
+    let life =
+        Life { admin: Admin::new(other.clone(), OPERATOR), program: Program::new(client, RECORDS)?, files: &v20 };
     for (name, files) in [("v20", &v20), ("v20.1", &v20_1), ("v21", &v21)] {
         files.write(&life.program.path(name))?;
     }
@@ -195,7 +196,10 @@ impl Life<'_> {
         ensure!(ran.lines("Delete requested for") == requested, "expected {requested:#?}: {}", ran.shown());
         let fates = observer.fates(deleted.iter()).await?;
         let marked: Vec<u64> = deleted.iter().filter_map(|key| Some(fates.get(key)?.touched)).collect();
-        ensure!(marked.len() == deleted.len() && marked.is_sorted_by(|a, b| a < b), "deleted in another order: {fates:#?}");
+        ensure!(
+            marked.len() == deleted.len() && marked.is_sorted_by(|a, b| a < b),
+            "deleted in another order: {fates:#?}"
+        );
         Ok(())
     }
 
@@ -236,8 +240,7 @@ impl Life<'_> {
 
     /// Deletes the release: each run level is gone before the next lower one is touched.
     async fn delete_all(&self, objects: &BTreeSet<ObjectKey>) -> Result<()> {
-        let observer =
-            Observer::of_kinds(&self.admin, objects.iter().map(|key| key.kind.clone()).collect()).await?;
+        let observer = Observer::of_kinds(&self.admin, objects.iter().map(|key| key.kind.clone()).collect()).await?;
         let ran = self.program.run("delete payload --yes").await;
         ran.exits(&[0])?;
         let fates = observer.fates(objects.iter()).await?;
@@ -258,14 +261,20 @@ impl Life<'_> {
     async fn has(&self, expected: &BTreeSet<ObjectKey>) -> Result<BTreeMap<ObjectKey, Uid>> {
         let all = self.admin.everything().await?;
         let ours = all.into_iter().filter(|(_, object)| {
-            object.metadata.labels.as_ref().and_then(|labels| labels.get("billhook.dev/release")).is_some_and(|l| l == LABEL)
+            object
+                .metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get("billhook.dev/release"))
+                .is_some_and(|l| l == LABEL)
         });
         // The record is not an object of the release.
         let ours = ours.filter(|(key, _)| !key.name.starts_with("billhook."));
         let uids: BTreeMap<ObjectKey, Uid> =
             ours.filter_map(|(key, object)| Some((key, Uid::new(object.metadata.uid?)))).collect();
         let found: BTreeSet<ObjectKey> = uids.keys().cloned().collect();
-        let (more, fewer): (Vec<_>, Vec<_>) = (found.difference(expected).collect(), expected.difference(&found).collect());
+        let (more, fewer): (Vec<_>, Vec<_>) =
+            (found.difference(expected).collect(), expected.difference(&found).collect());
         ensure!(more.is_empty() && fewer.is_empty(), "unexpected: {more:?}; missing: {fewer:?}");
         Ok(uids)
     }

@@ -48,7 +48,10 @@ impl World {
                           "metadata": {"name": "g", "finalizers": ["a.example/x"]}});
         let made = gears.create(&PostParams::default(), &serde_json::from_value(gear).unwrap()).await.unwrap();
         gears.delete("g", &DeleteParams::default()).await.unwrap();
-        (ObjectKey::new(GroupKind::new("g.example", "Gear"), Some("default"), "g"), Uid::new(made.metadata.uid.unwrap()))
+        (
+            ObjectKey::new(GroupKind::new("g.example", "Gear"), Some("default"), "g"),
+            Uid::new(made.metadata.uid.unwrap()),
+        )
     }
 
     async fn wait_for(&self, objects: &[(ObjectKey, Uid)]) -> (Waited, Duration) {

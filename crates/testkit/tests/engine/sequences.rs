@@ -466,10 +466,7 @@ async fn an_interruption_after_a_lost_answer_lists_the_object() {
     let ((_, summary), ()) = tokio::join!(world.run(payload.input(), &options), interrupt);
     assert_eq!(summary.status, Status::Interrupted);
     let left = left(&summary);
-    assert!(
-        matches!(left[..], [("a", Blocker::Finalizer { .. }), ("b", Blocker::NotRequested)]),
-        "{left:?}"
-    );
+    assert!(matches!(left[..], [("a", Blocker::Finalizer { .. }), ("b", Blocker::NotRequested)]), "{left:?}");
     assert_eq!(world.requests("delete "), 1);
 }
 

@@ -30,10 +30,19 @@ use tokio::{
 /// What one of the commands does.
 #[derive(Clone, Copy, Debug)]
 pub enum Actor {
-    Apply { version: usize, take_over: bool },
-    Delete { take_over: bool },
+    Apply {
+        version: usize,
+        take_over: bool,
+    },
+    Delete {
+        take_over: bool,
+    },
     /// Makes passes over a payload.
-    Payload { version: usize, take_over: bool, to_completion: bool },
+    Payload {
+        version: usize,
+        take_over: bool,
+        to_completion: bool,
+    },
 }
 
 /// A step of a history.
@@ -59,13 +68,11 @@ pub fn actors() -> impl Strategy<Value = Vec<Actor>> {
 /// Returns commands on one payload: at least one applies it.
 pub fn payloads() -> impl Strategy<Value = Vec<Actor>> {
     let take_over = || prop::bool::weighted(0.2);
-    let payload = || {
-        (0..PAYLOADS.len(), take_over(), any::<bool>()).prop_map(|(version, take_over, to_completion)| Actor::Payload {
-            version,
-            take_over,
-            to_completion,
-        })
-    };
+    let payload =
+        || {
+            (0..PAYLOADS.len(), take_over(), any::<bool>())
+                .prop_map(|(version, take_over, to_completion)| Actor::Payload { version, take_over, to_completion })
+        };
     let delete = take_over().prop_map(|take_over| Actor::Delete { take_over });
     let others = prop::collection::vec(prop_oneof![3 => payload(), 1 => delete], 1..=2);
     (payload(), others).prop_map(|(first, others)| [vec![first], others].concat())

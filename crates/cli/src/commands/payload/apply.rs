@@ -2,7 +2,9 @@
 
 mod args;
 mod content;
+mod failures;
 mod pass;
+mod published;
 mod told;
 mod watch;
 
@@ -18,7 +20,7 @@ use self::{
     content::Content,
     pass::{End, Passes, Turn},
 };
-use super::{open, warn_unused};
+use super::{open, publish::Publisher, warn_unused};
 use crate::{
     commands::operate,
     error::{CommandError, Exit},
@@ -34,10 +36,6 @@ pub(super) async fn run(
     args: &PayloadApplyArgs,
 ) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
-    if chosen.cluster_version.is_some() {
-        let problem = "publishing to a ClusterVersion is not implemented yet";
-        return Err(CommandError::input(problem).hint("omit --cluster-version, or clusterVersion in the config file"));
-    }
     let policy = input::policy(session, args.policy.as_ref())?;
     if let Some(interval) = args.watch {
         return watch::run(session, interrupts, args, interval, chosen, policy).await;
@@ -49,7 +47,8 @@ pub(super) async fn run(
         interrupts.unless(operate::take_over(session, &clusters, &release)).await?;
     }
     let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
-    let passes = Passes { session, args, release, content, settings: chosen.settings, policy };
+    let publisher = chosen.cluster_version.map(|name| Publisher::new(&name, &release));
+    let passes = Passes { session, args, release, content, settings: chosen.settings, policy, publisher };
     for number in 0.. {
         let turn = Turn { number, deadline, halt: CancellationToken::new(), quiet: false };
         let pending = match passes.pass(interrupts, &clusters, turn).await?.end {

@@ -6,7 +6,7 @@ use billhook_payload::{
     Settings,
     messages::{Upgradeable, resource},
 };
-use billhook_plan::{AppliedVersion, VersionState};
+use billhook_plan::{AppliedVersion, Failure, Failures, VersionState};
 use clap::Args;
 use serde::Serialize;
 
@@ -35,6 +35,9 @@ struct Report<'a> {
     /// How many objects exist, of all that the release contains.
     present: usize,
     desired: usize,
+    /// What failed in the last pass.
+    #[serde(skip_serializing_if = "Failures::is_empty")]
+    failures: &'a Failures,
     deletions: Vec<Deletion<'a>>,
     /// Why minor and major updates are not possible.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,11 +68,12 @@ pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<E
     let status = release_status(&clusters, &release).await?;
     let upgradeable = upgradeable(&status, &chosen.settings);
     if session.json() {
-        let ReleaseStatus { name, namespace, phase, history, .. } = &status;
+        let ReleaseStatus { name, namespace, phase, history, failures, .. } = &status;
         let (present, desired) = progress(&status);
         let upgradeable = upgradeable.as_ref().map(|why| Condition { status: "False", why });
         let deletions = deletions(&status);
-        session.printer.json(&Report { name, namespace, phase, history, present, desired, deletions, upgradeable });
+        let report = Report { name, namespace, phase, history, present, desired, failures, deletions, upgradeable };
+        session.printer.json(&report);
     } else {
         lines(&status, upgradeable.as_ref()).iter().for_each(|line| session.printer.out(line));
     }
@@ -105,6 +109,22 @@ pub(super) fn deletion_lines(status: &ReleaseStatus) -> Vec<String> {
     being_deleted(status).map(line).collect()
 }
 
+/// Returns the lines about what failed in the last pass, after an empty line.
+fn failure_lines(failures: &Failures) -> Vec<String> {
+    if failures.is_empty() {
+        return Vec::new();
+    }
+    let failed = count(failures.objects.len() + failures.omitted, "manifest");
+    let mut lines = vec![String::new(), format!("{failed} failed in the last pass")];
+    for Failure { object, error, .. } in &failures.objects {
+        let mut text = error.lines();
+        lines.push(format!("  {}: {}", resource(object), text.next().unwrap_or_default()));
+        lines.extend(text.map(|line| format!("    {line}")));
+    }
+    lines.extend((failures.omitted > 0).then(|| format!("  and {} more", failures.omitted)));
+    lines
+}
+
 /// Returns how many of the objects that the release contains exist, and how many these are.
 fn progress(status: &ReleaseStatus) -> (usize, usize) {
     let present = status.objects.iter().filter(|object| object.state == ObjectState::Present).count();
@@ -136,6 +156,7 @@ fn lines(status: &ReleaseStatus, upgradeable: Option<&Upgradeable>) -> Vec<Strin
         }
         lines.extend(columns(&table));
     }
+    lines.extend(failure_lines(&status.failures));
     let deleting = deletion_lines(status);
     if !deleting.is_empty() {
         lines.extend([String::new(), format!("{} being deleted", count(deleting.len(), "object"))]);

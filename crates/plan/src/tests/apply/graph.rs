@@ -134,11 +134,8 @@ fn a_check_is_part_of_its_task() {
 
 #[test]
 fn a_manifest_that_only_creates_leaves_objects_of_others() {
-    let create_only = Directives {
-        policy: billhook_policy::ManifestPolicy::Immutable,
-        leave_others: true,
-        ..Directives::default()
-    };
+    let create_only =
+        Directives { policy: billhook_policy::ManifestPolicy::Immutable, leave_others: true, ..Directives::default() };
     let check = |entry: &str, live: &str, adopt: bool, expected: &str, noted: bool| {
         let entry: &[&str] = if entry.is_empty() { &[] } else { &[entry] };
         let live: &[&str] = if live.is_empty() { &[] } else { &[live] };

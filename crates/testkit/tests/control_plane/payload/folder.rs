@@ -118,8 +118,9 @@ impl Document {
     fn counts(&self) -> bool {
         let sets = self.annotation("release.openshift.io/feature-set");
         let known = ["Default", "OKD", "CustomNoUpgrade", "DevPreviewNoUpgrade", "TechPreviewNoUpgrade"];
-        let in_set = sets
-            .is_none_or(|sets| sets.split(',').all(|set| known.contains(&set)) && sets.split(',').any(|s| s == "Default"));
+        let in_set = sets.is_none_or(|sets| {
+            sets.split(',').all(|set| known.contains(&set)) && sets.split(',').any(|s| s == "Default")
+        });
         let gate = self.annotation("release.openshift.io/feature-gate");
         in_set && gate.is_none_or(|gate| gate.starts_with('-')) && self.annotation(INCLUDE) == Some("true")
     }

@@ -81,9 +81,8 @@ async fn disagreement_objects_of_every_kind_are_deleted_and_verified() {
     assert_eq!(summary.requested.len(), 6);
     sleep(Duration::from_secs(60)).await;
     let (plan, _) = world.apply_text(KINDS, "all: -1 -2 -3 -4 -5 -0").await;
-    let verified = |deletion: &billhook_plan::RequestedDeletion| {
-        deletion.state == DeletionState::NotFound && deletion.recorded
-    };
+    let verified =
+        |deletion: &billhook_plan::RequestedDeletion| deletion.state == DeletionState::NotFound && deletion.recorded;
     assert!(plan.requested_deletions.iter().all(verified), "{:?}", plan.requested_deletions);
     assert_eq!((world.names(), world.inventory().await.deleted.len()), (Vec::new(), 6));
 }

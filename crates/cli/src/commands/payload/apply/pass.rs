@@ -1,26 +1,23 @@
 //! One pass over the graph of a payload.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use billhook_engine::{
-    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, RunOptions, Status, Summary, release_status,
+    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, ReleaseStatus, RunOptions, release_status,
 };
 use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
-use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, messages, preconditions};
-use billhook_plan::{DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
+use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, preconditions};
+use billhook_plan::{AppliedVersion, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
 use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{args::PayloadApplyArgs, content::Content, told::Told};
+use super::{args::PayloadApplyArgs, content::Content, failures::Words, published::Published, told::Told};
 use crate::{
     commands::{
         operate::{self, RunFlags},
-        payload::{entries, status},
+        payload::{entries, publish::Publisher, status},
     },
     error::{CommandError, Exit},
     session::{Interrupts, Session, interrupted},
@@ -34,6 +31,8 @@ pub(super) struct Passes<'a> {
     pub(super) content: Arc<Content>,
     pub(super) settings: Settings,
     pub(super) policy: Option<Policy>,
+    /// The ClusterVersion to publish to.
+    pub(super) publisher: Option<Publisher>,
 }
 
 /// One pass of a command.
@@ -90,8 +89,15 @@ impl Passes<'_> {
         let guarded = operate::guard(session, &prepared.plan, args.yes);
         operate::give_back(clusters, given_back, guarded.is_err()).await;
         guarded?;
-        let state = State::of(&entries(&prepared.history), &args.version);
+        let state = self.state(&prepared.history);
         let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
+        let words = Words::new(&self.content.payload, &self.content.decisions, &deletions);
+        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
+        let mut deleting: BTreeSet<_> = deletions.iter().filter(deleting).map(|deletion| &deletion.object).collect();
+        let begun = Published::begin(self, interrupts, clusters, &prepared, (&words, &deleting), turn.number);
+        let published = turn.unless_halted(begun).await;
+        operate::give_back(clusters, given_back, published.is_err()).await;
+        let published = published?;
         let told = Told::new(session, &deletions, state);
         let flags = RunFlags {
             timeout: remaining,
@@ -108,15 +114,37 @@ impl Passes<'_> {
         let Some(summary) = told.summary() else {
             return Ok(Passed { end: End::Final(exit), tally: Tally::default() });
         };
-        let tally = self.explain(&summary, &deletions);
-        if exit != Exit::Done {
-            return Ok(Passed { end: End::Final(exit), tally });
+        words.explain(&summary).iter().for_each(|line| session.printer.err(line));
+        let failed = summary.failures().count();
+        let left = summary.left.len();
+        let tally = Tally { succeeded: words.total().saturating_sub(left), failed, not_run: left - failed };
+        deleting.extend(&summary.requested);
+        // A pass that was cut short reads nothing more.
+        let is_read = exit == Exit::Done || (exit == Exit::Failed && published.is_some());
+        let pending = if is_read { self.pending(clusters, &deleting).await } else { Ok(None) };
+        if let (Exit::Done, Ok(Some(status))) = (exit, &pending) {
+            self.report_pending(status);
         }
-        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
-        let deleting = deletions.iter().filter(deleting).map(|deletion| &deletion.object);
-        let pending: BTreeSet<&ObjectKey> = deleting.chain(&summary.requested).collect();
-        let end = self.report_pending(clusters, pending).await?;
+        if let (true, Ok(status)) = (is_read, &pending) {
+            let objects = status.iter().flat_map(|status| &status.objects);
+            deleting = objects.map(|object| &object.object).collect();
+        }
+        if let Some(published) = published {
+            published.end(interrupts, &words, &summary, &deleting).await?;
+        }
+        let end = match (exit, pending?) {
+            (Exit::Done, Some(status)) => {
+                let pending = status.objects.into_iter().filter_map(|object| Some((object.object, object.uid?)));
+                End::Pending(pending.collect())
+            }
+            _ => End::Final(exit),
+        };
         Ok(Passed { end, tally })
+    }
+
+    /// Returns what a pass is for that follows these versions.
+    pub(super) fn state(&self, history: &[AppliedVersion]) -> State {
+        State::of(&entries(history), &self.args.version)
     }
 
     /// Plans a pass, and checks the preconditions of its version.
@@ -194,70 +222,28 @@ impl Passes<'_> {
         Ok(())
     }
 
-    /// Prints what failed, in the words of the reference, and counts the manifests.
-    fn explain(&self, summary: &Summary, deletions: &[RequestedDeletion]) -> Tally {
-        let Content { payload, decisions, .. } = &*self.content;
-        let deleted: BTreeSet<&ObjectKey> = deletions.iter().map(|deletion| &deletion.object).collect();
-        let counting: Vec<usize> = decisions.counting().collect();
-        let key = |at: &usize| &payload.entries[*at].manifest.key;
-        let positions: BTreeMap<&ObjectKey, usize> =
-            counting.iter().enumerate().map(|(n, at)| (key(at), n + 1)).collect();
-        let position = |object: &ObjectKey| {
-            let unplaced = ObjectKey { namespace: None, ..object.clone() };
-            positions.get(object).or_else(|| positions.get(&unplaced)).copied().unwrap_or_default()
-        };
-        // What was waited for when the user interrupted it has not failed.
-        let is_interrupted = summary.status == Status::Interrupted;
-        let mut failed: Vec<(usize, String)> = Vec::new();
-        for left in &summary.left {
-            let cause = left.blockers.iter().find_map(|blocker| match blocker {
-                billhook_engine::Blocker::Refused { message, .. } => Some(message.as_str()),
-                billhook_engine::Blocker::NotReady { reason } if !is_interrupted => Some(reason.as_str()),
-                _ => None,
-            });
-            let at = position(&left.object);
-            // The reference prints what it finds of an unhealthy object alone.
-            failed.extend(left.blockers.iter().find_map(|blocker| match blocker {
-                billhook_engine::Blocker::Unhealthy { message, .. } if !is_interrupted => Some((at, message.clone())),
-                _ => None,
-            }));
-            let Some(cause) = cause else { continue };
-            let cause = match deleted.contains(&left.object) {
-                true => messages::delete_failed(&left.object, cause),
-                false => cause.to_owned(),
-            };
-            failed.push((at, messages::could_not_update(&left.object, at, counting.len(), cause)));
-        }
-        failed.sort();
-        failed.iter().for_each(|(_, line)| self.session.printer.err(line));
-        if let Some(incomplete) = summary.incomplete.as_ref().filter(|_| summary.status == Status::Interrupted) {
-            let first = &incomplete.object;
-            let line = messages::incomplete(incomplete.nodes, first, position(first), counting.len());
-            self.session.printer.err(&line);
-        }
-        let not_run = summary.left.len() - failed.len();
-        let succeeded = counting.len().saturating_sub(summary.left.len());
-        Tally { succeeded, failed: failed.len(), not_run }
-    }
-
-    /// Lists the deletions that are still pending, with what blocks each.
-    async fn report_pending(&self, clusters: &Clusters, pending: BTreeSet<&ObjectKey>) -> Result<End, CommandError> {
-        if pending.is_empty() {
-            return Ok(End::Final(Exit::Done));
+    /// Reads which of the objects whose deletion was requested still exist, with what blocks each.
+    async fn pending(
+        &self,
+        clusters: &Clusters,
+        requested: &BTreeSet<&ObjectKey>,
+    ) -> Result<Option<ReleaseStatus>, CommandError> {
+        if requested.is_empty() {
+            return Ok(None);
         }
         let mut status = release_status(clusters, &self.release).await?;
-        status.objects.retain(|o| pending.contains(&o.object) && o.state != ObjectState::Missing);
-        if status.objects.is_empty() {
-            return Ok(End::Final(Exit::Done));
-        }
+        status.objects.retain(|o| requested.contains(&o.object) && o.state != ObjectState::Missing);
+        Ok(Some(status).filter(|status| !status.objects.is_empty()))
+    }
+
+    /// Lists the deletions that are still pending.
+    fn report_pending(&self, status: &ReleaseStatus) {
         let printer = &self.session.printer;
         if self.session.json() {
-            printer.json_line(&Pending { event: "deletions-pending", deletions: status::deletions(&status) });
+            printer.json_line(&Pending { event: "deletions-pending", deletions: status::deletions(status) });
         } else {
-            status::deletion_lines(&status).iter().for_each(|line| printer.err(line));
+            status::deletion_lines(status).iter().for_each(|line| printer.err(line));
         }
-        let pending = status.objects.into_iter().filter_map(|object| Some((object.object, object.uid?)));
-        Ok(End::Pending(pending.collect()))
     }
 }
 

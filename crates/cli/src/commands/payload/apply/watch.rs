@@ -31,7 +31,7 @@ use super::{
 use crate::{
     commands::{
         operate,
-        payload::{Chosen, open, read_folder, warn_unused},
+        payload::{Chosen, open, publish::Publisher, read_folder, warn_unused},
         serving::Server,
     },
     error::{CommandError, Exit, Problem},
@@ -353,7 +353,9 @@ impl<'a> Watch<'a> {
         let (session, args) = (self.session, self.args);
         let clusters = Clusters { now: now(), ..leading.clusters.clone() };
         let (settings, policy) = (self.chosen.settings.clone(), self.policy.clone());
-        let passes = Passes { session, args, release: self.release.clone(), content, settings, policy };
+        let release = self.release.clone();
+        let publisher = self.chosen.cluster_version.as_deref().map(|name| Publisher::new(name, &release));
+        let passes = Passes { session, args, release, content, settings, policy, publisher };
         let halt = CancellationToken::new();
         let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
         let turn = Turn { number, deadline, halt: halt.clone(), quiet: true };

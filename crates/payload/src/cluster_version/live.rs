@@ -1,0 +1,116 @@
+//! A `ClusterVersion` as it was read, and the patch that publishes a status to it.
+
+use serde_json::{Map, Value, json};
+
+use super::{Condition, Facts, GROUP, KIND, VERSION};
+
+/// The type of the condition that is removed when there is nothing to say.
+pub(super) const UPGRADEABLE: &str = "Upgradeable";
+
+/// A `ClusterVersion` as it was read or last written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Live {
+    name: String,
+    uid: Value,
+    pub(super) generation: Value,
+    pub(super) status: Value,
+    /// Whether the field manager has published the condition [`UPGRADEABLE`].
+    owns_upgradeable: bool,
+}
+
+impl Live {
+    /// Takes what is needed of an object, whose status this field manager publishes.
+    pub fn read(object: &Value, manager: &str) -> Self {
+        let metadata = &object["metadata"];
+        let key = format!("k:{}", json!({"type": UPGRADEABLE}));
+        let is_ours = |entry: &&Value| {
+            entry["manager"] == manager && entry["operation"] == "Apply" && entry["subresource"] == "status"
+        };
+        let mut entries = metadata["managedFields"].as_array().into_iter().flatten().filter(is_ours);
+        Self {
+            name: metadata["name"].as_str().unwrap_or_default().to_owned(),
+            uid: metadata["uid"].clone(),
+            generation: metadata["generation"].clone(),
+            status: object["status"].clone(),
+            owns_upgradeable: entries.any(|of| of["fieldsV1"]["f:status"]["f:conditions"].get(&key).is_some()),
+        }
+    }
+
+    /// Returns the object to apply to the subresource `status`, or nothing if that would change nothing. `now` is the time in
+    /// RFC 3339 of the conditions whose status changes.
+    pub fn patch(&self, facts: &Facts<'_>, now: &str) -> Option<Value> {
+        let status = self.wanted(facts, now);
+        self.differs(&status).then(|| {
+            // Another object of that name is rejected by its UID.
+            let metadata = json!({"name": self.name, "uid": self.uid});
+            json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "metadata": metadata, "status": status})
+        })
+    }
+
+    /// Takes over that a patch was applied.
+    pub fn patched(&mut self, patch: &Value) {
+        let published = &patch["status"];
+        let is_published = |kind: &Value| elements(&published["conditions"]).iter().any(|of| of["type"] == *kind);
+        let is_kept = |of: &&Value| {
+            let is_removed = self.owns_upgradeable && of["type"] == UPGRADEABLE;
+            !is_published(&of["type"]) && !is_removed
+        };
+        let others = elements(&self.status["conditions"]).iter().filter(is_kept);
+        let conditions: Vec<Value> = elements(&published["conditions"]).iter().chain(others).cloned().collect();
+        let mut fields: Map<String, Value> = self.status.as_object().cloned().unwrap_or_default();
+        fields.extend(published.as_object().cloned().unwrap_or_default());
+        fields.insert("conditions".to_owned(), conditions.into());
+        self.owns_upgradeable = is_published(&UPGRADEABLE.into());
+        self.status = fields.into();
+    }
+
+    fn wanted(&self, facts: &Facts<'_>, now: &str) -> Value {
+        let mut status = json!({
+            "conditions": facts.conditions().into_iter().map(|of| self.dated(&of, now)).collect::<Vec<_>>(),
+            "desired": {"version": facts.version(), "image": ""},
+            "history": facts.entries(),
+            "observedGeneration": self.generation,
+            "versionHash": facts.fingerprint,
+        });
+        // The field is required, and nothing is known about updates.
+        if self.status["availableUpdates"].is_null() {
+            status["availableUpdates"] = Value::Null;
+        }
+        status
+    }
+
+    /// Returns a condition with the time when its status changed.
+    fn dated(&self, condition: &Condition, now: &str) -> Value {
+        let mut dated = json!(condition);
+        let before = self.condition(condition.kind).filter(|before| before["status"] == condition.status);
+        let since = before.map(|before| before["lastTransitionTime"].clone()).filter(Value::is_string);
+        dated["lastTransitionTime"] = since.unwrap_or_else(|| now.into());
+        dated
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Value> {
+        elements(&self.status["conditions"]).iter().find(|of| of["type"] == kind)
+    }
+
+    fn differs(&self, wanted: &Value) -> bool {
+        let conditions = elements(&wanted["conditions"]);
+        let changed = |of: &Value| self.condition(of["type"].as_str().unwrap_or_default()) != Some(of);
+        let removes = self.owns_upgradeable && conditions.iter().all(|of| of["type"] != UPGRADEABLE);
+        removes || conditions.iter().any(changed) || !is_within(wanted, &self.status, "conditions")
+    }
+}
+
+/// Returns whether all fields but one, and their fields, have the same values in another object. Other managers may have set more.
+fn is_within(wanted: &Value, found: &Value, except: &str) -> bool {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => wanted
+            .iter()
+            .filter(|(name, _)| *name != except)
+            .all(|(name, value)| found.get(name).is_some_and(|found| is_within(value, found, ""))),
+        _ => wanted == found,
+    }
+}
+
+fn elements(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
