@@ -90,11 +90,8 @@ impl StatusTarget {
     ///
     /// When the right is missing, other managers own fields of the status, or the request fails. Nothing was published then.
     pub async fn publish(&self, clusters: &Clusters, object: &Value) -> Result<(), PublishError> {
-        let options = ApplyOptions {
-            subresource: Some("status"),
-            field_manager: &self.field_manager,
-            ..ApplyOptions::default()
-        };
+        let options =
+            ApplyOptions { subresource: Some("status"), field_manager: &self.field_manager, ..ApplyOptions::default() };
         let applied = clusters.own.apply(&self.resource, &self.key, &object.to_string(), &options).await;
         applied.map(|_| ()).map_err(|error| self.explain("patch", error))
     }
@@ -135,5 +132,25 @@ impl fmt::Display for PublishError {
             }
             Self::Failed(error) => write!(f, "failed to {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::GroupKind;
+
+    use super::*;
+
+    #[test]
+    fn a_conflict_names_the_managers_and_some_of_their_fields() {
+        let field = |manager: &str, field: String| FieldConflict { manager: manager.to_owned(), field };
+        let mut fields: Vec<_> = (0..LISTED + 2).map(|n| field("b", format!(".status.f{n}"))).collect();
+        fields.push(field("a", ".status.x".to_owned()));
+        let object = ObjectKey::new(GroupKind::new("config.openshift.io", "ClusterVersion"), None, "version");
+        assert_eq!(
+            PublishError::Owned { object, fields }.to_string(),
+            "the status of ClusterVersion.config.openshift.io/version has other field managers: a owns .status.x; \
+             b owns .status.f0, .status.f1, .status.f2, .status.f3 and 2 more fields"
+        );
     }
 }

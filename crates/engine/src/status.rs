@@ -11,8 +11,8 @@ use std::{
 use billhook_cluster::Cluster;
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_plan::{
-    AppliedVersion, Catalogs, DeleteRequest, Deletion, Entry, Failures, Inventory, ListFailure, Listed, Listing, Locked,
-    Observed, Operation, Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
+    AppliedVersion, Catalogs, DeleteRequest, Deletion, Entry, Failures, Inventory, ListFailure, Listed, Listing,
+    Locked, Observed, Operation, Phase, Query, Snapshot, Swept, Unlabelled, Wanted, is_ready_when_created,
 };
 use billhook_policy::Propagation;
 use futures::future::join_all;

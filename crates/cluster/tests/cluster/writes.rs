@@ -155,7 +155,8 @@ async fn a_status_is_applied_without_creating_the_object() {
         true => ok(object("x", "1", 5)),
         false => missing("configmaps", "x"),
     });
-    let options = ApplyOptions { subresource: Some("status"), field_manager: "billhook/a/web", ..ApplyOptions::default() };
+    let options =
+        ApplyOptions { subresource: Some("status"), field_manager: "billhook/a/web", ..ApplyOptions::default() };
     let applied = cluster.apply(&configmaps(), &key(), MANIFEST, &options).await.unwrap();
     assert_eq!(applied.resource_version, "5");
     assert_eq!(

@@ -8,8 +8,8 @@ use std::{
 use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
-    AppliedVersion, ApplyRequest, Deployment, Directives, Failures, Inventory, Listed, MissingNamespaces, Note, NoteKind, Plan,
-    PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    AppliedVersion, ApplyRequest, Deployment, Directives, Failures, Inventory, Listed, MissingNamespaces, Note,
+    NoteKind, Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 

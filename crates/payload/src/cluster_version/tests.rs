@@ -61,11 +61,7 @@ fn a_pass_that_starts_works_towards_its_version() {
         "4.20.1 partial, 4.20.0",
         State::Updating,
         start,
-        [
-            "Available=True: Done applying 4.20.0",
-            "Failing=False",
-            "Progressing=True: Working towards 4.20.1",
-        ],
+        ["Available=True: Done applying 4.20.0", "Failing=False", "Progressing=True: Working towards 4.20.1"],
     );
     check(
         "4.20.1 partial, 4.20.0 partial",
@@ -77,7 +73,8 @@ fn a_pass_that_starts_works_towards_its_version() {
 
 #[test]
 fn a_pass_over_a_completed_version_says_the_same_when_it_starts_and_ends() {
-    let done = ["Available=True: Done applying 4.20.1", "Failing=False", "Progressing=False: Cluster version is 4.20.1"];
+    let done =
+        ["Available=True: Done applying 4.20.1", "Failing=False", "Progressing=False: Cluster version is 4.20.1"];
     for state in [State::Initializing, State::Updating, State::Reconciling] {
         check("4.20.1, 4.20.0", state, |_| {}, done);
     }
@@ -301,7 +298,10 @@ fn upgradeable_is_removed_if_it_is_ours() {
     let deleting = [key("a")];
     let mut live = published(&Facts { deleting: &deleting, ..same });
     let patch = live.patch(&same, NOW).unwrap();
-    assert_eq!(times(&patch).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>(), ["Available", "Failing", "Progressing"]);
+    assert_eq!(
+        times(&patch).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>(),
+        ["Available", "Failing", "Progressing"]
+    );
     live.patched(&patch);
     assert_eq!(live.patch(&same, NOW), None);
     assert!(!live.status.to_string().contains("Upgradeable"));

@@ -72,8 +72,7 @@ pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<E
         let (present, desired) = progress(&status);
         let upgradeable = upgradeable.as_ref().map(|why| Condition { status: "False", why });
         let deletions = deletions(&status);
-        let report =
-            Report { name, namespace, phase, history, present, desired, failures, deletions, upgradeable };
+        let report = Report { name, namespace, phase, history, present, desired, failures, deletions, upgradeable };
         session.printer.json(&report);
     } else {
         lines(&status, upgradeable.as_ref()).iter().for_each(|line| session.printer.out(line));

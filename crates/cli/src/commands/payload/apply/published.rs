@@ -11,11 +11,7 @@ use billhook_payload::{
 use billhook_plan::{AppliedVersion, Failures, begin_version, complete_version};
 
 use super::{failures::Words, pass::Passes};
-use crate::{
-    commands::payload::publish::Publication,
-    error::CommandError,
-    session::Interrupts,
-};
+use crate::{commands::payload::publish::Publication, error::CommandError, session::Interrupts};
 
 /// The publication of one pass.
 pub(super) struct Published<'a> {
