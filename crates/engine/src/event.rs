@@ -353,16 +353,13 @@ impl Summary {
     /// or is not healthy. One that is not when the user interrupts the run did not fail.
     pub fn failures(&self) -> impl Iterator<Item = Failed<'_>> {
         let is_interrupted = self.status == Status::Interrupted;
-        let why = move |blocker| match blocker {
-            &Blocker::Refused { ref message, .. } => Some((message.as_str(), None)),
-            &Blocker::NotReady { ref reason } if !is_interrupted => Some((reason.as_str(), None)),
-            &Blocker::Unhealthy { ref code, ref message } if !is_interrupted => {
-                Some((message.as_str(), Some(code.as_str())))
-            }
-            _ => None,
-        };
         self.left.iter().filter_map(move |left| {
-            let (error, code) = left.blockers.iter().find_map(why)?;
+            let (error, code) = left.blockers.iter().find_map(|blocker| match blocker {
+                Blocker::Refused { message, .. } => Some((message.as_str(), None)),
+                Blocker::NotReady { reason } if !is_interrupted => Some((reason.as_str(), None)),
+                Blocker::Unhealthy { code, message } if !is_interrupted => Some((message.as_str(), Some(code.as_str()))),
+                _ => None,
+            })?;
             Some(Failed { object: &left.object, error, code })
         })
     }
@@ -436,5 +433,42 @@ impl std::fmt::Display for Goal {
             Self::Gone => "gone",
             Self::Done => "done",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::GroupKind;
+
+    use super::*;
+
+    #[test]
+    fn failures_are_requests_that_failed_and_objects_that_did_not_become_ready() {
+        let left = |name: &str, blockers: Vec<Blocker>| Left {
+            object: ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("a"), name),
+            group: String::new(),
+            blockers,
+        };
+        let refused = |message: &str| Blocker::Refused { message: message.to_owned(), by: RefusedBy::Server };
+        let not_ready = || Blocker::NotReady { reason: "not yet".to_owned() };
+        let all = vec![
+            left("refused", vec![Blocker::Unconfirmed, refused("no")]),
+            left("not-ready", vec![not_ready()]),
+            left("not-started", vec![Blocker::NotStarted]),
+            left("not-requested", vec![Blocker::NotRequested]),
+        ];
+        for (status, expected) in [
+            (Status::Failed, vec![("refused", "no"), ("not-ready", "not yet")]),
+            (Status::TimedOut, vec![("refused", "no"), ("not-ready", "not yet")]),
+            (Status::Interrupted, vec![("refused", "no")]),
+        ] {
+            let summary: Summary = serde_json::from_value(serde_json::json!({
+                "status": status, "gone": 0, "applied": 0, "unchanged": 0, "left": all, "uncovered": [],
+                "finalizersRemoved": [], "recreated": [], "requests": {}, "elapsedMs": 0,
+            }))
+            .unwrap();
+            let found: Vec<_> = summary.failures().map(|(object, why)| (object.name.as_str(), why)).collect();
+            assert_eq!(found, expected, "{status:?}");
+        }
     }
 }

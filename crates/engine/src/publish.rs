@@ -134,3 +134,23 @@ impl fmt::Display for PublishError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::GroupKind;
+
+    use super::*;
+
+    #[test]
+    fn a_conflict_names_the_managers_and_some_of_their_fields() {
+        let field = |manager: &str, field: String| FieldConflict { manager: manager.to_owned(), field };
+        let mut fields: Vec<_> = (0..LISTED + 2).map(|n| field("b", format!(".status.f{n}"))).collect();
+        fields.push(field("a", ".status.x".to_owned()));
+        let object = ObjectKey::new(GroupKind::new("config.openshift.io", "ClusterVersion"), None, "version");
+        assert_eq!(
+            PublishError::Owned { object, fields }.to_string(),
+            "the status of ClusterVersion.config.openshift.io/version has other field managers: a owns .status.x; \
+             b owns .status.f0, .status.f1, .status.f2, .status.f3 and 2 more fields"
+        );
+    }
+}

@@ -194,6 +194,7 @@ mod tests {
             phase: "deleting".into(),
             revision,
             history: Vec::new(),
+            failures: Default::default(),
             kinds: vec![KindStatus { kind, desired: 1, live: 1, ready: 0, deleting: 1, missing: 0, unreadable: None }],
             objects: vec![object],
             operation: None,
@@ -234,6 +235,7 @@ mod tests {
         };
         let status = |phase: &str| ReleaseStatus {
             history: Vec::new(),
+            failures: Default::default(),
             name: "web".into(),
             namespace: "shop".into(),
             phase: phase.into(),
@@ -274,6 +276,7 @@ mod tests {
             phase: "applied".into(),
             revision: 1,
             history: Vec::new(),
+            failures: Default::default(),
             kinds: Vec::new(),
             objects: vec![
                 object("a", Some(Readiness::Ready)),
