@@ -136,14 +136,16 @@ impl Shared {
         let printed = async {
             loop {
                 let more = self.1.notified();
-                let printed = self.text();
-                if printed.contains(text) {
-                    return printed;
+                if self.text().contains(text) {
+                    break;
                 }
                 more.await;
             }
         };
-        timeout(PATIENCE, printed).await.unwrap_or_else(|_| panic!("{text:?} was not printed: {}", self.text()))
+        let _late = timeout(PATIENCE, printed).await;
+        let printed = self.text();
+        assert!(printed.contains(text), "{text:?} was not printed: {printed}");
+        printed
     }
 }
 

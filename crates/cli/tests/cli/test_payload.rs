@@ -298,6 +298,25 @@ fn a_watch_follows_the_folder_and_serves_metrics() {
 }
 
 #[test]
+fn a_pass_of_a_replaced_payload_is_stopped() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: wait\n  annotations:\n    \
+               include.release.openshift.io/self-managed-high-availability: \"true\"\nspec:\n  template:\n    spec:\n      \
+               restartPolicy: Never\n      containers: [{name: c, image: i}]\n";
+    let place = Place::new(&[("r/0000_10_shop_01_job.yaml", job)]);
+    let exit = watch(&place, "--version 1.0.0 --watch", async |out, err, interrupt| {
+        // Nothing on the sandbox completes it.
+        out.until("created Job.batch default/wait").await;
+        place.write("r/0000_10_shop_01_job.yaml", &manifest("ConfigMap", "a", ""));
+        err.until("pass 1 is stopped: r has changed\n").await;
+        err.until("pass 1 stopped after").await;
+        err.until("pass 2 done after").await;
+        assert!(out.text().contains("created ConfigMap default/a"), "{}", out.text());
+        interrupt.send(()).await.unwrap();
+    });
+    assert_eq!(exit, 0);
+}
+
+#[test]
 fn a_watch_prints_json_lines() {
     let place = payload();
     let exit = watch(&place, "--version 1.0.0 --watch=1h -o json", async |out, err, interrupt| {

@@ -150,7 +150,9 @@ pub(super) async fn run(
     if let Some(server) = server {
         server.ended().await;
     }
-    worked.map(|()| ended)
+    worked?;
+    watch.log.say("watch-ended", json!({}), "stopped");
+    Ok(ended)
 }
 
 /// Serves metrics and probes, if the user asked for it.
@@ -383,8 +385,9 @@ impl<'a> Watch<'a> {
     fn ended(&mut self, result: Result<Passed, CommandError>) -> Result<(), CommandError> {
         let Some(Running { halt, number, since, .. }) = self.running.take() else { return Ok(()) };
         let (ended, tally, pending) = self.outcome(result, halt.is_cancelled());
-        let effects = self.machine.on(Input::Ended { failed: ended == PassResult::Failed }, Instant::now());
-        let next = self.machine.pass_at().map(|at| at.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let effects = self.machine.on(Input::Ended { failed: ended == PassResult::Failed }, now);
+        let next = self.machine.pass_at().map(|at| at.saturating_duration_since(now));
         self.metrics.passed(ended, tally, pending.len(), timestamp().as_second());
         let mut text = format!("pass {} {} after {}", number + 1, ended.name(), duration(since.elapsed()));
         if !pending.is_empty() {
@@ -460,7 +463,6 @@ impl<'a> Watch<'a> {
         if let Some(leading) = self.leading.take() {
             leading.leadership.release().await;
         }
-        self.log.say("watch-ended", json!({}), "stopped");
         Exit::Done
     }
 }

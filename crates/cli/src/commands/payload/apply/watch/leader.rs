@@ -55,7 +55,7 @@ fn lasting(error: &Error, lease: &LeaseOptions) -> Option<CommandError> {
     if error.status().is_some_and(|status| status.code == 404 && status.kind == "namespaces") {
         let problem = format!("the namespace {namespace}, which holds the record of the payload, does not exist");
         let hint = format!("create it with kubectl create namespace {namespace}, or choose another one with -n");
-        return Some(CommandError::input(problem).hint(hint));
+        return Some(CommandError::new(Exit::Failed, problem).hint(hint));
     }
     let failed = || CommandError::failed(Exit::Failed, error);
     match error.kind() {
