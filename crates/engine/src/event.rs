@@ -357,7 +357,9 @@ impl Summary {
             let (error, code) = left.blockers.iter().find_map(|blocker| match blocker {
                 Blocker::Refused { message, .. } => Some((message.as_str(), None)),
                 Blocker::NotReady { reason } if !is_interrupted => Some((reason.as_str(), None)),
-                Blocker::Unhealthy { code, message } if !is_interrupted => Some((message.as_str(), Some(code.as_str()))),
+                Blocker::Unhealthy { code, message } if !is_interrupted => {
+                    Some((message.as_str(), Some(code.as_str())))
+                }
                 _ => None,
             })?;
             Some(Failed { object: &left.object, error, code })
