@@ -117,12 +117,15 @@ impl Token {
     }
 
     /// Returns whether a head Secret still has the same content, so that only other fields have changed, such as an
-    /// annotation that a backup tool sets. Every write of billhook increments the revision.
-    pub(super) fn is_of(&self, now: &Secret) -> bool {
+    /// annotation that a backup tool sets. Every write of billhook increments the revision, or the renewals of the lock.
+    ///
+    /// If the lock is `held` by the caller, renewals do not count: the answer of its last one may have been lost. A lock of
+    /// another holder that was renewed is alive.
+    pub(super) fn is_of(&self, now: &Secret, held: bool) -> bool {
         let head = now.data.as_ref().and_then(|data| data.get("head")).and_then(|json| Head::read(&json.0).ok());
         let same = head.is_some_and(|mut head| {
-            // The answer of our own last renewal may have been lost.
             if let (Some(now), Some(own)) = (&mut head.lock, &self.head.lock)
+                && held
                 && now.id == own.id
             {
                 now.renewals = own.renewals;

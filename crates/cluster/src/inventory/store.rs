@@ -312,6 +312,8 @@ impl InventoryStore {
             let piece = |key| now.data.as_ref().and_then(|data| data.get(key));
             piece("head").is_some_and(|bytes| bytes.0 == json) && piece("index") == index.as_ref()
         };
+        // Only its holder removes a lock.
+        let held = head.lock.is_none();
         let mut answer_lost = false;
         for _ in 0..WRITES {
             let sent = Moment::now();
@@ -336,7 +338,7 @@ impl InventoryStore {
             match self.secret(what, release, &name).await?.map(|(secret, _)| secret) {
                 // The try whose answer was lost has written it.
                 Some(now) if answer_lost && ours(&now) => return Ok(Token::written(&now.metadata, head, sent)),
-                Some(now) if token.is_some_and(|token| token.is_of(&now)) => {
+                Some(now) if token.is_some_and(|token| token.is_of(&now, held)) => {
                     secret.metadata["resourceVersion"] = json!(now.metadata.resource_version);
                 }
                 Some(_) => return Err(changed(what)),
@@ -420,7 +422,7 @@ impl InventoryStore {
                 Err(error) if error.code() != Some(409) => return Err(error),
                 Err(_) => match self.secret(&what, release, &name).await?.map(|(secret, _)| secret) {
                     None => true,
-                    Some(now) if token.is_of(&now) => {
+                    Some(now) if token.is_of(&now, true) => {
                         resource_version = now.metadata.resource_version;
                         false
                     }

@@ -116,6 +116,23 @@ async fn the_age_of_a_lock_counts_from_the_read() {
     assert!(matches!(begun, Begun::Held(_)), "{begun:?}");
 }
 
+/// The lock that was read has expired, but its holder has renewed it since: the write that would replace it is rejected.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_renewed_since_it_was_read_is_not_replaced() {
+    let server = Server::start();
+    let mut lock = server.held(&holder("alice", None)).await;
+    let (store, bob) = (server.cluster("b").inventory(), holder("bob", None));
+    let mut stored = store.load(&release()).await.unwrap().unwrap();
+    let head = store.head(&release()).await.unwrap();
+    sleep(seconds(45)).await;
+    let begun = store.begin(&mut stored.inventory, Some(stored.token), (&bob, "apply"), false).await.unwrap();
+    assert!(matches!(&begun, Begun::Locked(locked) if locked.holder == "alice"), "{begun:?}");
+    let begun = store.lock(&release(), head, (&bob, "forget")).await.unwrap();
+    assert!(matches!(&begun, Begun::Locked(locked) if locked.holder == "alice"), "{begun:?}");
+    assert!(is_held(&mut lock));
+    assert_eq!(server.head()["lock"]["holder"], "alice");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_holder_renews_its_lock_and_nobody_else_starts() {
     let server = Server::start();
