@@ -25,29 +25,26 @@ impl Cluster {
         self.snapshot_as::<Meta>(queries).await
     }
 
-    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`]. The queries that are `whole` read whole objects, and
-    /// `is_ready` tells [`Observed::ready`] of each.
+    /// Like [`snapshot`](Self::snapshot), with [`Observed::tracked`]. The queries that are also in `whole` read whole objects,
+    /// and `is_ready` tells [`Observed::ready`] of each.
     pub async fn snapshot_tracked<T>(
         &self,
         queries: &[Query],
-        whole: impl Fn(&Query) -> bool,
+        whole: &[Query],
         is_ready: fn(&GroupKind, &T) -> bool,
     ) -> Vec<Listing>
     where
         T: DeserializeOwned + Send + 'static,
     {
-        let listings = queries.iter().map(|query| {
-            let whole = whole(query);
-            async move {
-                if !whole {
-                    return self.listings(query, &TrackedMeta::into).await;
-                }
-                let judge = |TrackedFull::<T> { meta, value }| {
-                    let ready = value.is_ok_and(|object| is_ready(&query.resource.kind, &object));
-                    Observed { ready, ..meta }
-                };
-                self.listings(query, &judge).await
+        let listings = queries.iter().map(async |query| {
+            if !whole.contains(query) {
+                return self.listings(query, &TrackedMeta::into).await;
             }
+            let judge = |TrackedFull::<T> { meta, value }| {
+                let ready = value.is_ok_and(|object| is_ready(&query.resource.kind, &object));
+                Observed { ready, ..meta }
+            };
+            self.listings(query, &judge).await
         });
         join_all(listings).await.into_iter().flatten().collect()
     }

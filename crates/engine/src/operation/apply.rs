@@ -9,7 +9,7 @@ use billhook_cluster::ApplyOptions;
 use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType, wellknown, yaml::Document};
 use billhook_plan::{
     AppliedVersion, ApplyRequest, Deployment, Directives, Inventory, Listed, MissingNamespaces, Note, NoteKind, Observed,
-    Plan, PlanError, Problem, Query, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
+    Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
 
@@ -210,9 +210,8 @@ async fn plan_apply(
     record: &Record,
 ) -> Result<(Plan, Snapshot), OperationError> {
     let mut deployment = Deployment::new(ApplyRequest { manifests, inventory: record.known(), ..request.clone() })?;
-    let whole = |query: &Query| deployment.needs_readiness(query);
-    let mut snapshot = clusters.snapshot_tracked(deployment.queries(), whole).await;
-    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot), whole).await.listings);
+    let mut snapshot = clusters.snapshot_tracked(deployment.queries(), &deployment.readiness_queries()).await;
+    snapshot.listings.extend(clusters.snapshot_tracked(&deployment.missing(&snapshot), &[]).await.listings);
     let claims = deployment.claims(&snapshot);
     if !claims.is_empty() {
         deployment.ignore_claims(gone(clusters, claims).await);

@@ -7,8 +7,9 @@ use std::{
 
 use billhook_cluster::{Cluster, Error};
 use billhook_objects::{Catalog, GroupKind, ReleaseName};
-use billhook_plan::{Catalogs, Listing, Plan, Query, Snapshot};
+use billhook_plan::{Catalogs, Plan, Query, Snapshot};
 use billhook_policy::DeletionGroup;
+use futures::future::join_all;
 
 use crate::{
     Clusters,
@@ -18,30 +19,26 @@ use crate::{
 impl Clusters {
     /// Sends each cluster its own queries.
     pub(crate) async fn snapshot(&self, queries: &[Query]) -> Snapshot {
-        self.snapshot_by(queries, async |cluster, queries| cluster.snapshot(&queries).await).await
+        let answers = self.by_cluster(queries).map(|(cluster, queries)| async move { cluster.snapshot(&queries).await });
+        Snapshot { listings: join_all(answers).await.into_iter().flatten().collect() }
     }
 
     /// Like [`snapshot`](Self::snapshot), with what an apply compares, and with the readiness of objects in the answers to the
-    /// queries that are `whole`.
-    pub(crate) async fn snapshot_tracked(&self, queries: &[Query], whole: impl Fn(&Query) -> bool) -> Snapshot {
+    /// queries that are also in `whole`.
+    pub(crate) async fn snapshot_tracked(&self, queries: &[Query], whole: &[Query]) -> Snapshot {
         let is_ready = |kind: &GroupKind, object: &View| readiness(kind, object) == Readiness::Ready;
-        let snapshot = async |cluster: &Cluster, queries: Vec<Query>| {
-            cluster.snapshot_tracked(&queries, &whole, is_ready).await
-        };
-        self.snapshot_by(queries, snapshot).await
+        let answers = self
+            .by_cluster(queries)
+            .map(|(cluster, queries)| async move { cluster.snapshot_tracked(&queries, whole, is_ready).await });
+        Snapshot { listings: join_all(answers).await.into_iter().flatten().collect() }
     }
 
-    async fn snapshot_by(
-        &self,
-        queries: &[Query],
-        snapshot: impl AsyncFn(&Cluster, Vec<Query>) -> Vec<Listing>,
-    ) -> Snapshot {
+    fn by_cluster(&self, queries: &[Query]) -> impl Iterator<Item = (&Cluster, Vec<Query>)> {
         let mut by_cluster: BTreeMap<Option<&str>, Vec<Query>> = BTreeMap::new();
         for query in queries {
             by_cluster.entry(query.cluster.as_deref()).or_default().push(query.clone());
         }
-        let answers = by_cluster.into_iter().filter_map(|(name, queries)| Some(snapshot(self.get(name)?, queries)));
-        Snapshot { listings: futures::future::join_all(answers).await.into_iter().flatten().collect() }
+        by_cluster.into_iter().filter_map(|(name, queries)| Some((self.get(name)?, queries)))
     }
 }
 

@@ -35,8 +35,6 @@ pub struct Deployment<'a> {
     pub(super) unserved: Vec<NoteKind>,
     /// The labels of releases that no longer exist: their objects belong to nobody.
     pub(super) gone: BTreeSet<String>,
-    /// The kinds that steps of a graph wait for.
-    awaited: BTreeSet<GroupKind>,
     queries: Vec<Query>,
     /// How many of the queries are for the manifests; the others are for the pruning.
     own: usize,
@@ -60,8 +58,17 @@ impl<'a> Deployment<'a> {
         check_unavailable(&request, &mut problems);
         let unserved = unserved_later(request.policy, catalog, &mut problems);
         problems.check()?;
-        let served = request.manifests.iter().filter(|m| !request.not_served.contains(&m.key.kind));
-        let objects = ByKind::of(served.map(|m| (&m.key, m.api_version.version())), catalog);
+        let served = request.manifests.iter().enumerate();
+        let served = served.filter(|(_, manifest)| !request.not_served.contains(&manifest.key.kind));
+        let (deleted, entries) = (request.deleted(), request.inventory.map(|inventory| &inventory.entries));
+        let is_known = |key: &ObjectKey| entries.and_then(|all| all.get(key)).is_some_and(|entry| entry.uid.is_some());
+        // What is to be deleted and was not created, or is gone already.
+        let (absent, present): (Vec<_>, Vec<_>) =
+            served.partition(|(at, manifest)| deleted.contains(at) && !is_known(&manifest.key));
+        let by_kind = |manifests: Vec<(usize, &'a Manifest)>| {
+            ByKind::of(manifests.into_iter().map(|(_, m)| (&m.key, m.api_version.version())), catalog)
+        };
+        let (objects, absent) = (by_kind(present), by_kind(absent));
         let (obsolete, kept) = obsolete(&request, catalog);
         let prune = request.prune && request.inventory.is_some();
         let pruning = Deletion::new(DeleteRequest {
@@ -75,15 +82,14 @@ impl<'a> Deployment<'a> {
             record_here: request.record_here,
             unlabelled: request.unlabelled,
         })?;
-        let own_queries = first_round(&request, &objects);
+        let mut own_queries = first_round(&request, &objects);
+        own_queries.extend(absent.kinds.iter().flat_map(|(_, objects)| objects.reads()));
         let own = own_queries.len();
         let mut queries = QuerySet::default();
         queries.extend(own_queries);
         queries.extend(pruning.queries().iter().cloned());
         let gone = BTreeSet::new();
-        let awaited = request.graph.into_iter().flat_map(TaskGraph::awaited);
-        let awaited = awaited.filter_map(|at| Some(request.manifests.get(at)?.key.kind.clone())).collect();
-        Ok(Self { request, objects, pruning, kept, unserved, gone, awaited, queries: queries.into_vec(), own })
+        Ok(Self { request, objects, pruning, kept, unserved, gone, queries: queries.into_vec(), own })
     }
 
     /// Returns the labels of other releases with a claim on the objects that were looked up by name: by their label, or by
@@ -94,7 +100,7 @@ impl<'a> Deployment<'a> {
         let named = snapshot
             .listings
             .iter()
-            .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Objects(_)));
+            .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Reads(_) | Select::Objects(_)));
         let items = named.filter_map(|l| if let Listed::Items { items, .. } = &l.found { Some(items) } else { None });
         let others = items.flatten().filter(|item| item.labels.get(RELEASE_LABEL) != Some(&own));
         let claims = |item: &Observed| {
@@ -111,11 +117,15 @@ impl<'a> Deployment<'a> {
         self.gone = gone;
     }
 
-    /// Returns whether the answer to a query should tell which objects are ready: those of kinds that steps of a graph wait for.
-    /// Without a further request, such a step then ends at once where nothing has changed. A query by name may list many
+    /// Returns the queries of the first round whose answers should tell which objects are ready: those of kinds that steps of a
+    /// graph wait for. Where nothing has changed, such a step then ends without a further request. A query by name may list many
     /// objects of others, so it does not tell.
-    pub fn needs_readiness(&self, query: &Query) -> bool {
-        matches!(query.select, Select::Labels(_)) && self.awaited.contains(&query.resource.kind)
+    pub fn readiness_queries(&self) -> Vec<Query> {
+        let graph = self.request.graph.into_iter();
+        let awaited = graph.flat_map(TaskGraph::awaited).filter_map(|at| self.request.manifests.get(at));
+        let kinds: BTreeSet<&GroupKind> = awaited.map(|manifest| &manifest.key.kind).collect();
+        let is_one = |query: &&Query| matches!(query.select, Select::Labels(_)) && kinds.contains(&query.resource.kind);
+        self.own_queries().iter().filter(is_one).cloned().collect()
     }
 
     /// Returns the first round of queries.
