@@ -35,6 +35,9 @@ impl Cluster {
         let names = match &query.select {
             Select::All => return lister.list("", &|_| true).await,
             Select::Labels(selector) => return lister.list(selector, &|_| true).await,
+            Select::Reads(names) => {
+                return Ok(Found { resource_version: None, items: lister.gets(names.iter()).await? });
+            }
             Select::Names(names) => names.as_slice(),
             Select::Objects(_) => &[],
         };
@@ -61,7 +64,7 @@ impl Cluster {
     ) -> Result<Vec<Observed>, Error> {
         let labels = match &query.select {
             Select::Labels(selector) => selector,
-            Select::All | Select::Names(_) | Select::Objects(_) => "",
+            Select::All | Select::Names(_) | Select::Reads(_) | Select::Objects(_) => "",
         };
         let is_wanted = |observed: &Observed| {
             let named = query.select.names(observed.namespace.as_deref(), &observed.name);

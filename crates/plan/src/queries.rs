@@ -12,6 +12,9 @@ use crate::{
 /// In up to this many namespaces a kind is listed and watched one by one, which needs only namespaced rights.
 const FEW_NAMESPACES: usize = 4;
 
+/// More objects than this are listed rather than read one by one.
+const MANY_READS: usize = 64;
+
 /// Queries in the order of their first use, each once.
 #[derive(Default)]
 pub(crate) struct QuerySet {
@@ -139,6 +142,16 @@ impl KindObjects {
         let objects: BTreeMap<String, Vec<String>> = names.into_iter().filter_map(named).collect();
         let namespaces = objects.keys().cloned().collect();
         vec![Query { namespaces, ..self.query(None, Select::Objects(objects)) }]
+    }
+
+    /// Returns the queries for objects of this kind that probably do not exist, and of which a list by label tells nothing: single
+    /// reads if they are few.
+    pub(crate) fn reads(&self) -> Vec<Query> {
+        let select = |names: &BTreeSet<String>| {
+            let all = names.iter().cloned().collect();
+            if names.len() > MANY_READS { Select::Names(all) } else { Select::Reads(all) }
+        };
+        self.namespaces.iter().map(|(namespace, names)| self.query(namespace.as_deref(), select(names))).collect()
     }
 
     fn query(&self, namespace: Option<&str>, select: Select) -> Query {

@@ -147,6 +147,8 @@ pub enum Select {
     Labels(String),
     /// Those of these names (sorted), in the query's namespace. They are read one by one if the others are many.
     Names(Vec<String>),
+    /// Those of these names (sorted), in the query's namespace, each by a single read, from which no watch can start.
+    Reads(Vec<String>),
     /// Those of these names (sorted) in each of the query's `namespaces`.
     Objects(BTreeMap<String, Vec<String>>),
 }
@@ -156,7 +158,7 @@ impl Select {
     pub fn names(&self, namespace: Option<&str>, name: &str) -> Option<bool> {
         let names = match self {
             Self::All | Self::Labels(_) => return None,
-            Self::Names(names) => Some(names),
+            Self::Names(names) | Self::Reads(names) => Some(names),
             Self::Objects(objects) => namespace.and_then(|namespace| objects.get(namespace)),
         };
         Some(names.is_some_and(|names| names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()))
@@ -166,7 +168,7 @@ impl Select {
     pub fn only_name(&self) -> Option<&str> {
         let mut names: Box<dyn Iterator<Item = &String> + '_> = match self {
             Self::All | Self::Labels(_) => return None,
-            Self::Names(names) => Box::new(names.iter()),
+            Self::Names(names) | Self::Reads(names) => Box::new(names.iter()),
             Self::Objects(objects) => Box::new(objects.values().flatten()),
         };
         let first = names.next()?;

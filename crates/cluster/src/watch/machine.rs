@@ -200,7 +200,7 @@ impl<S: Shape> Machine<S> {
     }
 
     fn is_named(&self) -> bool {
-        matches!(self.query.select, Select::Names(_) | Select::Objects(_))
+        matches!(self.query.select, Select::Names(_) | Select::Reads(_) | Select::Objects(_))
     }
 
     /// Handles an input: changes the state, and adds changes and doubts to [`objects`](Self::objects).

@@ -60,8 +60,17 @@ impl<'a> Deployment<'a> {
         check_unavailable(&request, &mut problems);
         let unserved = unserved_later(request.policy, catalog, &mut problems);
         problems.check()?;
-        let served = request.manifests.iter().filter(|m| !request.not_served.contains(&m.key.kind));
-        let objects = ByKind::of(served.map(|m| (&m.key, m.api_version.version())), catalog);
+        let served = request.manifests.iter().enumerate();
+        let served = served.filter(|(_, manifest)| !request.not_served.contains(&manifest.key.kind));
+        let (deleted, entries) = (request.deleted(), request.inventory.map(|inventory| &inventory.entries));
+        let is_known = |key: &ObjectKey| entries.and_then(|all| all.get(key)).is_some_and(|entry| entry.uid.is_some());
+        // What is to be deleted and was not created, or is gone already.
+        let (absent, present): (Vec<_>, Vec<_>) =
+            served.partition(|(at, manifest)| deleted.contains(at) && !is_known(&manifest.key));
+        let by_kind = |manifests: Vec<(usize, &'a Manifest)>| {
+            ByKind::of(manifests.into_iter().map(|(_, m)| (&m.key, m.api_version.version())), catalog)
+        };
+        let (objects, absent) = (by_kind(present), by_kind(absent));
         let (obsolete, kept) = obsolete(&request, catalog);
         let prune = request.prune && request.inventory.is_some();
         let pruning = Deletion::new(DeleteRequest {
@@ -75,7 +84,8 @@ impl<'a> Deployment<'a> {
             record_here: request.record_here,
             unlabelled: request.unlabelled,
         })?;
-        let own_queries = first_round(&request, &objects);
+        let mut own_queries = first_round(&request, &objects);
+        own_queries.extend(absent.kinds.iter().flat_map(|(_, objects)| objects.reads()));
         let own = own_queries.len();
         let mut queries = QuerySet::default();
         queries.extend(own_queries);
@@ -94,7 +104,7 @@ impl<'a> Deployment<'a> {
         let named = snapshot
             .listings
             .iter()
-            .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Objects(_)));
+            .filter(|listing| matches!(listing.query.select, Select::Names(_) | Select::Reads(_) | Select::Objects(_)));
         let items = named.filter_map(|l| if let Listed::Items { items, .. } = &l.found { Some(items) } else { None });
         let others = items.flatten().filter(|item| item.labels.get(RELEASE_LABEL) != Some(&own));
         let claims = |item: &Observed| {

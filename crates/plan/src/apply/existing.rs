@@ -72,6 +72,7 @@ impl Deployment<'_> {
                 false => State::NotServed,
             };
             if deleted.contains(&at) {
+                let key = self.recorded_as(key);
                 existing
                     .deletions
                     .extend(self.requested(key, state, &label, problems).map(|requested| (at, requested)));

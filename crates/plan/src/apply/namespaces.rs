@@ -12,6 +12,9 @@ use crate::{
 
 use super::deployment::Deployment;
 
+/// Up to this many namespaces are read one by one: the release may have objects of their kind, which a list by label shows.
+const FEW_READS: usize = 8;
+
 impl Deployment<'_> {
     /// Returns the query for namespaces in which the first round found no object, if there are any.
     pub(super) fn namespace_query(&self, index: &Index<'_>) -> Option<Query> {
@@ -32,16 +35,19 @@ impl Deployment<'_> {
         let names: Vec<String> = unsure.map(str::to_owned).collect();
         let (resource, namespaces) = (Resource::namespaces(), Vec::new());
         let query = |select| Query { cluster: None, resource, namespace: None, select, namespaces };
-        (!names.is_empty()).then(|| query(Select::Names(names)))
+        match names.len() {
+            0 => None,
+            1..=FEW_READS => Some(query(Select::Reads(names))),
+            _ => Some(query(Select::Names(names))),
+        }
     }
 
     /// Returns the namespaces to create. Without the right to read namespaces all are assumed to exist, since one may still
     /// have the right to write into them.
     pub(super) fn missing_namespaces(&self, index: &Index<'_>, problems: &mut Problems) -> Vec<String> {
         let Some(query) = self.namespace_query(index) else { return Vec::new() };
-        let (Ok(Answer::Items(_, items)), Select::Names(names)) = (index.items(&query), &query.select) else {
-            return Vec::new();
-        };
+        let Ok(Answer::Items(_, items)) = index.items(&query) else { return Vec::new() };
+        let (Select::Names(names) | Select::Reads(names)) = &query.select else { return Vec::new() };
         for item in items.iter().filter(|item| item.deleting) {
             problems.add(Problem::BeingDeleted { object: item.key(&query.resource.kind) });
         }

@@ -53,6 +53,19 @@ impl Deployment<'_> {
         Some(Requested { deletion, seen })
     }
 
+    /// Returns under which name the record has an object. While its kind is not served, nothing tells whether a manifest without
+    /// a namespace is of an object that was created in one.
+    pub(super) fn recorded_as<'s>(&'s self, key: &'s ObjectKey) -> &'s ObjectKey {
+        let Some(inventory) = self.request.inventory.filter(|_| self.catalog().get(&key.kind).is_none()) else {
+            return key;
+        };
+        let mut recorded = inventory.entries.keys().chain(inventory.deleted.keys());
+        let is_same = |other: &&ObjectKey| {
+            key.namespace.is_none() && other.kind == key.kind && other.name == key.name
+        };
+        recorded.find(is_same).unwrap_or(key)
+    }
+
     /// Refuses to delete what an apply would not take over, and Namespaces that no update deletes. An object that has
     /// reappeared after its verified deletion is not the recorded one any more, but its manifest requests that there be none.
     fn check_deletion(

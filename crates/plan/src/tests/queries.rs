@@ -4,11 +4,12 @@ use super::cluster::*;
 use crate::*;
 
 /// Prints a query: `plural/version@namespace[,namespace] select`.
-fn shown(query: &Query) -> String {
+pub(super) fn shown(query: &Query) -> String {
     let select = match &query.select {
         Select::All => "all".to_owned(),
         Select::Labels(labels) => labels.clone(),
         Select::Names(names) => names.join("+"),
+        Select::Reads(names) => format!("get {}", names.join("+")),
         Select::Objects(objects) => objects.values().map(|names| names.join("+")).collect::<Vec<_>>().join(","),
     };
     let version = &query.resource.version;

@@ -276,14 +276,39 @@ fn only_lists_by_label_of_awaited_kinds_read_the_status() {
         let deployment = ordered(&["apps/v1 Deployment/a/x", "v1 ConfigMap/a/y"], &["n: !0 1"]).knowing(entries);
         let name = release();
         let deployment = Deployment::new(deployment.request(&name)).unwrap();
-        let queries = deployment.queries().iter();
-        let kinds: Vec<_> = queries.map(|q| (q.resource.plural.clone(), deployment.needs_readiness(q))).collect();
-        kinds
+        deployment.readiness_queries().into_iter().map(|query| query.resource.plural).collect::<Vec<_>>()
     };
-    let kinds = |status| vec![("configmaps".to_owned(), false), ("deployments".to_owned(), status)];
-    assert_eq!(asked(&["Deployment.apps/a/x 1", "ConfigMap/a/y 2"]), kinds(true));
+    assert_eq!(asked(&["Deployment.apps/a/x 1", "ConfigMap/a/y 2"]), ["deployments"]);
     // It may be anybody's, so it is looked up by name.
-    assert_eq!(asked(&["ConfigMap/a/y 2"]), kinds(false));
+    assert_eq!(asked(&["ConfigMap/a/y 2"]), [""; 0]);
+}
+
+/// An object that was deleted is looked up by a single read, so that the others of its kind remain one list.
+#[test]
+fn objects_that_are_gone_are_read_one_by_one() {
+    let lines = ["v1 ConfigMap/a/x", "v1 ConfigMap/a/y", "v1 ConfigMap/a/z", "v1 Secret/a/s"];
+    let asked = |entries: &[&str]| {
+        let deployment = ordered(&lines, &["n: 0 -1 -2 -3"]).knowing(entries);
+        let name = release();
+        let deployment = Deployment::new(deployment.request(&name)).unwrap();
+        deployment.queries().iter().map(super::super::queries::shown).collect::<Vec<_>>()
+    };
+    let label = "configmaps/v1@a billhook.dev/release=web.app";
+    assert_eq!(asked(&["ConfigMap/a/x 1"]), [label, "configmaps/v1@a get y+z", "secrets/v1@a get s"]);
+    assert_eq!(asked(&["ConfigMap/a/x 1", "ConfigMap/a/y 2"]), [label, "configmaps/v1@a get z", "secrets/v1@a get s"]);
+    // Nothing is known of the one to apply.
+    assert_eq!(asked(&[]), ["configmaps/v1@a x", "configmaps/v1@a get y+z", "secrets/v1@a get s"]);
+}
+
+/// Its kind is gone, so nothing tells that it had a namespace.
+#[test]
+fn an_object_of_a_kind_that_is_gone_is_the_recorded_one() {
+    let check = |entries: &[&str], expected: &str| {
+        let deployment = ordered(&["z.example/v1 Gizmo/g"], &["n: -0"]).knowing(entries);
+        assert_eq!(found(&deployment.check(&[], &[])), [expected]);
+    };
+    check(&["Gizmo.z.example/app/g 1"], "Gizmo.z.example/app/g: not-found recorded");
+    check(&["Gizmo.z.example/app/h 1"], "Gizmo.z.example/g: not-found");
 }
 
 #[test]

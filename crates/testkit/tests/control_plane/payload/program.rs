@@ -105,7 +105,7 @@ impl Ran {
         Ok(())
     }
 
-    /// Returns the lines of standard error that contain a text, up to that text's end and from its start.
+    /// Returns the lines of standard error that contain a text.
     pub fn lines(&self, containing: &str) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.contains(containing)).collect()
     }
@@ -126,8 +126,9 @@ impl Sent {
             [plural] | ["namespaces", _, plural] => plural,
             _ => return None,
         };
-        // A watch of the same kind is a second read of it.
-        (self.method == Method::GET).then(|| format!("{plural}.{group}"))
+        // A watch of the same kind is a second read of it; a further page of a list is not.
+        let is_page = self.query.split('&').any(|parameter| parameter.starts_with("continue="));
+        (self.method == Method::GET && !is_page).then(|| format!("{plural}.{group}"))
     }
 }
 
