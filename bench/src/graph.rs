@@ -181,7 +181,7 @@ async fn follow(client: &Client, path: &str, condition: &str, seen: &Seen) -> Re
             if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
                 && object.status.conditions.iter().any(|one| one.r#type == condition && one.status == "True")
             {
-                seen.send_modify(|seen| drop(seen.insert(object.metadata.name)));
+                seen.send_if_modified(|seen| seen.insert(object.metadata.name));
             }
         }
     }

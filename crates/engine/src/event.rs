@@ -469,7 +469,7 @@ mod tests {
                 "finalizersRemoved": [], "recreated": [], "requests": {}, "elapsedMs": 0,
             }))
             .unwrap();
-            let found: Vec<_> = summary.failures().map(|(object, why)| (object.name.as_str(), why)).collect();
+            let found: Vec<_> = summary.failures().map(|failed| (failed.object.name.as_str(), failed.error)).collect();
             assert_eq!(found, expected, "{status:?}");
         }
     }

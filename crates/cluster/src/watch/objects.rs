@@ -66,7 +66,9 @@ impl Filter {
     fn new(query: &Query, proves_gone: bool) -> Self {
         match &query.select {
             Select::All if query.namespaces.is_empty() => Self::All,
-            Select::All | Select::Names(_) | Select::Reads(_) | Select::Objects(_) => Self::Query(Box::new(query.clone())),
+            Select::All | Select::Names(_) | Select::Reads(_) | Select::Objects(_) => {
+                Self::Query(Box::new(query.clone()))
+            }
             Select::Labels(selector) => {
                 let everywhere = query.resource.namespaced && query.namespace.is_none();
                 let plain = |text: &str| !text.contains(['=', ',', '!', ' ', '(']);

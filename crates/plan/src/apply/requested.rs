@@ -60,9 +60,7 @@ impl Deployment<'_> {
             return key;
         };
         let mut recorded = inventory.entries.keys().chain(inventory.deleted.keys());
-        let is_same = |other: &&ObjectKey| {
-            key.namespace.is_none() && other.kind == key.kind && other.name == key.name
-        };
+        let is_same = |other: &&ObjectKey| key.namespace.is_none() && other.kind == key.kind && other.name == key.name;
         recorded.find(is_same).unwrap_or(key)
     }
 

@@ -12,7 +12,8 @@ const CRD: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomRe
     "schema": {"openAPIV3Schema": {"type": "object"}}}]}}"#;
 
 impl World {
-    fn api(&self, group: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+    /// Returns the API of another client for a kind of the target.
+    pub(crate) fn api(&self, group: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
         let version = kube::api::GroupVersionKind::gvk(group, "v1", kind);
         let resource = ApiResource::from_gvk_with_plural(&version, plural);
         let client = self.target.client(User::admin(), "");

@@ -276,7 +276,8 @@ fn only_lists_by_label_of_awaited_kinds_read_the_status() {
         let deployment = ordered(&["apps/v1 Deployment/a/x", "v1 ConfigMap/a/y"], &["n: !0 1"]).knowing(entries);
         let name = release();
         let deployment = Deployment::new(deployment.request(&name)).unwrap();
-        deployment.readiness_queries().into_iter().map(|query| query.resource.plural).collect::<Vec<_>>()
+        let queries = deployment.queries().iter().filter(|query| deployment.needs_readiness(query));
+        queries.map(|query| query.resource.plural.clone()).collect::<Vec<_>>()
     };
     assert_eq!(asked(&["Deployment.apps/a/x 1", "ConfigMap/a/y 2"]), ["deployments"]);
     // It may be anybody's, so it is looked up by name.

@@ -19,7 +19,8 @@ async fn an_unchanged_graph_with_awaited_objects_sends_one_list_for_each_kind() 
         (summary.status, log[sent..].iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     assert_eq!(apply().await.0, Status::Done);
-    let quiet = ["get /api", "get /apis", "list configmaps/default", "list customresourcedefinitions.apiextensions.k8s.io"];
+    let quiet =
+        ["get /api", "get /apis", "list configmaps/default", "list customresourcedefinitions.apiextensions.k8s.io"];
     for _ in 0..2 {
         let (status, mut sent) = apply().await;
         sent.sort();
@@ -33,12 +34,6 @@ async fn an_unchanged_graph_with_awaited_objects_sends_one_list_for_each_kind() 
 }
 
 impl World {
-    /// Returns the API of another client for a kind of the target.
-    fn api(&self, (group, version, kind, plural): (&str, &str, &str, &str)) -> Api<DynamicObject> {
-        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        Api::namespaced_with(self.target.client(User::admin(), ""), "default", &kind)
-    }
-
     /// Applies documents, which are deleted where the step says so.
     async fn apply_text(&self, text: &str, steps: &str) -> (Plan, Summary) {
         let count = documents(text).len();
@@ -97,19 +92,19 @@ metadata: {name: migrate}
 spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}}
 ";
     world.apply_text(text, "job: 0").await;
-    let job = world.api(("batch", "v1", "Job", "jobs")).get("migrate").await.unwrap();
+    let job = world.api("batch", "Job", "jobs").get("migrate").await.unwrap();
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "migrate", "uid": job.metadata.uid}]);
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "migrate-1", "ownerReferences": owner},
         "spec": {"containers": [{"name": "a", "image": "b"}]},
     });
-    let pods = world.api(("", "v1", "Pod", "pods"));
+    let pods = world.api("", "Pod", "pods");
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let (_, summary) = world.apply_text(text, "job: -0").await;
     assert_eq!(summary.requested.len(), 1);
     sleep(Duration::from_secs(60)).await;
     assert!(pods.get_opt("migrate-1").await.unwrap().is_none());
-    assert!(world.api(("batch", "v1", "Job", "jobs")).get_opt("migrate").await.unwrap().is_none());
+    assert!(world.api("batch", "Job", "jobs").get_opt("migrate").await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
