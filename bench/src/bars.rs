@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(summary(&[Bar::Floor(1.2).judge(1.2).unwrap(), Verdict::at_most("requests", 1.0, 1.1)]), "ok");
         assert_eq!(summary(&[Bar::Floor(1.2).judge(1.5).unwrap()]), "time MISSED by 25 %");
         assert_eq!(summary(&[Bar::Faster(8.0, Case::Create).judge(6.0).unwrap()]), "time MISSED by 25 %");
-        assert_eq!(summary(&[Bar::Within(200.0).judge(210.0).unwrap()]), "time MISSED by 5 %");
+        assert_eq!(summary(&[Bar::Within(200.0).judge(250.0).unwrap()]), "time MISSED by 25 %");
         assert_eq!(summary(&[Verdict::none("writes", 0)]), "ok");
         assert_eq!(summary(&[Verdict::none("writes", 2)]), "2 writes, MISSED");
         assert_eq!(summary(&[]), "");

@@ -287,17 +287,17 @@ mod tests {
     fn the_graph_has_the_documents_of_the_files_in_the_order_of_the_plan() {
         let folder = tempfile::tempdir().unwrap();
         let object = |name: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n");
-        std::fs::write(folder.path().join("a.yaml"), ["# License", &object("x"), &object("y")].join("\n---\n"))
+        std::fs::write(folder.path().join("a.yaml"), ["# License", &object("one"), &object("two")].join("\n---\n"))
             .unwrap();
         let printed = |last: &str| {
             let manifest = |name: &str| json!({"file": "old/a.yaml", "object": {"kind": "ConfigMap", "name": name}});
             let nodes = json!([{"after": [], "manifests": [1]}, {"after": [0], "manifests": []}]);
-            serde_json::from_value(json!({"nodes": nodes, "manifests": [manifest("x"), manifest(last)]})).unwrap()
+            serde_json::from_value(json!({"nodes": nodes, "manifests": [manifest("one"), manifest(last)]})).unwrap()
         };
-        let graph = super::graph(folder.path(), printed("y")).unwrap();
+        let graph = super::graph(folder.path(), printed("two")).unwrap();
         let names: Vec<Vec<&str>> =
             graph.nodes.iter().map(|node| node.steps.iter().map(|step| step.name.as_str()).collect()).collect();
-        assert_eq!(names, [vec!["y"], vec![]]);
+        assert_eq!(names, [vec!["two"], vec![]]);
         assert!(super::graph(folder.path(), printed("z")).is_err());
     }
 }

@@ -45,20 +45,18 @@ fn all_fields_are_read() {
 fn all_mistakes_are_reported_with_their_places() {
     let check = |text: &str, expected: &str| assert_lines(&read(text).unwrap_err(), expected, text);
     check(
-        "name: 1\nfeatureGate: [a]\ncapabilities: a\noverrides: [1]\nname: b\n",
+        "name: 1\nfeatureGate: [a]\ncapabilities: a\noverrides: [1]\nexclude: b\nexclude: c\n",
         r#"
-        p:1:7: name: expected a string, found a number
-        hint: put it in quotes
+        p:1:7: name: expected a string, found a number (put it in quotes)
         p:2:1: unknown field "featureGate"; did you mean "featureGates"?
         p:3:15: capabilities: expected a list, found a string
-        p:4:13: overrides[0]: expected a string, found a number
-        hint: put it in quotes
-        p:5:1: field "name" is given twice, first at line 1
+        p:4:13: overrides[0]: expected a string, found a number (put it in quotes)
+        p:6:1: field "exclude" is set twice, first in line 5 (remove one of the two)
         "#,
     );
     check("- a\n", "p:1:1: expected a mapping, found a list");
     check("a: 1\n---\nb: 1\n", "p:3:1: expected one document in a payload configuration, found 2");
-    check("a: [\n", "p:2:1: not valid YAML: unclosed bracket '['");
+    check("a: [\n", "p:1:4: not valid YAML: unclosed bracket '['");
 }
 
 proptest! {
