@@ -69,9 +69,14 @@ fn deployment(object: &View) -> Verdict {
     }
 }
 
-/// The reference looks at a Job once. Here it is awaited, so one without a final condition may still succeed.
+/// The reference looks at a Job once. Here it is awaited, so one without a final condition may still succeed. A suspended one
+/// keeps what follows it waiting, too.
 fn job(kind: &GroupKind, object: &View) -> Verdict {
     let readiness = readiness(kind, object);
+    let is_complete = object.status.condition("Complete").is_some_and(|found| found.is_true());
+    if readiness == Readiness::Ready && !is_complete {
+        return Readiness::NotYet("the job is suspended".to_owned()).into();
+    }
     let failed = object.status.condition("Failed").filter(|_| matches!(readiness, Readiness::Failed(_)));
     match failed {
         Some(failed) if object.status.failed.unwrap_or(0) > 0 || failed.reason == "DeadlineExceeded" => {

@@ -81,6 +81,8 @@ fn a_job_is_unhealthy_if_it_failed() {
         let object = json!({"metadata": {"name": "j", "namespace": "ns"}, "status": status});
         assert_eq!(verdict("batch", "Job", &object, Health::Installed, &[]), expected);
     };
+    let suspended = json!({"metadata": {"name": "j", "namespace": "ns"}, "spec": {"suspend": true}});
+    assert_eq!(verdict("batch", "Job", &suspended, Health::Installed, &[]), "not yet: the job is suspended");
     let failed =
         |reason: &str| json!([{"type": "Failed", "status": "True", "reason": reason, "message": "it \"broke\""}]);
     check(json!({"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}), "ready");
