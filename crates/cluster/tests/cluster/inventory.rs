@@ -377,7 +377,8 @@ async fn the_history_failures_and_verified_deletions_are_kept() {
     written.begin_version("4.20.1", "2026-01-02T00:00:00Z");
     let gone = (10..20).map(|n| (key(n), "2026-01-02T00:00:01Z".to_owned()));
     written.deleted = gone.collect();
-    written.failures = Failures { omitted: 7, ..Failures::of([Failed { object: &key(1), error: "no", code: Some("Bad") }]) };
+    written.failures =
+        Failures { omitted: 7, ..Failures::of([Failed { object: &key(1), error: "no", code: Some("Bad") }]) };
     // An object that is deleted may also exist again.
     written.deleted.insert(key(0), "2026-01-02T00:00:01Z".to_owned());
     store.save(&mut written, None).await.unwrap();

@@ -231,7 +231,7 @@ impl Life<'_> {
         let status: serde_json::Value = serde_json::from_str(&ran.stdout)?;
         let found = status["history"].as_array().context("no history")?;
         let shown: Vec<_> = found.iter().map(|entry| (entry["version"].clone(), entry["state"].clone())).collect();
-        let expected: Vec<_> = versions.iter().map(|version| (json!(version), json!("completed"))).collect();
+        let expected: Vec<_> = versions.iter().map(|version| (json!(version), json!("Completed"))).collect();
         ensure!(shown == expected, "{}", ran.shown());
         let deletes = status["deletions"].as_array().is_some_and(|deletions| !deletions.is_empty());
         ensure!(!deletes && status.get("upgradeable").is_none(), "{}", ran.shown());
