@@ -95,6 +95,13 @@ pub struct PreparedApply {
     prune: bool,
 }
 
+impl PreparedApply {
+    /// Returns whether the release was locked when its record was read, by another operation or by one that was killed.
+    pub fn is_locked(&self) -> bool {
+        self.record.is_locked()
+    }
+}
+
 /// Plans an apply. Changes nothing.
 ///
 /// # Errors

@@ -257,7 +257,7 @@ impl Record {
     }
 
     /// Whether the inventory was locked when it was read.
-    fn is_locked(&self) -> bool {
+    pub(super) fn is_locked(&self) -> bool {
         self.token.as_ref().is_some_and(Token::is_locked)
     }
 

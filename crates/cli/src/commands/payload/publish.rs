@@ -37,19 +37,22 @@ impl Publisher {
         Self { target: StatusTarget { resource, key, field_manager: release.field_manager() } }
     }
 
-    /// Reads the `ClusterVersion`, and publishes that a pass starts. If that changes nothing, `check` asks for the right to
-    /// publish later.
+    /// Reads the `ClusterVersion`, and publishes that a pass starts, if there are facts about that. If it changes nothing, `check`
+    /// asks for the right to publish later.
     pub(super) async fn begin<'a>(
         &'a self,
         interrupts: &mut Interrupts,
         clusters: &'a Clusters,
-        facts: &Facts<'_>,
+        facts: Option<&Facts<'_>>,
         check: bool,
     ) -> Result<Publication<'a>, CommandError> {
         let work = async {
             let live = Live::read(&self.target.read(clusters).await?, &self.target.field_manager);
             let mut publication = Publication { publisher: self, clusters, live };
-            if !publication.publish(facts).await? && check {
+            if let Some(facts) = facts
+                && !publication.publish(facts).await?
+                && check
+            {
                 self.target.check(clusters).await?;
             }
             Ok(publication)

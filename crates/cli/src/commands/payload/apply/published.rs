@@ -53,8 +53,10 @@ impl<'a> Published<'a> {
             has_overrides,
             fingerprint: &fingerprint,
         };
-        // Later passes have the rights of the first one.
-        let publication = publisher.begin(interrupts, clusters, &facts, number == 0).await?;
+        // A pass that another operation keeps from starting must not publish anything. Later passes have the rights of the first
+        // one.
+        let facts = (!prepared.is_locked()).then_some(&facts);
+        let publication = publisher.begin(interrupts, clusters, facts, number == 0).await?;
         Ok(Some(Self { publication, clusters, history, state, has_overrides, fingerprint }))
     }
 
