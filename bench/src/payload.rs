@@ -223,7 +223,12 @@ fn given() -> [Value; 2] {
     let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let mut operator = any();
     operator["properties"]["status"] = any();
-    operator["properties"]["status"]["default"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+    operator["properties"]["status"]["properties"]["conditions"] = json!({
+        "type": "array",
+        "items": any(),
+        // Its versions are those of the manifest, because there is no subresource.
+        "default": [{"type": "Available", "status": "True"}, {"type": "Degraded", "status": "False"}],
+    });
     [
         definition("config.openshift.io", "ClusterOperator", "Cluster", operator),
         definition("monitoring.coreos.com", "ServiceMonitor", "Namespaced", any()),
