@@ -160,7 +160,6 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
         match input {
             Input::Changed(files) => self.folder = Folder::Changing(now, files),
             Input::Looked(files) => {
-                // A file system may not report what another machine writes.
                 let (Folder::Changing(_, known) | Folder::Settled(known)) = &self.folder;
                 if *known != files {
                     self.folder = Folder::Changing(now, files);
@@ -250,7 +249,8 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
         }
         let (Some(content), Some((_, why))) = (self.content.clone(), self.due.take()) else { return };
         self.pass = Some(Running { stopped: false });
-        if matches!(why, Why::Interval | Why::Retry) {
+        // A file system may not report what another machine writes.
+        if why != Why::Changed {
             effects.push(Effect::Look);
         }
         effects.push(Effect::Start(content, why));

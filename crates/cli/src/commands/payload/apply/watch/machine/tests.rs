@@ -43,7 +43,7 @@ fn running(more: Vec<(u64, Change, Vec<Done>, Option<u64>)>) {
     let mut history = vec![
         (2_000, Input::Time, vec![Effect::Read], Some(2_000)),
         (2_000, read(1, "a"), vec![], None),
-        (2_100, Input::Leads, vec![start("a", Why::Leading)], None),
+        (2_100, Input::Leads, vec![Effect::Look, start("a", Why::Leading)], None),
         (2_500, ended(), vec![], Some(182_500)),
     ];
     history.extend(more);
@@ -68,7 +68,7 @@ fn nothing_happens_before_the_first_payload_is_complete() {
         (1_500, Input::Changed(2), vec![], Some(3_500)),
         (2_000, Input::Time, vec![], Some(3_500)),
         (3_500, Input::Time, vec![Effect::Read], Some(3_500)),
-        (3_500, read(2, "a"), vec![start("a", Why::Leading)], None),
+        (3_500, read(2, "a"), vec![Effect::Look, start("a", Why::Leading)], None),
     ]);
 }
 
@@ -183,7 +183,7 @@ fn pauses_after_failed_passes_grow_up_to_the_interval() {
         let mut now = begin + Duration::from_secs(2);
         machine.on(Input::Time, now);
         machine.on(read(1, "a"), now);
-        assert_eq!(machine.on(Input::Leads, now), [start("a", Why::Leading)]);
+        assert_eq!(machine.on(Input::Leads, now), [Effect::Look, start("a", Why::Leading)]);
         for pause in expected {
             assert!(machine.on(Input::Ended { failed: true }, now).is_empty());
             let wake = machine.wake_at().unwrap();
@@ -217,7 +217,8 @@ fn only_the_leader_makes_passes() {
         (190_000, Input::Changed(2), vec![], Some(192_000)),
         (192_000, Input::Time, vec![Effect::Read], Some(192_000)),
         (192_000, read(2, "b"), vec![], None),
-        (500_000, Input::Leads, vec![start("b", Why::Leading)], None),
+        (400_000, Input::Looked(2), vec![], None),
+        (500_000, Input::Leads, vec![Effect::Look, start("b", Why::Leading)], None),
         (500_001, Input::Lost, vec![Effect::Stop(StopWhy::Lost)], None),
         (500_002, ended(), vec![], None),
         (500_003, Input::Lost, vec![], None),
@@ -227,12 +228,12 @@ fn only_the_leader_makes_passes() {
 #[test]
 fn the_end_of_pending_deletions_causes_a_pass() {
     running(vec![
-        (10_000, Input::Gone, vec![start("a", Why::Gone)], None),
+        (10_000, Input::Gone, vec![Effect::Look, start("a", Why::Gone)], None),
         // One that was still waited for when the pass started.
         (10_001, Input::Gone, vec![], None),
         (10_500, ended(), vec![], Some(190_500)),
         (11_000, Input::Lost, vec![], None),
         (12_000, Input::Gone, vec![], None),
-        (13_000, Input::Leads, vec![start("a", Why::Leading)], None),
+        (13_000, Input::Leads, vec![Effect::Look, start("a", Why::Leading)], None),
     ]);
 }
