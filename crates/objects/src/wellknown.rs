@@ -1,11 +1,15 @@
 //! Labels, finalizers and kinds with a special meaning.
 
-use crate::GroupKind;
+use crate::{GroupKind, ObjectKey};
 
 /// The label on every object of a release; its value is [`crate::ReleaseName::label_value`].
 pub const RELEASE_LABEL: &str = "billhook.dev/release";
 /// The annotation of an object that an update does not prune without confirmation, if its value is `true`.
 pub const PROTECT_ANNOTATION: &str = "billhook.dev/protect";
+/// The annotation of a deleted VolumeSnapshotContent whose snapshot the CSI sidecar is to delete.
+pub const SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+/// The annotation of a VolumeSnapshotContent whose snapshot is being taken. With it, the CSI sidecar deletes no snapshot.
+pub const SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 /// The field manager of billhook's own objects, such as records. Earlier versions also used it for the objects of all
 /// releases; now each release has its own, [`crate::ReleaseName::field_manager`].
 pub const FIELD_MANAGER: &str = "billhook";
@@ -24,6 +28,11 @@ pub fn crd() -> GroupKind {
     GroupKind::new("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
+/// Returns the CRD that defines a kind, if it is a custom one.
+pub fn crd_of(plural: &str, kind: &GroupKind) -> ObjectKey {
+    ObjectKey::new(crd(), None, format!("{plural}.{}", kind.group))
+}
+
 /// Returns the kind of Namespaces.
 pub fn namespace() -> GroupKind {
     GroupKind::new("", "Namespace")
@@ -32,6 +41,11 @@ pub fn namespace() -> GroupKind {
 /// Returns the kind of Pods.
 pub fn pod() -> GroupKind {
     GroupKind::new("", "Pod")
+}
+
+/// Returns the kind of VolumeSnapshotContents, which stand for the snapshots outside of the cluster.
+pub fn volume_snapshot_content() -> GroupKind {
+    GroupKind::new("snapshot.storage.k8s.io", "VolumeSnapshotContent")
 }
 
 /// Returns whether a finalizer must never be removed by force, even if a policy lists it.

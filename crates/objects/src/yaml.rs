@@ -7,6 +7,7 @@
 
 mod error;
 mod node;
+mod plain;
 mod scalar;
 mod tree;
 mod write;
@@ -72,6 +73,27 @@ pub fn parse_nodes(text: &str) -> Result<Vec<Node>, Error> {
     }
     read_stream(text, rest, |_, node| nodes.push(node))?;
     Ok(nodes)
+}
+
+/// Reads a text with a single document that has no anchors, aliases, merge keys, tags and duplicate keys, and returns it with
+/// the places of its values; `None` if it is empty.
+///
+/// Parsers treat these features differently, so a text with them may mean one thing to the program that checks it and another
+/// one to the program that uses it.
+///
+/// # Errors
+///
+/// Fails at the first such feature, at a second document, and at the first place that is not YAML or has no equivalent in
+/// JSON.
+pub fn parse_plain(text: &str) -> Result<Option<Node>, Error> {
+    plain::check_features(without_bom(text))?;
+    let mut nodes = parse_nodes(text)?.into_iter();
+    let only = nodes.next();
+    if let Some(Node { line, column, .. }) = nodes.next() {
+        return Err(Error { place: Place { line, column }, kind: ErrorKind::NotPlain("a second document") });
+    }
+    only.iter().try_for_each(plain::check_keys)?;
+    Ok(only)
 }
 
 /// The position at which reading continues: the byte, and the number of lines before it.

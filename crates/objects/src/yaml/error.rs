@@ -1,6 +1,6 @@
 //! Errors of the YAML reader.
 
-use std::fmt;
+use std::{fmt, num::NonZeroUsize};
 
 use super::{
     node::Place,
@@ -46,6 +46,15 @@ pub enum ErrorKind {
     Depth,
     /// A number is infinity or NaN, which JSON does not have.
     NotFinite,
+    /// A feature of YAML that [`parse_plain`](super::parse_plain) rejects, such as an anchor.
+    NotPlain(&'static str),
+    /// A mapping has a key twice, which only [`parse_plain`](super::parse_plain) rejects.
+    Duplicate {
+        /// The key.
+        key: String,
+        /// The line of the first one.
+        line: NonZeroUsize,
+    },
 }
 
 impl fmt::Display for ErrorKind {
@@ -68,6 +77,8 @@ impl fmt::Display for ErrorKind {
             ),
             Self::Depth => write!(f, "mappings and lists are nested more than {MAX_NESTING} levels deep"),
             Self::NotFinite => f.write_str("JSON has neither infinity nor NaN"),
+            Self::NotPlain(what) => write!(f, "{what} is not allowed here"),
+            Self::Duplicate { key, line } => write!(f, "the key {key:?} is already used in line {line}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     num::NonZeroUsize,
 };
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
 
 use super::{
@@ -33,19 +33,9 @@ pub(super) trait Tree: Clone {
 /// Reads the single document in `text`, which starts after `lines` lines of its file; returns `None` if it is empty.
 pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<(Place, T)>, Error> {
     let mut builder = Builder::<T>::new(text);
-    let place = |span: &Span| Place { line: span.start.line() + lines, column: span.start.col() + 1 };
     let mut documents = 0;
-    for event in parser(text) {
-        let (event, span) = event.map_err(|error| {
-            let at = error.marker();
-            let place = Place { line: at.line() + lines, column: at.col() + 1 };
-            let kind = match error.kind() {
-                granit_parser::ErrorKind::RecursionLimitExceeded => ErrorKind::Depth,
-                _ => ErrorKind::Syntax(error.info()),
-            };
-            Error { place, kind }
-        })?;
-        let place = place(&span);
+    for event in events(text, lines) {
+        let (event, place) = event?;
         if matches!(event, Event::DocumentStart(..)) {
             documents += 1;
             if documents > 1 {
@@ -55,6 +45,21 @@ pub(super) fn read_document<T: Tree>(text: &str, lines: usize) -> Result<Option<
         builder.event(event, place).map_err(|kind| Error { place, kind })?;
     }
     Ok(builder.done)
+}
+
+/// Returns the events of a text that starts after `lines` lines of its file.
+pub(super) fn events(text: &str, lines: usize) -> impl Iterator<Item = Result<(Event<'_>, Place), Error>> {
+    let place = move |at: &Marker| Place { line: at.line() + lines, column: at.col() + 1 };
+    parser(text).map(move |event| match event {
+        Ok((event, span)) => Ok((event, place(&span.start))),
+        Err(error) => {
+            let kind = match error.kind() {
+                granit_parser::ErrorKind::RecursionLimitExceeded => ErrorKind::Depth,
+                _ => ErrorKind::Syntax(error.info()),
+            };
+            Err(Error { place: place(error.marker()), kind })
+        }
+    })
 }
 
 fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
