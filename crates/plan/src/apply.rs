@@ -13,6 +13,7 @@ mod pruning;
 mod requested;
 mod stages;
 mod versions;
+mod wait;
 
 use crate::{
     Note, NoteKind, Operation, Plan, PlanError, Snapshot,
@@ -24,8 +25,8 @@ use billhook_objects::{ObjectKey, wellknown};
 use versions::check_versions;
 
 pub use deployment::{Deployment, check_policy};
-pub use nodes::is_ready_when_created;
 pub use prepare::prepare;
+pub use wait::is_ready_when_created;
 
 impl Deployment<'_> {
     /// Returns the second round of queries: objects without the release's label that a list by label did not show, single
@@ -54,6 +55,8 @@ impl Deployment<'_> {
         let mut existing = self.existing(&finder, &mut problems);
         let mut plan = Plan::new(Operation::Apply, Some(self.request.release));
         plan.notes.append(&mut existing.notes);
+        plan.notes.extend(std::mem::take(&mut existing.honoured).into_notes().map(Note::from));
+        plan.unmanaged = std::mem::take(&mut existing.unmanaged);
         plan.namespaces = self.missing_namespaces(&index, &mut problems);
         if let Some(graph) = self.request.graph {
             self.check_graph(graph, &existing, &mut problems);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
 
 use crate::{
-    Catalogs, Collection, Counts, INVENTORY_LABEL, ListFailure, Listed, Listing, NoteKind, Observed, Owner, Plan,
-    Query, Resource, Select, Snapshot, UnreadableNote,
+    Catalogs, Collection, Counts, INVENTORY_LABEL, ListFailure, Listed, Listing, NoteKind, Observed, Operation, Owner,
+    Plan, Query, Resource, Select, Snapshot, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote,
     groups::{is_crd, own_of_every_namespace},
     queries::{QuerySet, all_of, kind_of_crd, spread},
 };
@@ -31,10 +31,15 @@ pub fn blast_queries(plan: &Plan, catalogs: &Catalogs) -> Vec<Query> {
     queries.into_vec().into_iter().filter(|query| !plan.queries.contains(query)).collect()
 }
 
-/// Notes the contents that the release did not create, from the answers to [`blast_queries`].
+/// Notes the contents that the release did not create, or that annotations keep, from the answers to the plan's own queries and
+/// to [`blast_queries`].
 ///
 /// Namespaces and CRDs that are being deleted already are left out, since their contents will be deleted with or without this plan.
 pub fn add_blast_notes(plan: &mut Plan, snapshot: &Snapshot, release: Option<&ReleaseName>) {
+    read_uncovered(plan, snapshot);
+    let kept =
+        plan.uncovered.iter().filter(|uncovered| uncovered.deleted_with.is_some() && uncovered.cause.is_annotation());
+    let mut kept: Counts = kept.map(|uncovered| &uncovered.object.kind).collect();
     let mut notes = Vec::new();
     for (cluster, containers) in containers(plan) {
         let listings: Vec<&Listing> =
@@ -44,9 +49,36 @@ pub fn add_blast_notes(plan: &mut Plan, snapshot: &Snapshot, release: Option<&Re
             &containers,
             &listings,
             release.is_some(),
+            &mut kept,
         ));
     }
-    plan.add_notes(notes.into_iter().map(Into::into));
+    if kept.total() > 0 {
+        notes.push(NoteKind::Uncovered(UncoveredNote::KeptDeletedWithContainer { counts: kept }));
+    }
+    let cleans = plan.operation == Operation::Clean;
+    plan.add_notes(notes.into_iter().map(|note| match note {
+        NoteKind::ForeignObjects { object, counts, .. } if cleans => NoteKind::Contained { object, counts }.into(),
+        note => note.into(),
+    }));
+}
+
+/// Corrects why objects are not deleted that the plan has left without reading their annotations.
+fn read_uncovered(plan: &mut Plan, snapshot: &Snapshot) {
+    let is_unread = |left: &&mut Uncovered| left.deleted_with.is_some() && left.cause == UncoveredCause::NoGroup;
+    let mut unread: HashMap<_, _> =
+        plan.uncovered.iter_mut().filter(is_unread).map(|left| (left.object.clone(), left)).collect();
+    if unread.is_empty() {
+        return;
+    }
+    for Listing { query, found } in snapshot.listings.iter().filter(|listing| listing.query.cluster.is_none()) {
+        let Listed::Items { items, .. } = found else { continue };
+        for item in items {
+            let Some(annotation) = item.annotations.treatment().kept_by() else { continue };
+            if let Some(left) = unread.get_mut(&item.key(&query.resource.kind)) {
+                left.cause = UncoveredCause::kept_by(annotation);
+            }
+        }
+    }
 }
 
 /// Notes the lists that failed, so that contents may be deleted unseen.
@@ -54,7 +86,7 @@ fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note
     let matters = |query: &Query| {
         let inside = |namespace: &String| containers.namespaces.contains_key(namespace.as_str());
         query.select == Select::All
-            && (containers.crds.contains_key(crd_name(&query.resource).as_str())
+            && (containers.crds.contains_key(query.resource.crd().name.as_str())
                 || query.namespace.iter().chain(&query.namespaces).any(inside))
     };
     let failed = |Listing { query, found }: &&Listing| match found {
@@ -66,16 +98,13 @@ fn unreadable(listings: &[&Listing], containers: &Containers<'_>) -> Option<Note
     (!failures.is_empty()).then_some(NoteKind::Unreadable(UnreadableNote::Contents { failures }))
 }
 
-/// Returns the name of the CRD that defines a kind, if it is a custom one.
-fn crd_name(resource: &Resource) -> String {
-    format!("{}.{}", resource.plural, resource.kind.group)
-}
-
 /// Adds a dangerous note if a plan deletes more than `limit` objects, those in deleted Namespaces and CRDs included.
 pub fn limit_deletions(plan: &mut Plan, limit: usize) {
-    let contained = plan.uncovered.iter().filter(|uncovered| uncovered.deleted_with.is_some()).count();
+    let is_contained = |left: &&Uncovered| left.deleted_with.is_some() && !left.cause.is_annotation();
+    let contained = plan.uncovered.iter().filter(is_contained).count();
     let foreign = plan.notes.iter().map(|note| match &note.kind {
         NoteKind::ForeignObjects { counts, .. } => counts.total(),
+        NoteKind::Uncovered(UncoveredNote::KeptDeletedWithContainer { counts }) => counts.total(),
         _ => 0,
     });
     let deletions = plan.deletions() + contained + foreign.sum::<usize>();
@@ -237,19 +266,28 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Returns one note for each container. An instance of a deleted CRD in a deleted Namespace counts for its CRD.
-    fn foreign(&self, containers: &Containers<'_>, listings: &[&Listing], release: bool) -> Vec<NoteKind> {
+    /// Returns one note for each container. An instance of a deleted CRD in a deleted Namespace counts for its CRD. What
+    /// annotations keep is counted apart.
+    fn foreign(
+        &self,
+        containers: &Containers<'_>,
+        listings: &[&Listing],
+        release: bool,
+        kept: &mut Counts,
+    ) -> Vec<NoteKind> {
         let resources = listings.iter().map(|listing| &listing.query.resource);
         let crds: BTreeMap<&GroupKind, &ObjectKey> = resources
-            .filter_map(|resource| Some((&resource.kind, *containers.crds.get(crd_name(resource).as_str())?)))
+            .filter_map(|resource| Some((&resource.kind, *containers.crds.get(resource.crd().name.as_str())?)))
             .collect();
         let mut counts: BTreeMap<&ObjectKey, Counts> = BTreeMap::new();
         for (_, item) in self.items.iter().filter(|(uid, _)| !self.own.contains(*uid)) {
             let namespace = item.object.namespace.as_deref();
             let container =
                 crds.get(item.kind).or_else(|| namespace.and_then(|namespace| containers.namespaces.get(namespace)));
-            if let Some(container) = container {
-                counts.entry(container).or_default().add(item.kind);
+            match container {
+                Some(_) if item.object.annotations.treatment().is_kept() => kept.add(item.kind),
+                Some(container) => counts.entry(container).or_default().add(item.kind),
+                None => {}
             }
         }
         let note = |(object, counts): (&ObjectKey, Counts)| NoteKind::ForeignObjects {

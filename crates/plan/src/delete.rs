@@ -2,6 +2,7 @@
 
 mod assign;
 mod assigned;
+mod clean;
 mod collect;
 mod deletion;
 mod nodes;
@@ -12,6 +13,7 @@ use crate::{
     find::{Finder, Index},
 };
 
+pub use clean::{CleanRequest, Spared};
 pub use deletion::Deletion;
 
 impl Deletion<'_> {

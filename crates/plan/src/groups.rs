@@ -167,8 +167,7 @@ pub(crate) fn is_crd(kind: &GroupKind) -> bool {
 /// Returns the Namespace and the CRD that an object is deleted with, whether they exist or not.
 pub(crate) fn containers_of(key: &ObjectKey, catalog: &Catalog) -> impl Iterator<Item = ObjectKey> + use<> {
     let namespace = key.namespace.as_deref().map(|ns| ObjectKey::new(wellknown::namespace(), None, ns));
-    let crd = |t: &ResourceType| ObjectKey::new(wellknown::crd(), None, format!("{}.{}", t.plural, t.kind.group));
-    namespace.into_iter().chain(catalog.get(&key.kind).map(crd))
+    namespace.into_iter().chain(catalog.get(&key.kind).map(|served| wellknown::crd_of(&served.plural, &served.kind)))
 }
 
 /// Whether an object is a Namespace that is never deleted.

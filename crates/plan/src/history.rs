@@ -41,7 +41,12 @@ pub fn begin_version(history: &mut Vec<AppliedVersion>, version: &str, now: &str
     let (version, started_time) = (version.to_owned(), now.to_owned());
     let begun = AppliedVersion { version, state: VersionState::Partial, started_time, completion_time: None };
     history.insert(0, begun);
-    history.truncate(MAX_HISTORY);
+    // The newest completed version decides what the next apply is.
+    let completed = history.iter().position(|entry| entry.state == VersionState::Completed);
+    while history.len() > MAX_HISTORY {
+        let last = history.len() - 1;
+        history.remove(if completed == Some(last) { last - 1 } else { last });
+    }
 }
 
 /// Notes in a history that its first version is applied completely. Returns whether that is new.
@@ -52,4 +57,26 @@ pub fn complete_version(history: &mut [AppliedVersion], now: &str) -> bool {
     last.state = VersionState::Completed;
     last.completion_time = Some(now.to_owned());
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_history_keeps_the_newest_completed_version() {
+        let mut history = Vec::new();
+        begin_version(&mut history, "completed", "t");
+        complete_version(&mut history, "t");
+        for n in 0..2 * MAX_HISTORY {
+            begin_version(&mut history, &n.to_string(), "t");
+        }
+        assert_eq!(history.len(), MAX_HISTORY);
+        assert_eq!(history[0].version, (2 * MAX_HISTORY - 1).to_string());
+        assert_eq!(history[MAX_HISTORY - 2].version, (MAX_HISTORY + 1).to_string());
+        assert_eq!(history[MAX_HISTORY - 1].version, "completed");
+        complete_version(&mut history, "t");
+        begin_version(&mut history, "next", "t");
+        assert_eq!((history.len(), history[MAX_HISTORY - 1].state), (MAX_HISTORY, VersionState::Partial));
+    }
 }

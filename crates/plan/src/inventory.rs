@@ -132,6 +132,9 @@ pub struct Entry {
     /// earlier deployer, or its policy is `immutable`. Only a record that is stored apart from the objects is believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlabelled: bool,
+    /// Whether a manifest has requested its deletion, [`RequestedDeletion`](crate::RequestedDeletion).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletion_requested: bool,
 }
 
 impl Entry {
@@ -147,6 +150,7 @@ impl Entry {
             keep: false,
             before_delete: None,
             unlabelled: false,
+            deletion_requested: false,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! Planning takes two rounds of queries. A [`Deletion`] or [`Deployment`] returns the first, the second once the first is
 //! answered, and then the plan.
 
+mod annotations;
 mod apply;
 mod blast;
 mod catalogs;
@@ -17,6 +18,7 @@ mod find;
 mod graph;
 mod groups;
 mod history;
+mod honoured;
 mod inventory;
 mod limit;
 mod model;
@@ -30,11 +32,13 @@ mod sweep;
 pub mod text;
 mod wanted;
 
+pub use annotations::{Annotation, Annotations, Treatment};
 pub use apply::{Deployment, check_policy, is_ready_when_created, prepare};
+pub use billhook_objects::Resource;
 pub use blast::{add_blast_notes, blast_queries, limit_deletions};
 pub use catalogs::Catalogs;
 pub use counts::Counts;
-pub use delete::Deletion;
+pub use delete::{CleanRequest, Deletion, Spared};
 pub use directives::{Directives, before_delete};
 pub use failures::{Failed, Failure, Failures, MAX_ERROR, MAX_FAILURES};
 pub use graph::{Health, StepAction, TaskGraph, TaskNode, TaskStep};
@@ -43,18 +47,16 @@ pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, Node,
-    Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Work,
+    Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, Work,
 };
 pub use note::{
-    HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered, UncoveredCause,
-    UncoveredNote, UnreadableNote, UnservedKind,
+    AnnotationNote, HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered,
+    UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
 };
 pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
 pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wait};
 pub use requested::{DeletionState, RequestedDeletion};
-pub use snapshot::{
-    Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Resource, Select, Snapshot, Tracked,
-};
+pub use snapshot::{Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Select, Snapshot, Tracked};
 pub use sweep::{Swept, narrower_sweep, sweep_queries};
 pub use wanted::Wanted;
 

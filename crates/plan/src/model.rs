@@ -1,13 +1,17 @@
 //! The plan as data. `docs/plan.md` describes its JSON.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
+    sync::Arc,
+};
 
 use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrategy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Health, Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
+use crate::{Annotations, Health, Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
 
 /// The format version of a serialized plan.
 pub const PLAN_FORMAT: u32 = 1;
@@ -41,6 +45,9 @@ pub struct Plan {
     pub queries: Vec<Query>,
     /// Objects of the release that the plan does not delete.
     pub uncovered: Vec<Uncovered>,
+    /// Objects that the release gives up, because they are annotated as no longer managed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged: Vec<Unmanaged>,
     /// Facts worth knowing before it is carried out, the most severe first.
     pub notes: Vec<Note>,
 }
@@ -59,6 +66,7 @@ impl Plan {
             requested_deletions: Vec::new(),
             queries: Vec::new(),
             uncovered: Vec::new(),
+            unmanaged: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -75,27 +83,29 @@ impl Plan {
     }
 
     /// Appends a node that starts when all others are done.
-    pub(crate) fn append(&mut self, mut node: Node) {
+    pub(crate) fn append(&mut self, node: Node) {
+        self.append_after(self.last(), node);
+    }
+
+    /// Appends a node that starts when certain ones are done, and returns its index.
+    pub(crate) fn append_after(&mut self, after: Vec<usize>, node: Node) -> usize {
+        self.nodes.push(Node { after, ..node });
+        self.nodes.len() - 1
+    }
+
+    /// Returns the nodes that no other one comes after.
+    pub(crate) fn last(&self) -> Vec<usize> {
         let mut last = vec![true; self.nodes.len()];
         for before in self.nodes.iter().flat_map(|node| &node.after) {
             last[*before] = false;
         }
-        node.after = (0..last.len()).filter(|at| last[*at]).collect();
-        self.nodes.push(node);
+        (0..last.len()).filter(|at| last[*at]).collect()
     }
 
     /// Appends a node that patches objects, if there are any.
     pub(crate) fn append_patches(&mut self, title: &str, objects: Vec<PatchTask>) {
         if !objects.is_empty() {
-            self.append(Node {
-                title: title.to_owned(),
-                path: String::new(),
-                after: Vec::new(),
-                cluster: None,
-                work: Work::Patch(PatchWork { objects }),
-                barrier: Barrier::Requested,
-                timeout: None,
-            });
+            self.append(Node::of_patches(title, PatchWork { objects, ..PatchWork::default() }));
         }
     }
 
@@ -136,6 +146,15 @@ impl Plan {
     }
 }
 
+/// An object that a release gives up: its label is removed, and the record forgets it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Unmanaged {
+    /// The object.
+    pub object: ObjectKey,
+    /// Its UID.
+    pub uid: Uid,
+}
+
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -144,6 +163,19 @@ pub enum Operation {
     Apply,
     /// Delete.
     Delete,
+    /// Delete all objects of certain kinds, whoever created them.
+    Clean,
+}
+
+impl Operation {
+    /// Returns the name of the operation, which is also the command that carries it out.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Delete => "delete",
+            Self::Clean => "clean",
+        }
+    }
 }
 
 /// An index into [`Plan::queries`].
@@ -170,6 +202,21 @@ pub struct Node {
     /// The time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<GoDuration>,
+}
+
+impl Node {
+    /// Returns a node that patches objects of the release's own cluster.
+    pub(crate) fn of_patches(title: &str, work: PatchWork) -> Self {
+        Self {
+            title: title.to_owned(),
+            path: String::new(),
+            after: Vec::new(),
+            cluster: None,
+            work: Work::Patch(work),
+            barrier: Barrier::Requested,
+            timeout: None,
+        }
+    }
 }
 
 /// The work of a node.
@@ -255,7 +302,7 @@ pub struct ApplyTask {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotate_before_create: BTreeMap<String, String>,
     /// The UID of an existing object: of one to write, the precondition of the write; of an other one, only if it remains
-    /// unchanged because its policy is `immutable`.
+    /// unchanged because its policy is `immutable`, or because it is annotated with `ignore`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
     /// Of a creation: whether an object without a release that another client creates in the meantime is taken over.
@@ -265,13 +312,28 @@ pub struct ApplyTask {
     /// those of releases that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes_over: Vec<String>,
+    /// Of an update: how the dependents of the object are treated if it is deleted and recreated, because the API server rejects
+    /// the update as invalid. None if it must not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recreate: Option<Propagation>,
 }
 
 impl ApplyTask {
-    /// Returns the UID of an object that remains unchanged because its policy is `immutable`.
+    /// Returns the UID of an object that remains unchanged because its policy is `immutable`, or because it is annotated with
+    /// `ignore`.
     pub fn left(&self) -> Option<&Uid> {
         self.uid.as_ref().filter(|_| matches!(self.action, ApplyAction::Unchanged | ApplyAction::Await))
     }
+
+    /// Returns the task to create the object, which must not exist any more.
+    #[must_use]
+    pub fn to_create(&self) -> Self {
+        Self { action: ApplyAction::Create, uid: None, takes_over: Vec::new(), ..self.clone() }
+    }
+}
+
+fn is_empty(uids: &BTreeSet<Uid>) -> bool {
+    uids.is_empty()
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -292,6 +354,8 @@ pub enum ApplyAction {
     Unchanged,
     /// An earlier node applies it, and this node only waits for it.
     Await,
+    /// It is being deleted: it is created again once it is gone. A step of a sequence fails until then.
+    Recreate,
 }
 
 /// Objects to delete, in parallel.
@@ -308,6 +372,20 @@ pub struct DeleteWork {
     pub force: Option<Force>,
     /// How dependents are treated.
     pub propagation: Propagation,
+    /// The grace period of the requests, for kinds that have one; none for that of each object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period: Option<GoDuration>,
+    /// How long after the start of the node its collections still include new objects; later ones remain. None for as long as
+    /// the node runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_objects: Option<GoDuration>,
+    /// How long after its `deletionTimestamp` a VolumeSnapshotContent is annotated, so that the CSI sidecar deletes its
+    /// snapshot; none for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_snapshots: Option<GoDuration>,
+    /// The pauses after which a rejected request is repeated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<GoDuration>,
 }
 
 /// An object to delete.
@@ -318,6 +396,9 @@ pub struct DeleteTask {
     pub object: ObjectKey,
     /// Its UID, the precondition of the DELETE.
     pub uid: Uid,
+    /// Its version when the plan was made. If it has changed since, its annotations are read before it is deleted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
     /// The query that shows the object, and its watch shows when it is gone.
     pub query: QueryId,
     /// Its finalizers when the plan was made.
@@ -326,6 +407,9 @@ pub struct DeleteTask {
     /// Whether it was being deleted when the plan was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
+    /// Its annotations when the plan was made. `finalize-deletion-after` gives it a force stage of its own.
+    #[serde(default, skip_serializing_if = "Annotations::is_empty")]
+    pub annotations: Annotations,
     /// Of a CRD under a force stage: the query for its instances, whose finalizers are removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<QueryId>,
@@ -336,6 +420,9 @@ pub struct DeleteTask {
 pub struct PatchWork {
     /// The objects.
     pub objects: Vec<PatchTask>,
+    /// The pauses after which a rejected request is repeated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<GoDuration>,
 }
 
 /// An object to patch.
@@ -382,6 +469,9 @@ pub struct DeleteStep {
     pub resource: Resource,
     /// Its UID, the precondition of the DELETE.
     pub uid: Uid,
+    /// Its version when the plan was made. If it has changed since, its annotations are read before it is deleted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
     /// How dependents are treated.
     pub propagation: Propagation,
 }
@@ -444,17 +534,28 @@ pub struct Exclusion {
     /// Names with one of these prefixes: `kube-` also covers system namespaces that do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub name_prefixes: Vec<String>,
-    /// In these namespaces.
+    /// In these namespaces; any if `namespace_prefixes` is empty too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
+    /// In namespaces with one of these prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespace_prefixes: Vec<String>,
+    /// With one of these owners. All collections of a plan share them.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub owners: Arc<BTreeSet<Uid>>,
     /// With these labels.
     #[serde(default, skip_serializing_if = "LabelSelector::is_empty")]
     pub label_selector: LabelSelector,
 }
 
 impl Collection {
-    /// Whether an object that the query shows belongs to the collection.
+    /// Whether an object that the query shows belongs to the collection, and is not kept by its annotations.
     pub fn contains(&self, object: &Observed) -> bool {
+        self.selects(object) && !object.annotations.treatment().is_kept()
+    }
+
+    /// Whether an object that the query shows matches the filters.
+    pub(crate) fn selects(&self, object: &Observed) -> bool {
         (self.names.is_empty() || self.names.contains(&object.name))
             && within(&self.namespaces, object)
             && self.label_selector.matches(&object.labels)
@@ -465,9 +566,15 @@ impl Collection {
 impl Exclusion {
     /// Whether it leaves out an object of its collection's kind.
     pub fn covers(&self, object: &Observed) -> bool {
+        let covers = |texts: &Vec<String>, prefixes: &Vec<String>, text: &String| {
+            texts.contains(text) || prefixes.iter().any(|prefix| text.starts_with(prefix))
+        };
         let any_name = self.names.is_empty() && self.name_prefixes.is_empty();
-        (any_name || self.names.contains(&object.name) || self.name_prefixes.iter().any(|p| object.name.starts_with(p)))
-            && within(&self.namespaces, object)
+        let any_namespace = self.namespaces.is_empty() && self.namespace_prefixes.is_empty();
+        let is_within = |namespace| covers(&self.namespaces, &self.namespace_prefixes, namespace);
+        (any_name || covers(&self.names, &self.name_prefixes, &object.name))
+            && (any_namespace || object.namespace.as_ref().is_some_and(is_within))
+            && (self.owners.is_empty() || object.owners.iter().any(|owner| self.owners.contains(&owner.uid)))
             && self.label_selector.matches(&object.labels)
     }
 }

@@ -4,7 +4,7 @@ use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey};
 use billhook_policy::GoDuration;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{ListScope, counts::Counts};
+use crate::{Annotation, ListScope, counts::Counts};
 
 /// A fact worth knowing before a plan is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -40,6 +40,8 @@ pub enum NoteKind {
         /// Whether a release is deleted, and not the objects that manifests name.
         of_release: bool,
     },
+    /// A Namespace or CRD that the cleaning of a cluster deletes contains objects that no stage names.
+    Contained { object: ObjectKey, counts: Counts },
     /// The plan deletes more objects than allowed.
     TooManyDeletions { deletions: usize, limit: usize },
     /// The new version of the release contains no objects.
@@ -136,6 +138,34 @@ pub enum NoteKind {
     Fallback { object: ObjectKey },
     /// An existing object does not belong to the release, whose manifest only creates it: it remains unchanged.
     CreateOnly { object: ObjectKey },
+    /// Annotations of objects change what happens to them.
+    Annotation(AnnotationNote),
+}
+
+/// Annotations of objects change what happens to them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "detail", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names of the parameters describe them")]
+pub enum AnnotationNote {
+    /// Objects that are treated as an annotation says.
+    Honoured {
+        annotation: Annotation,
+        counts: Counts,
+        /// Whether only the live objects have it, although manifests of theirs are applied: another client has set it.
+        live_only: bool,
+    },
+    /// The value of an annotation cannot be read.
+    Unreadable {
+        object: ObjectKey,
+        annotation: Annotation,
+        /// The annotation as written, with its prefix.
+        key: String,
+        value: String,
+    },
+    /// An object of a kind that holds others or data, or that is protected: it is not deleted because its update is invalid.
+    NotRecreated { object: ObjectKey },
+    /// An object whose deletion its manifest requests: nothing waits for it, so that its finalizers are not removed.
+    NotFinalized { object: ObjectKey },
 }
 
 /// Objects that remain although they belong, or belonged, to the release.
@@ -145,6 +175,8 @@ pub enum NoteKind {
 pub enum UncoveredNote {
     /// Objects that no group covers, but that are deleted with their Namespace or CRD.
     DeletedWithContainer { counts: Counts },
+    /// Objects that their annotations keep, but that are deleted with their Namespace or CRD.
+    KeptDeletedWithContainer { counts: Counts },
     /// Objects that no group covers.
     Remaining { counts: Counts },
     /// A Namespace or CRD that the new version does not contain, but needs.
@@ -248,6 +280,16 @@ impl Note {
                 | NoteKind::Hook { treatment: HookTreatment::LeftOut, .. }
         )
     }
+
+    /// Whether the note says that objects are not deleted because of an annotation. The summary of a cleaning, which has no
+    /// release whose remaining objects it could list, repeats it.
+    pub fn is_kept(&self) -> bool {
+        let honoured = match &self.kind {
+            NoteKind::Annotation(AnnotationNote::Honoured { annotation, .. }) => Some(annotation),
+            _ => None,
+        };
+        matches!(honoured, Some(Annotation::KeepObject | Annotation::Mode))
+    }
 }
 
 impl NoteKind {
@@ -261,12 +303,14 @@ impl NoteKind {
             | Self::PrunesProtected { .. }
             | Self::Unreadable(UnreadableNote::Contents { .. })
             | Self::SystemNamespace { .. }
+            | Self::Uncovered(UncoveredNote::KeptDeletedWithContainer { .. })
             | Self::OtherRelease { remains: false, .. }
             | Self::Unlabelled { .. } => Severity::Dangerous,
             Self::ProtectedNamespace { .. }
             | Self::Uncovered(UncoveredNote::DeletedWithContainer { .. } | UncoveredNote::Needed { .. })
             | Self::OtherRelease { remains: true, .. }
             | Self::ScopeChanged { .. }
+            | Self::Contained { .. }
             | Self::Order(OrderNote::Unrecorded { .. })
             | Self::Recreated { was_created: true, .. }
             | Self::Finalizers { deleting: true, .. }
@@ -282,6 +326,13 @@ impl NoteKind {
             )
             | Self::DeadApiService { deleted: false, .. }
             | Self::Hook { treatment: HookTreatment::LeftOut, .. }
+            | Self::Annotation(
+                AnnotationNote::Honoured { live_only: true, .. }
+                | AnnotationNote::Honoured { annotation: Annotation::FinalizeDeletionAfter, .. }
+                | AnnotationNote::Unreadable { .. }
+                | AnnotationNote::NotRecreated { .. }
+                | AnnotationNote::NotFinalized { .. },
+            )
             | Self::PolicyLost => Severity::Warning,
             Self::Uncovered(UncoveredNote::Remaining { .. } | UncoveredNote::NotPruned { .. })
             | Self::Recreated { was_created: false, .. }
@@ -294,7 +345,8 @@ impl NoteKind {
             | Self::Order(OrderNote::NoMatch { .. } | OrderNote::LeftOut { .. })
             | Self::Hook { treatment: HookTreatment::Deployed | HookTreatment::TestLeftOut, .. }
             | Self::Fallback { .. }
-            | Self::CreateOnly { .. } => Severity::Info,
+            | Self::CreateOnly { .. }
+            | Self::Annotation(AnnotationNote::Honoured { live_only: false, .. }) => Severity::Info,
         }
     }
 }
@@ -338,6 +390,10 @@ pub enum UncoveredCause {
     Excluded { group: String },
     /// Its policy is `keep`.
     Keep,
+    /// It is annotated with `keep-object`.
+    KeepObject,
+    /// It is annotated as no longer managed. An object of a release is only listed if its label could not be removed.
+    Unmanaged,
     /// It is a system namespace.
     SystemNamespace,
     /// It is the Namespace that holds the inventory of the release.
@@ -346,8 +402,24 @@ pub enum UncoveredCause {
     Needed,
     /// It does not carry the release's label.
     Unlabelled,
+    /// It is a Namespace or CRD with objects in it that a cleaning leaves.
+    HoldsExcluded,
     /// It is a namespace that an apply created because it did not exist, and does not belong to the release.
     CreatedNamespace,
+    /// Its namespace does not exist any more, so that the API server rejects the removal of its finalizers.
+    NamespaceGone,
+}
+
+impl UncoveredCause {
+    /// Returns the cause for an object that an annotation keeps.
+    pub fn kept_by(annotation: Annotation) -> Self {
+        if annotation == Annotation::Mode { Self::Unmanaged } else { Self::KeepObject }
+    }
+
+    /// Whether an annotation keeps the object.
+    pub(crate) fn is_annotation(&self) -> bool {
+        matches!(self, Self::KeepObject | Self::Unmanaged)
+    }
 }
 
 impl Uncovered {

@@ -6,7 +6,7 @@ use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey, ReleaseName, 
 
 use serde::{Serialize, Serializer};
 
-use crate::{ListFailure, UnservedKind};
+use crate::{Annotation, ListFailure, UnservedKind};
 
 /// Why no plan could be made: every problem that was found, not only the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,15 @@ pub enum Problem {
         /// Where the manifest is, if there is one.
         source: Option<Source>,
         object: ObjectKey,
+    },
+    /// The value of an annotation in a manifest cannot be read.
+    Annotation {
+        source: Source,
+        object: ObjectKey,
+        annotation: Annotation,
+        /// The annotation as written, with its prefix.
+        key: String,
+        value: String,
     },
     /// Two manifests define one object.
     Duplicate { source: Source, object: ObjectKey, first: Source },
@@ -145,6 +154,7 @@ impl Problem {
             | Self::VersionNotDefined { .. }
             | Self::NoLastingVersion { .. }
             | Self::NoNamespace { .. }
+            | Self::Annotation { .. }
             | Self::Duplicate { .. }
             | Self::TooEarly { .. }
             | Self::AppliedLater { .. }

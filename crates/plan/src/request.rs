@@ -1,11 +1,11 @@
 //! The input of a plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
 use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
 
-use crate::{Catalogs, Directives, Inventory, Operation, TaskGraph, Wanted};
+use crate::{Catalogs, Directives, Entry, Inventory, Operation, TaskGraph, Wanted};
 
 /// What happens to objects that the record of a release names by their UID, but that do not carry its label: an edited
 /// record may name any object.
@@ -108,6 +108,19 @@ impl<'a> ApplyRequest<'a> {
     /// Returns the indexes of the manifests whose objects are to be deleted.
     pub(crate) fn deleted(&self) -> BTreeSet<usize> {
         self.graph.map(TaskGraph::deleted).unwrap_or_default()
+    }
+
+    /// Returns the objects of the record whose deletion a graph of an earlier version requested and that no manifest names any more.
+    pub(crate) fn dropped_deletions(&self) -> impl Iterator<Item = (&'a ObjectKey, &'a Entry)> + use<'a> {
+        let entries = self.inventory.filter(|_| self.graph.is_some()).map(|inventory| &inventory.entries);
+        let requested: Vec<_> = entries.into_iter().flatten().filter(|(_, entry)| entry.deletion_requested).collect();
+        let named: HashSet<&ObjectKey> = match requested.is_empty() {
+            true => HashSet::new(),
+            false => self.manifests.iter().map(|manifest| &manifest.key).collect(),
+        };
+        // A manifest may leave its namespace to the command.
+        let unplaced = |key: &ObjectKey| ObjectKey { namespace: None, ..key.clone() };
+        requested.into_iter().filter(move |(key, _)| !named.contains(key) && !named.contains(&unplaced(key)))
     }
 
     /// Returns the manifests to apply, each with its index.

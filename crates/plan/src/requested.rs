@@ -3,7 +3,7 @@
 use billhook_objects::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-/// An object whose manifest requests its deletion.
+/// An object whose manifest requests its deletion, or that of an earlier version did and this one has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedDeletion {
@@ -15,6 +15,12 @@ pub struct RequestedDeletion {
     /// Whether it is in the record of the release. If not, it was never applied, or its deletion is verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorded: bool,
+    /// Whether an earlier apply requested its deletion, which is not verified yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requested: bool,
+    /// Whether no manifest requests its deletion any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
     /// When an earlier operation verified its deletion, in RFC 3339 format. If it exists, it has reappeared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_before: Option<String>,
@@ -36,4 +42,6 @@ pub enum DeletionState {
     ToDelete,
     /// It exists, and the plan does not delete it, because the graph of tasks deletes nothing.
     Left,
+    /// It exists, and its annotations keep it.
+    Kept,
 }

@@ -2,51 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{ApiVersion, GroupKind, ObjectKey, ResourceType, Scope, Uid, wellknown};
+use billhook_objects::{GroupKind, ObjectKey, Resource, Uid, wellknown};
 use serde::{Deserialize, Serialize};
 
-/// How to address objects of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Resource {
-    /// Group and kind.
-    #[serde(flatten)]
-    pub kind: GroupKind,
-    /// The version in the URL.
-    pub version: String,
-    /// The plural in the URL.
-    pub plural: String,
-    /// Whether the URL has a namespace.
-    pub namespaced: bool,
-}
-
-impl Resource {
-    /// Returns the resource of a kind in a given version, or in the preferred one if that version is not served.
-    pub fn of(resource: &ResourceType, version: Option<&str>) -> Self {
-        Self {
-            kind: resource.kind.clone(),
-            version: resource.api_version(version).version().to_owned(),
-            plural: resource.plural.clone(),
-            namespaced: resource.scope == Scope::Namespaced,
-        }
-    }
-
-    /// Returns the resource of Namespaces.
-    pub fn namespaces() -> Self {
-        Self { kind: wellknown::namespace(), version: "v1".into(), plural: "namespaces".into(), namespaced: false }
-    }
-
-    /// Returns the resource of Secrets.
-    pub fn secrets() -> Self {
-        let kind = GroupKind::new("", "Secret");
-        Self { kind, version: "v1".into(), plural: "secrets".into(), namespaced: true }
-    }
-
-    /// Returns the `apiVersion`.
-    pub fn api_version(&self) -> ApiVersion {
-        ApiVersion::new(&self.kind.group, &self.version)
-    }
-}
+use crate::Annotations;
 
 /// One list and, later, one watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -192,6 +151,9 @@ pub struct Observed {
     /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// When it was created, in seconds since 1970 by the server's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<i64>,
     /// Its finalizers, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
@@ -204,9 +166,9 @@ pub struct Observed {
     /// Its owners.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<Owner>,
-    /// Whether it carries the annotation [`wellknown::PROTECT_ANNOTATION`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub protected: bool,
+    /// Those of its annotations that matter to a plan.
+    #[serde(default, skip_serializing_if = "Annotations::is_empty")]
+    pub annotations: Annotations,
     /// What an apply compares; none in the lists of other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracked: Option<Tracked>,

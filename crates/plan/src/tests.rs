@@ -1,7 +1,9 @@
 //! Every rule of planning, against a cluster that is a list of lines.
 
+mod annotations;
 mod apply;
 mod blast;
+mod clean;
 mod cluster;
 mod delete;
 mod directives;

@@ -10,8 +10,8 @@ use std::{
 use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 
 use crate::{
-    Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note, NoteKind, OrderNote, PlanError,
-    Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
+    Annotation, AnnotationNote, Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note, NoteKind,
+    OrderNote, PlanError, Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
 };
 
 impl Display for Note {
@@ -26,6 +26,9 @@ impl Display for NoteKind {
             Self::ForeignObjects { object, counts, of_release } => {
                 let whose = if *of_release { "the release did not create" } else { "the manifests do not name" };
                 write!(f, "deleting {object} also deletes {} that {whose}: {counts}", objects(counts.total()))
+            }
+            Self::Contained { object, counts } => {
+                write!(f, "deleting {object} also deletes {} that no stage names: {counts}", objects(counts.total()))
             }
             Self::TooManyDeletions { deletions, limit } => {
                 write!(f, "the plan deletes {}, more than the limit of {limit}", objects(*deletions))
@@ -134,6 +137,47 @@ impl Display for NoteKind {
             Self::CreateOnly { object } => {
                 write!(f, "{object} does not belong to the release and remains unchanged: its manifest only creates it")
             }
+            Self::Annotation(note) => note.fmt(f),
+        }
+    }
+}
+
+impl Display for AnnotationNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Honoured { annotation, counts, live_only } => {
+                let effect = match annotation {
+                    Annotation::KeepObject => "will not be deleted",
+                    Annotation::Mode => "will be neither written nor deleted, and no longer managed",
+                    Annotation::Ignore => "will not be updated",
+                    Annotation::FinalizeDeletionAfter => "will lose all finalizers some time after the deletion",
+                    Annotation::DeleteOnInvalidUpdate | Annotation::DeletionPropagationOnInvalidUpdate => {
+                        "will be deleted and recreated if the API server rejects the update as invalid"
+                    }
+                    Annotation::SkipHealthCheck => "will not be awaited",
+                };
+                let set = if *live_only { "annotated in the cluster, but not by the manifest," } else { "annotated" };
+                let value = if *annotation == Annotation::Mode { "=Ignore" } else { "" };
+                write!(f, "{} {set} with {annotation}{value} {effect}: {counts}", objects(counts.total()))
+            }
+            Self::Unreadable { object, annotation, key, value } => {
+                let counts =
+                    if annotation.counts_if_unreadable() { "as if it were set" } else { "as if it were not set" };
+                let expected = annotation.expected();
+                write!(f, "{object}: annotation {key} is {:?} instead of {expected}, and counts {counts}", clip(value))
+            }
+            Self::NotRecreated { object } => write!(
+                f,
+                "{object} is annotated with {}, but will not be deleted for an invalid update: it is protected, or may hold \
+                 data or other objects",
+                Annotation::DeleteOnInvalidUpdate
+            ),
+            Self::NotFinalized { object } => write!(
+                f,
+                "{object} is annotated with {}, but will keep its finalizers: nothing waits for the deletion that its manifest \
+                 requests",
+                Annotation::FinalizeDeletionAfter
+            ),
         }
     }
 }
@@ -144,6 +188,11 @@ impl Display for UncoveredNote {
             Self::DeletedWithContainer { counts } => write!(
                 f,
                 "{} that no group covers will be deleted with a Namespace or CRD: {counts}",
+                objects(counts.total())
+            ),
+            Self::KeptDeletedWithContainer { counts } => write!(
+                f,
+                "{} that annotations keep will be deleted nevertheless, with a Namespace or CRD: {counts}",
                 objects(counts.total())
             ),
             Self::Remaining { counts } => {
@@ -224,11 +273,17 @@ impl Uncovered {
             UncoveredCause::NoGroup => "no group covers it".to_owned(),
             UncoveredCause::Excluded { group } => format!("excluded by {group}"),
             UncoveredCause::Keep => "its policy is keep".to_owned(),
+            UncoveredCause::KeepObject => format!("it is annotated with {}", Annotation::KeepObject),
+            UncoveredCause::Unmanaged => format!("it is annotated with {}=Ignore", Annotation::Mode),
             UncoveredCause::SystemNamespace => "it is a system namespace".to_owned(),
             UncoveredCause::HoldsInventory => "it holds the inventory of the release".to_owned(),
             UncoveredCause::Unlabelled => "it does not carry the release's label".to_owned(),
+            UncoveredCause::HoldsExcluded => "it contains objects that are left".to_owned(),
             UncoveredCause::CreatedNamespace => {
                 "it was created for the release, but may contain other objects".to_owned()
+            }
+            UncoveredCause::NamespaceGone => {
+                "its namespace does not exist any more, so that its finalizers cannot be removed".to_owned()
             }
             UncoveredCause::Needed => "objects of the new version need it".to_owned(),
         };
@@ -302,6 +357,10 @@ impl Display for Problem {
             Self::NoNamespace { source, object } => {
                 let source = source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default();
                 write!(f, "{source}{object} has no namespace, but its kind is namespaced")
+            }
+            Self::Annotation { source, object, annotation, key, value } => {
+                let expected = annotation.expected();
+                write!(f, "{source}: {object}: annotation {key} must be {expected}, found {:?}", clip(value))
             }
             Self::Duplicate { source, object, first } => write!(f, "{source}: {object} is already defined at {first}"),
             Self::TooEarly { group, count, needed } => {
@@ -405,6 +464,12 @@ pub fn seconds(duration: Duration) -> String {
 
 fn objects(number: usize) -> String {
     count(number, "object")
+}
+
+/// Shortens the value of an annotation, which may be 256 KiB long.
+fn clip(value: &str) -> &str {
+    const SHOWN: usize = 60;
+    &value[..value.floor_char_boundary(SHOWN)]
 }
 
 /// Formats a part of all objects: `3 of its 5 objects`, `all 5 objects`, `the only object`.

@@ -286,18 +286,26 @@ pub enum ChartSource {
 }
 
 /// The options with which helm installs, upgrades and uninstalls a chart.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelmDeployment {
     /// The options of `helm install`.
     pub install: HelmOptions,
     /// The options of `helm upgrade`.
     pub upgrade: HelmOptions,
-    /// The options of `helm uninstall`; only `wait` and `timeout` can differ from the default.
+    /// The options of `helm uninstall`: only `wait`, by default true, and `timeout` can differ from the default.
     pub uninstall: HelmOptions,
 }
 
+impl Default for HelmDeployment {
+    /// Landscaper's defaults, except that a deletion waits until the objects are gone.
+    fn default() -> Self {
+        let uninstall = HelmOptions { wait: true, ..HelmOptions::default() };
+        Self { install: HelmOptions::default(), upgrade: HelmOptions::default(), uninstall }
+    }
+}
+
 /// The options of a helm command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HelmOptions {
     /// `--atomic`: roll back after a failure.
     pub atomic: bool,
@@ -307,21 +315,8 @@ pub struct HelmOptions {
     pub skip_schema_validation: bool,
     /// `--take-ownership`: adopt existing objects of other owners.
     pub take_ownership: bool,
-    /// `--wait`: wait until the objects are ready or deleted; true by default.
+    /// `--wait`: wait until the objects are ready or deleted.
     pub wait: bool,
-    /// `--timeout`; `None` for helm's own default.
+    /// `--timeout`; `None` for the rest of the item's time.
     pub timeout: Option<GoDuration>,
-}
-
-impl Default for HelmOptions {
-    fn default() -> Self {
-        Self {
-            atomic: false,
-            force: false,
-            skip_schema_validation: false,
-            take_ownership: false,
-            wait: true,
-            timeout: None,
-        }
-    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod rank_rules;
 pub(crate) mod resources;
 mod settings;
 mod shape;
+pub(crate) mod stages;
 
 use crate::{Policy, reader::Fields};
 

@@ -1,6 +1,7 @@
 //! The policy that every dialect compiles to.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{GoDuration, ResourceSelector};
 
@@ -50,6 +51,25 @@ pub struct DeletionGroup {
     /// The name of another cluster in which the group is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The indexes of the groups that must be gone before this one starts; `None` for all groups before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Vec<usize>>,
+    /// The grace period of the requests, for kinds that have one, such as Pods; `None` for that of each object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period: Option<GoDuration>,
+    /// How long after its start the group still includes new objects; later ones remain. `None` for as long as it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_objects: Option<GoDuration>,
+    /// How long after its `deletionTimestamp` a VolumeSnapshotContent is annotated, so that the CSI sidecar deletes its
+    /// snapshot; `None` for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_snapshots: Option<GoDuration>,
+    /// A JSON merge patch that each object gets before it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_delete: Option<Value>,
+    /// The pauses after which a rejected request is repeated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<GoDuration>,
 }
 
 impl DeletionGroup {
@@ -64,6 +84,12 @@ impl DeletionGroup {
             propagation: None,
             timeout: None,
             target: None,
+            after: None,
+            grace_period: None,
+            new_objects: None,
+            release_snapshots: None,
+            before_delete: None,
+            retries: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Selectors of objects: the entries of `resources`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, str::FromStr};
 
 use billhook_objects::{ApiVersion, KindName};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,12 @@ pub enum LabelOperator {
 }
 
 impl LabelSelector {
+    /// Selects objects that have a label, whatever its value is.
+    pub fn exists(key: impl Into<String>) -> Self {
+        let requirement = LabelRequirement { key: key.into(), operator: LabelOperator::Exists, values: Vec::new() };
+        Self { match_labels: BTreeMap::new(), match_expressions: vec![requirement] }
+    }
+
     /// Returns whether this selects everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
@@ -112,4 +118,73 @@ impl LabelSelector {
         });
         equal.chain(expressions).collect::<Vec<_>>().join(",")
     }
+}
+
+/// A text that is not a label selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a label selector; expected KEY, !KEY, KEY=VALUE, KEY!=VALUE, KEY in (A,B) or KEY notin (A,B)")]
+pub struct InvalidSelector(String);
+
+/// Reads requirements separated by commas, in the syntax of kubectl. An empty text is invalid, because it would select
+/// everything.
+impl FromStr for LabelSelector {
+    type Err = InvalidSelector;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSelector> {
+        let requirements: Option<Vec<_>> =
+            requirements(text).into_iter().map(|part| requirement(part.trim())).collect();
+        let match_expressions = requirements.ok_or_else(|| InvalidSelector(text.to_owned()))?;
+        Ok(Self { match_labels: BTreeMap::new(), match_expressions })
+    }
+}
+
+/// Splits a text at the commas that are not in parentheses.
+fn requirements(text: &str) -> Vec<&str> {
+    let mut is_inside = false;
+    text.split(|char: char| {
+        is_inside = (is_inside || char == '(') && char != ')';
+        char == ',' && !is_inside
+    })
+    .collect()
+}
+
+fn requirement(text: &str) -> Option<LabelRequirement> {
+    let (key, operator, values) = if let Some(key) = text.strip_prefix('!') {
+        (key, LabelOperator::DoesNotExist, None)
+    } else if let Some((key, value)) = text.split_once("!=") {
+        (key, LabelOperator::NotIn, Some(vec![value]))
+    } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        (key, LabelOperator::In, Some(vec![value]))
+    } else if let Some((front, list)) = text.split_once('(') {
+        let (key, word) = front.trim().split_once(char::is_whitespace)?;
+        let operator = match word.trim() {
+            "in" => LabelOperator::In,
+            "notin" => LabelOperator::NotIn,
+            _ => return None,
+        };
+        (key, operator, Some(list.trim_end().strip_suffix(')')?.split(',').collect()))
+    } else {
+        (text, LabelOperator::Exists, None)
+    };
+    let (key, values) = (key.trim(), values.unwrap_or_default());
+    let values: Vec<String> = values.iter().map(|value| value.trim().to_owned()).collect();
+    let is_valid = is_label_key(key) && values.iter().all(|value| value.is_empty() || is_label_name(value));
+    is_valid.then(|| LabelRequirement { key: key.to_owned(), operator, values })
+}
+
+/// Returns whether a key is `NAME` or `PREFIX/NAME`, as the API server checks it.
+pub(crate) fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => !prefix.is_empty() && prefix.len() <= 253 && is_label_name(name),
+        None => is_label_name(key),
+    }
+}
+
+/// Returns whether a text is a value of a label that is not empty, or the name in its key.
+pub(crate) fn is_label_name(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.starts_with(edge)
+        && text.ends_with(edge)
+        && text.chars().all(|c| edge(c) || matches!(c, '-' | '_' | '.'))
 }

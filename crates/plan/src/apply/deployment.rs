@@ -9,8 +9,9 @@ use billhook_objects::{Catalog, GroupKind, KindName, Manifest, ObjectKey, Releas
 use billhook_policy::Policy;
 
 use crate::{
-    ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Observed, Operation, PlanError,
-    Problem, Query, Select, Snapshot, TaskGraph,
+    Annotations, ApplyRequest, DeleteRequest, Deletion, Directives, Listed, NotServedNote, NoteKind, Observed,
+    Operation, PlanError, Problem, Query, Select, Snapshot, TaskGraph,
+    annotations::Unreadable,
     groups::{Matcher, place, unserved},
     problem::Problems,
     queries::{ByKind, QuerySet, release_selector},
@@ -27,6 +28,8 @@ pub struct Deployment<'a> {
     /// The request, its catalogs narrowed to the versions that outlast the update.
     pub(super) request: ApplyRequest<'a>,
     pub(super) objects: ByKind,
+    /// The annotations in the manifests, in their order.
+    pub(super) annotations: Vec<Annotations>,
     /// The deletion of what the new version does not contain, by `deletionGroupsDuringUpdate`.
     pub(super) pruning: Deletion<'a>,
     /// What the new version does not contain and that is not deleted.
@@ -58,6 +61,8 @@ impl<'a> Deployment<'a> {
             problems.add(Problem::NotServed { source: manifest.source.clone(), kind: unserved(name, &[], catalog) });
         }
         check_unavailable(&request, &mut problems);
+        let annotations: Vec<_> = request.manifests.iter().map(Annotations::of_manifest).collect();
+        check_annotations(&request, &annotations, &mut problems);
         let unserved = unserved_later(request.policy, catalog, &mut problems);
         problems.check()?;
         let served = request.manifests.iter().enumerate();
@@ -86,6 +91,9 @@ impl<'a> Deployment<'a> {
         })?;
         let mut own_queries = first_round(&request, &objects);
         own_queries.extend(absent.kinds.iter().flat_map(|(_, objects)| objects.reads()));
+        let dropped = request.dropped_deletions().map(|(key, entry)| (key, entry.api_version.version()));
+        let dropped = ByKind::of(dropped.filter(|(key, _)| catalog.get(&key.kind).is_some()), catalog);
+        own_queries.extend(dropped.kinds.iter().flat_map(|(_, objects)| objects.reads()));
         let own = own_queries.len();
         let mut queries = QuerySet::default();
         queries.extend(own_queries);
@@ -93,7 +101,18 @@ impl<'a> Deployment<'a> {
         let gone = BTreeSet::new();
         let judged = request.graph.into_iter().flat_map(TaskGraph::judged);
         let judged = judged.filter_map(|(at, _)| Some(request.manifests.get(at)?.key.kind.clone())).collect();
-        Ok(Self { request, objects, pruning, kept, unserved, gone, judged, queries: queries.into_vec(), own })
+        Ok(Self {
+            request,
+            objects,
+            annotations,
+            pruning,
+            kept,
+            unserved,
+            gone,
+            judged,
+            queries: queries.into_vec(),
+            own,
+        })
     }
 
     /// Returns the labels of other releases with a claim on the objects that were looked up by name: by their label, or by
@@ -196,6 +215,17 @@ fn unserved_later(policy: &Policy, catalog: &Catalog, problems: &mut Problems) -
         notes.extend(matcher.not_served.into_iter().filter(|_| later).map(note));
     }
     notes
+}
+
+/// Rejects manifests with an annotation whose value cannot be read.
+fn check_annotations(request: &ApplyRequest<'_>, annotations: &[Annotations], problems: &mut Problems) {
+    for (manifest, annotations) in request.applied().filter_map(|(at, manifest)| Some((manifest, annotations.get(at)?)))
+    {
+        for Unreadable { annotation, key, value } in annotations.read().1 {
+            let (source, object) = (manifest.source.clone(), manifest.key.clone());
+            problems.add(Problem::Annotation { source, object, annotation, key, value });
+        }
+    }
 }
 
 /// Returns the labels of a manifest.

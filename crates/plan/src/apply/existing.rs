@@ -6,18 +6,30 @@ use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE
 use billhook_policy::{ManifestPolicy, UpdateStrategy};
 
 use crate::{
-    ApplyAction, DeletionState, Directives, Entry, Note, NoteKind, Observed, Plan, Problem, Work,
+    Annotation, Annotations, ApplyAction, DeletionState, Directives, Entry, Note, NoteKind, Observed, Plan, Problem,
+    RequestedDeletion, Treatment, Unmanaged, Work,
     find::{Finder, State},
+    honoured::Honoured,
     problem::Problems,
 };
 
 use super::{
     deployment::{Deployment, labels},
     requested::Requested,
+    wait::may_skip,
 };
 
 /// The suffix of the labels that Landscaper's deployers put on the objects of a DeployItem; the value is the item's name.
 const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
+
+/// The annotations of live objects that matter to an apply.
+const MATTER: [Annotation; 5] = [
+    Annotation::Mode,
+    Annotation::Ignore,
+    Annotation::DeleteOnInvalidUpdate,
+    Annotation::DeletionPropagationOnInvalidUpdate,
+    Annotation::SkipHealthCheck,
+];
 
 /// The existing objects of the manifests.
 #[derive(Default)]
@@ -26,9 +38,16 @@ pub(super) struct Existing<'a> {
     pub(super) actions: Vec<Option<ApplyAction>>,
     /// What was found of the objects to delete, by the index of their manifest.
     pub(super) deletions: BTreeMap<usize, Requested<'a>>,
+    /// What was found of objects to delete that no manifest names any more.
+    pub(super) dropped: Vec<RequestedDeletion>,
     /// The objects, except those to delete.
     pub(super) objects: HashMap<&'a ObjectKey, &'a Observed>,
+    /// How each object is to be treated by its annotations, in the order of the manifests.
+    pub(super) treatments: Vec<Treatment>,
+    /// The objects that the release gives up.
+    pub(super) unmanaged: Vec<Unmanaged>,
     pub(super) notes: Vec<Note>,
+    pub(super) honoured: Honoured,
 }
 
 impl Existing<'_> {
@@ -36,6 +55,24 @@ impl Existing<'_> {
     pub(super) fn changes(&self) -> bool {
         let written = self.actions.iter().flatten().any(|action| *action != ApplyAction::Unchanged);
         written || self.deletions.values().any(|found| found.deletion.state == DeletionState::ToDelete)
+    }
+
+    /// Returns what to do with an object that does not exist, whose treatment was added last.
+    fn create(&mut self, key: &ObjectKey) -> Option<ApplyAction> {
+        let treatment = self.treatments.last().copied().unwrap_or_default();
+        if treatment.unmanaged {
+            self.honoured.add(Annotation::Mode, key, false);
+            return None;
+        }
+        if treatment.skip_health_check {
+            self.honoured.add(Annotation::SkipHealthCheck, key, false);
+        }
+        Some(ApplyAction::Create)
+    }
+
+    /// Returns how an object is to be treated whose manifest has this index.
+    pub(super) fn treatment(&self, at: usize) -> Treatment {
+        self.treatments.get(at).copied().unwrap_or_default()
     }
 
     /// Removes existing objects from a pruning. An object that the new version has in another API group is the same object
@@ -51,6 +88,7 @@ impl Existing<'_> {
                 Work::Apply(_) | Work::Sequence(_) => {}
             }
         }
+        pruning.unmanaged.retain(|unmanaged| !applied.contains(&unmanaged.uid));
         pruning.nodes.retain(|node| match &node.work {
             Work::Delete(work) => !work.objects.is_empty() || !work.collections.is_empty(),
             Work::Patch(work) => !work.objects.is_empty(),
@@ -64,7 +102,7 @@ impl Deployment<'_> {
         let label = self.request.release.label_value();
         let mut existing =
             Existing { actions: Vec::with_capacity(self.request.manifests.len()), ..Existing::default() };
-        let deleted = self.request.deleted();
+        let (deleted, none) = (self.request.deleted(), Annotations::default());
         for (at, manifest) in self.request.manifests.iter().enumerate() {
             let key = &manifest.key;
             let state = match self.is_served(&key.kind) {
@@ -73,26 +111,88 @@ impl Deployment<'_> {
             };
             if deleted.contains(&at) {
                 let key = self.recorded_as(key);
-                existing
-                    .deletions
-                    .extend(self.requested(key, state, &label, problems).map(|requested| (at, requested)));
+                let requested = self.requested(key, state, &label, &mut existing, problems);
+                existing.deletions.extend(requested.map(|requested| (at, requested)));
                 existing.actions.push(None);
+                existing.treatments.push(Treatment::default());
                 continue;
             }
+            let annotations = self.annotations.get(at).unwrap_or(&none);
             let action = match state {
                 State::Found(seen) => {
                     existing.objects.insert(key, seen.object);
-                    self.action(manifest, seen.object, &label, &mut existing.notes, problems)
+                    self.found(manifest, seen.object, annotations, &label, &mut existing, problems)
                 }
-                State::Gone | State::NotServed => Some(ApplyAction::Create),
+                State::Gone | State::NotServed => {
+                    let mut treatment = existing.honoured.read(key, annotations, &[]);
+                    treatment.skip_health_check &= may_skip(&key.kind);
+                    existing.treatments.push(treatment);
+                    existing.create(key)
+                }
                 State::Open(problem) => {
                     problems.add(problem);
+                    existing.treatments.push(Treatment::default());
                     None
                 }
             };
             existing.actions.push(action);
         }
+        for (key, _) in self.request.dropped_deletions() {
+            let state = match self.is_served(&key.kind) {
+                true => finder.state(&key.kind, key.namespace.as_deref(), &key.name),
+                false => State::NotServed,
+            };
+            existing.dropped.extend(self.dropped_deletion(key, state));
+        }
         existing
+    }
+
+    /// Adds how an existing object is to be treated by its annotations: those of the manifest replace the live ones, as in the
+    /// write. Returns what to do with the object.
+    fn found(
+        &self,
+        manifest: &Manifest,
+        object: &Observed,
+        annotations: &Annotations,
+        label: &str,
+        existing: &mut Existing<'_>,
+        problems: &mut Problems,
+    ) -> Option<ApplyAction> {
+        let (key, all) = (&manifest.key, object.annotations.with(annotations));
+        let mut treatment = existing.honoured.read(key, &all, &MATTER);
+        treatment.skip_health_check &= may_skip(&key.kind);
+        let mut honour = |annotation| existing.honoured.add(annotation, key, all.is_only_live(annotation, annotations));
+        if treatment.unmanaged {
+            honour(Annotation::Mode);
+            self.give_up(key, object, label, existing);
+            existing.treatments.push(treatment);
+            return None;
+        }
+        let may_recreate = treatment.recreate.is_some();
+        treatment.recreate = treatment.recreate.and_then(|_| all.recreation(&key.kind));
+        let action = self.action(manifest, object, treatment, label, &mut existing.notes, problems);
+        match action {
+            Some(ApplyAction::Update | ApplyAction::Recreate) if treatment.recreate.is_some() => {
+                honour(Annotation::DeleteOnInvalidUpdate)
+            }
+            Some(ApplyAction::Update) if may_recreate => existing.honoured.add_not_recreated(key),
+            Some(ApplyAction::Unchanged) if treatment.ignore => honour(Annotation::Ignore),
+            _ => {}
+        }
+        if treatment.skip_health_check && action.is_some() {
+            let only_live = all.is_only_live(Annotation::SkipHealthCheck, annotations);
+            existing.honoured.add(Annotation::SkipHealthCheck, key, only_live);
+        }
+        existing.treatments.push(treatment);
+        action
+    }
+
+    /// Gives up an object that is annotated as no longer managed, if it belongs to the release in any way.
+    pub(super) fn give_up(&self, key: &ObjectKey, object: &Observed, label: &str, existing: &mut Existing<'_>) {
+        let is_recorded = self.request.inventory.is_some_and(|inventory| inventory.entries.contains_key(key));
+        if is_recorded || object.carries(label) {
+            existing.unmanaged.push(Unmanaged { object: key.clone(), uid: object.uid.clone() });
+        }
     }
 
     /// Returns what to do with an existing object; none after a problem, or if the object is left to another client.
@@ -100,6 +200,7 @@ impl Deployment<'_> {
         &self,
         manifest: &Manifest,
         object: &Observed,
+        treatment: Treatment,
         label: &str,
         notes: &mut Vec<Note>,
         problems: &mut Problems,
@@ -119,8 +220,19 @@ impl Deployment<'_> {
         let refusal = if ours { None } else { self.refusal(key, object, label) };
         let problem = match refusal {
             Some(problem) => problem,
+            // An earlier apply may have deleted it to recreate it. In a graph only what depends on it has to wait.
+            None if object.deleting && (ours && treatment.recreate.is_some() || self.request.graph.is_some()) => {
+                return Some(ApplyAction::Recreate);
+            }
             None if object.deleting => Problem::BeingDeleted { object: key.clone() },
-            None if directives.policy == ManifestPolicy::Immutable => return Some(ApplyAction::Unchanged),
+            // It does not get the label, so that a record beside it could not claim it.
+            None if treatment.ignore && !ours && self.request.record_here => {
+                notes.push(NoteKind::CreateOnly { object: key.clone() }.into());
+                return None;
+            }
+            None if directives.policy == ManifestPolicy::Immutable || treatment.ignore => {
+                return Some(ApplyAction::Unchanged);
+            }
             None if !ours => return Some(ApplyAction::Adopt),
             None if entry.is_some_and(|e| self.is_unchanged(e, object, manifest, &directives)) => {
                 return Some(ApplyAction::Unchanged);

@@ -24,7 +24,8 @@ impl Deployment<'_> {
     pub(super) fn append_graph(&self, graph: &TaskGraph, existing: &Existing<'_>, plan: &mut Plan) {
         plan.workers = graph.workers;
         plan.continue_on_failure = true;
-        plan.requested_deletions = existing.deletions.values().map(|found| found.deletion.clone()).collect();
+        let requested = existing.deletions.values().map(|found| &found.deletion);
+        plan.requested_deletions = requested.chain(&existing.dropped).cloned().collect();
         let mut resources = Resources::new();
         let changes = existing.changes();
         let mut append = |title: &str, after: Vec<usize>, steps: &[TaskStep]| -> Vec<usize> {
@@ -83,6 +84,7 @@ impl Deployment<'_> {
                     object: found.deletion.object.clone(),
                     resource: seen.query.resource.clone(),
                     uid: seen.object.uid.clone(),
+                    resource_version: seen.object.resource_version.clone(),
                     propagation: self.request.propagation,
                 }));
             }
@@ -92,7 +94,7 @@ impl Deployment<'_> {
         let is_seen = !changes && existing.objects.get(&task.object).is_some_and(|object| object.ready);
         // A CRD that is unchanged since an earlier apply is Established.
         task.wait &= (wait || task.action != ApplyAction::Unchanged) && !is_seen;
-        task.health = health.filter(|_| !is_seen);
+        task.health = health.filter(|_| !is_seen && !existing.treatment(step.manifest).skip_health_check);
         Some(Step::Apply(task))
     }
 

@@ -72,7 +72,7 @@ fn deleted(plan: &Plan) -> BTreeSet<(Option<&str>, &ObjectKey)> {
 fn protected(snapshot: &Snapshot) -> impl Iterator<Item = (Option<&str>, ObjectKey)> {
     snapshot.listings.iter().flat_map(|Listing { query, found }| {
         let items = if let Listed::Items { items, .. } = found { items.as_slice() } else { &[] };
-        let protected = items.iter().filter(|object| object.protected);
+        let protected = items.iter().filter(|object| object.annotations.is_protected());
         protected.map(move |object| (query.cluster.as_deref(), object.key(&query.resource.kind)))
     })
 }

@@ -7,7 +7,7 @@ use billhook_policy::{DeploymentGroup, ManifestPolicy, ResourceClass, UpdateStra
 
 use crate::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Counts, Directives, Node, NoteKind, PatchTask, Plan, Resource, Tracked,
-    Uncovered, UncoveredCause, UncoveredNote, Wait, Work, groups::is_crd,
+    Uncovered, UncoveredCause, UncoveredNote, Work, groups::is_crd,
 };
 
 use super::{
@@ -15,46 +15,8 @@ use super::{
     existing::Existing,
     pruning::Kept,
     stages::{Stage, group_of_class},
+    wait::is_ready_when_created,
 };
-
-/// Kinds without a status that could show readiness: their objects are ready once they exist.
-const READY_WHEN_CREATED: [(&str, &str); 25] = [
-    ("", "ConfigMap"),
-    ("", "Endpoints"),
-    ("", "LimitRange"),
-    ("", "PodTemplate"),
-    ("", "ResourceQuota"),
-    ("", "Secret"),
-    ("", "Service"),
-    ("", "ServiceAccount"),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
-    ("coordination.k8s.io", "Lease"),
-    ("discovery.k8s.io", "EndpointSlice"),
-    ("networking.k8s.io", "Ingress"),
-    ("networking.k8s.io", "IngressClass"),
-    ("networking.k8s.io", "NetworkPolicy"),
-    ("node.k8s.io", "RuntimeClass"),
-    ("rbac.authorization.k8s.io", "ClusterRole"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-    ("rbac.authorization.k8s.io", "Role"),
-    ("rbac.authorization.k8s.io", "RoleBinding"),
-    ("scheduling.k8s.io", "PriorityClass"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "StorageClass"),
-];
-
-/// Pods, and the workloads that create Pods.
-const WORKLOADS: [(&str, &str); 6] = [
-    ("", "Pod"),
-    ("", "ReplicationController"),
-    ("apps", "DaemonSet"),
-    ("apps", "Deployment"),
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-];
 
 /// The resources of the kinds and versions that manifests have, each looked up once.
 pub(super) type Resources<'a> = HashMap<(&'a GroupKind, &'a str), Resource>;
@@ -68,10 +30,11 @@ impl Deployment<'_> {
             let mut tasks = Vec::with_capacity(stage.members.len());
             for at in stage.members {
                 let Some(task) = self.task(at, ready, existing, &mut resources) else { continue };
-                if !task.wait && self.is_awaited(&task.object.kind) {
+                let skips = existing.treatment(at).skip_health_check;
+                if !task.wait && !skips && self.is_awaited(&task.object.kind) {
                     let (action, strategy) = (ApplyAction::Await, UpdateStrategy::default());
                     let uid = task.left().cloned();
-                    awaited.push(ApplyTask { action, wait: true, strategy, uid, ..task.clone() });
+                    awaited.push(ApplyTask { action, wait: true, strategy, uid, recreate: None, ..task.clone() });
                 }
                 patches.extend(self.patch(at, &task, existing));
                 tasks.push(task);
@@ -98,6 +61,8 @@ impl Deployment<'_> {
         }
         plan.queries.extend(pruning.queries);
         plan.uncovered.extend(pruning.uncovered);
+        plan.unmanaged.extend(pruning.unmanaged);
+        plan.unmanaged.sort_unstable();
         plan.notes.extend(pruning.notes);
         let mut not_pruned = Counts::default();
         for Kept { object, needed } in &self.kept {
@@ -112,15 +77,6 @@ impl Deployment<'_> {
             plan.notes.push(NoteKind::Uncovered(UncoveredNote::NotPruned { counts: not_pruned }).into());
         }
         plan.uncovered.sort_by(|a, b| a.object.cmp(&b.object));
-    }
-
-    /// Whether the end of the deployment waits for objects of this kind.
-    fn is_awaited(&self, kind: &GroupKind) -> bool {
-        match self.request.wait {
-            Wait::Nothing => false,
-            Wait::Workloads => is_among(kind, &WORKLOADS),
-            Wait::All => !is_ready_when_created(kind),
-        }
     }
 
     /// Returns the patch that an object gets after the deployment; none if the object remains unchanged.
@@ -150,12 +106,13 @@ impl Deployment<'_> {
             }
         };
         // A CRD is always Established before the next node starts, since later objects may be its instances.
-        let wait = is_crd(kind) || (ready && !is_ready_when_created(kind));
+        let treatment = existing.treatment(at);
+        let wait = is_crd(kind) || (ready && !treatment.skip_health_check && !is_ready_when_created(kind));
         let action = (*existing.actions.get(at)?)?;
         let Directives { policy, adopt, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
         let seen = |when: bool| existing.objects.get(&manifest.key).filter(|_| when);
         let is_written = action != ApplyAction::Unchanged;
-        let existing_uid = is_written || policy == ManifestPolicy::Immutable;
+        let existing_uid = is_written || policy == ManifestPolicy::Immutable || treatment.ignore;
         let adopts = action == ApplyAction::Adopt;
         let is_former = |manager: &&String| {
             let release = ReleaseName::of_field_manager(manager).filter(|_| adopts);
@@ -175,10 +132,12 @@ impl Deployment<'_> {
             uid: seen(existing_uid).map(|object| object.uid.clone()),
             adopt: action == ApplyAction::Create
                 && (self.request.adopt || adopt)
+                && !treatment.ignore
                 && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
             takes_over: seen(is_written && strategy == UpdateStrategy::ServerSide)
                 .and_then(|object| object.tracked.as_ref().map(formers))
                 .unwrap_or_default(),
+            recreate: treatment.recreate.filter(|_| action == ApplyAction::Update),
         })
     }
 }
@@ -197,13 +156,4 @@ fn append_node(plan: &mut Plan, group: &DeploymentGroup, objects: Vec<ApplyTask>
         barrier: if waits { Barrier::Ready } else { Barrier::Requested },
         timeout: group.timeout,
     });
-}
-
-/// Returns whether objects of a kind are ready once they exist: the kind has no status that could show readiness.
-pub fn is_ready_when_created(kind: &GroupKind) -> bool {
-    is_among(kind, &READY_WHEN_CREATED)
-}
-
-fn is_among(kind: &GroupKind, kinds: &[(&str, &str)]) -> bool {
-    kinds.iter().any(|(group, name)| kind.is(group, name))
 }

@@ -38,6 +38,6 @@ fn containers(request: &ApplyRequest<'_>, catalog: &Catalog) -> BTreeSet<ObjectK
     let namespaces: BTreeSet<&str> = keys().filter_map(|key| key.namespace.as_deref()).collect();
     let kinds: BTreeSet<_> = keys().map(|key| &key.kind).collect();
     let crds = kinds.into_iter().filter_map(|kind| catalog.get(kind));
-    let crds = crds.map(|t| ObjectKey::new(wellknown::crd(), None, format!("{}.{}", t.plural, t.kind.group)));
+    let crds = crds.map(|served| wellknown::crd_of(&served.plural, &served.kind));
     namespaces.into_iter().map(|ns| ObjectKey::new(wellknown::namespace(), None, ns)).chain(crds).collect()
 }

@@ -3,13 +3,16 @@
 use billhook_objects::ObjectKey;
 
 use crate::{
-    DeletionState, Observed, Problem, RequestedDeletion,
+    Annotation, DeletionState, Observed, Problem, RequestedDeletion,
     find::{Seen, State},
     groups::is_protected,
     problem::Problems,
 };
 
-use super::deployment::Deployment;
+use super::{deployment::Deployment, existing::Existing};
+
+/// The annotations that matter to a requested deletion.
+const MATTER: [Annotation; 3] = [Annotation::KeepObject, Annotation::Mode, Annotation::FinalizeDeletionAfter];
 
 /// An object to delete, and what was found of it.
 pub(super) struct Requested<'a> {
@@ -25,11 +28,13 @@ impl Deployment<'_> {
         key: &ObjectKey,
         found: State<'s>,
         label: &str,
+        existing: &mut Existing<'s>,
         problems: &mut Problems,
     ) -> Option<Requested<'s>> {
         let inventory = self.request.inventory;
         let deleted_before = inventory.and_then(|inventory| inventory.deleted.get(key)).cloned();
-        let recorded = inventory.is_some_and(|inventory| inventory.entries.contains_key(key));
+        let entry = inventory.and_then(|inventory| inventory.entries.get(key));
+        let (recorded, requested) = (entry.is_some(), entry.is_some_and(|entry| entry.deletion_requested));
         let (state, seen) = match found {
             State::Gone | State::NotServed => (DeletionState::NotFound, None),
             State::Open(problem) => {
@@ -37,20 +42,51 @@ impl Deployment<'_> {
                 return None;
             }
             State::Found(seen) => {
-                let Observed { deleting, deleted_at, .. } = *seen.object;
+                let Observed { deleting, deleted_at, ref annotations, .. } = *seen.object;
+                let treatment = existing.honoured.read(key, annotations, &MATTER);
                 let state = match self.request.graph {
                     _ if deleting => DeletionState::Deleting { deleted_at },
-                    Some(graph) if graph.deletes => DeletionState::ToDelete,
+                    Some(graph) if graph.deletes => match treatment.kept_by() {
+                        Some(annotation) => {
+                            existing.honoured.add(annotation, key, false);
+                            if annotation == Annotation::Mode {
+                                self.give_up(key, seen.object, label, existing);
+                            }
+                            DeletionState::Kept
+                        }
+                        None => DeletionState::ToDelete,
+                    },
                     _ => DeletionState::Left,
                 };
+                let goes = matches!(state, DeletionState::ToDelete | DeletionState::Deleting { .. });
+                if goes && treatment.finalize_after.is_some() {
+                    existing.honoured.add_not_finalized(key);
+                }
                 (state, Some(seen))
             }
         };
         if let (DeletionState::ToDelete, Some(seen)) = (state, seen) {
-            self.check_deletion(key, seen.object, label, deleted_before.is_some(), problems);
+            self.check_deletion(key, seen.object, label, deleted_before.is_some() || requested, problems);
         }
-        let deletion = RequestedDeletion { object: key.clone(), state, recorded, deleted_before };
+        let object = key.clone();
+        let deletion = RequestedDeletion { object, state, recorded, requested, dropped: false, deleted_before };
         Some(Requested { deletion, seen })
+    }
+
+    /// Returns what was found of an object whose deletion an earlier version requested and that no manifest names any more. Nothing is
+    /// requested for it.
+    pub(super) fn dropped_deletion(&self, key: &ObjectKey, found: State<'_>) -> Option<RequestedDeletion> {
+        let state = match found {
+            State::Gone | State::NotServed => DeletionState::NotFound,
+            // It remains in the record.
+            State::Open(_) => return None,
+            State::Found(seen) if seen.object.deleting => {
+                DeletionState::Deleting { deleted_at: seen.object.deleted_at }
+            }
+            State::Found(_) => DeletionState::Left,
+        };
+        let object = key.clone();
+        Some(RequestedDeletion { object, state, recorded: true, requested: true, dropped: true, deleted_before: None })
     }
 
     /// Returns under which name the record has an object. While its kind is not served, nothing tells whether a manifest without
@@ -65,7 +101,7 @@ impl Deployment<'_> {
     }
 
     /// Refuses to delete what an apply would not take over, and Namespaces that no update deletes. An object that has
-    /// reappeared after its verified deletion is not the recorded one any more, but its manifest requests that there be none.
+    /// reappeared after its deletion is not the recorded one any more, but its manifest requests that there be none.
     fn check_deletion(
         &self,
         key: &ObjectKey,

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown};
 
 use crate::{
-    NoteKind, Observed, Operation, PatchTask, PlanError, Problem, Query, Resource, Uncovered, UncoveredCause,
-    Unlabelled, Wanted,
+    Annotation, NoteKind, Observed, Operation, PatchTask, PlanError, Problem, Query, Resource, Uncovered,
+    UncoveredCause, Unlabelled, Unmanaged, Wanted,
     find::{Answer, Finder, Index, Seen, State},
     groups::{Verdict, is_protected},
     problem::Problems,
@@ -17,6 +17,9 @@ use super::{
     collect::Draft,
     deletion::Deletion,
 };
+
+/// The annotations that matter to a deletion.
+const MATTER: [Annotation; 3] = [Annotation::KeepObject, Annotation::Mode, Annotation::FinalizeDeletionAfter];
 
 /// The objects under the requested names.
 #[derive(Default)]
@@ -40,9 +43,10 @@ enum Whose {
 struct Ours<'a> {
     wanted: &'a Wanted,
     seen: Seen<'a>,
+    /// The group that deletes it; none if nothing does.
     group: Option<usize>,
-    /// The first group that would match it without its exclusions.
-    excluded: Option<usize>,
+    /// Why no group deletes it, besides that none matches it.
+    kept: Option<UncoveredCause>,
     /// Whether it does not carry the label of the release.
     unlabelled: bool,
 }
@@ -61,6 +65,7 @@ impl<'a> Deletion<'a> {
         problems.check()?;
         self.collect(&found, index, &mut assigned);
         self.take_ours(&found, &mut assigned);
+        self.note_annotations(index, &mut assigned);
         self.keep_inventory(&mut assigned);
         assigned.patches = self.patches(&found, &assigned);
         self.note_strangers(&found, &mut assigned);
@@ -92,8 +97,22 @@ impl<'a> Deletion<'a> {
                             continue;
                         }
                     };
-                    let (group, excluded) = if wanted.keep { (None, None) } else { self.group_of(key, seen.object) };
-                    found.ours.push(Ours { wanted, seen, group, excluded, unlabelled });
+                    let treatment = assigned.honoured.read(key, &seen.object.annotations, &MATTER);
+                    if let Some(annotation) = treatment.kept_by() {
+                        assigned.honoured.add(annotation, key, false);
+                    }
+                    if treatment.unmanaged && self.request.release.is_some() {
+                        assigned.unmanaged.push(Unmanaged { object: key.clone(), uid: seen.object.uid.clone() });
+                        continue;
+                    }
+                    let (group, kept) = if let Some(annotation) = treatment.kept_by() {
+                        (None, Some(UncoveredCause::kept_by(annotation)))
+                    } else if wanted.keep {
+                        (None, Some(UncoveredCause::Keep))
+                    } else {
+                        self.group_of(key, seen.object)
+                    };
+                    found.ours.push(Ours { wanted, seen, group, kept, unlabelled });
                 }
                 State::Gone => {}
                 State::NotServed => *assigned.not_served.entry(key.kind.clone()).or_default() += 1,
@@ -102,6 +121,7 @@ impl<'a> Deletion<'a> {
         }
         // The order of the input must not matter, not even for an object that is served under two kinds.
         found.ours.sort_unstable_by_key(|ours| &ours.wanted.key);
+        assigned.unmanaged.sort_unstable();
         found
     }
 
@@ -120,18 +140,19 @@ impl<'a> Deletion<'a> {
         }
     }
 
-    /// Returns the first group that matches an object, and the first that would without its exclusions.
-    fn group_of(&self, key: &ObjectKey, object: &Observed) -> (Option<usize>, Option<usize>) {
+    /// Returns the first group that matches an object. If there is none, the first that would without its exclusions is the
+    /// cause.
+    fn group_of(&self, key: &ObjectKey, object: &Observed) -> (Option<usize>, Option<UncoveredCause>) {
         let mut excluded = None;
         // A group with a target acts on another cluster, and the release has no objects there.
         for (at, group) in self.groups.iter().enumerate().filter(|(_, group)| group.cluster().is_none()) {
             match group.matcher.judge(key, &object.labels) {
-                Verdict::Member => return (Some(at), excluded),
+                Verdict::Member => return (Some(at), None),
                 Verdict::Excluded => excluded = excluded.or(Some(at)),
                 Verdict::Stranger => {}
             }
         }
-        (None, excluded)
+        (None, excluded.map(|at| UncoveredCause::Excluded { group: self.groups[at].place().to_owned() }))
     }
 
     /// Rejects a deletion that would delete a system namespace. An update merely leaves it.
@@ -197,23 +218,19 @@ impl<'a> Deletion<'a> {
         let object = items.iter().find(|item| item.name == release.namespace())?;
         let key = object.key(&resource.kind);
         let covered = self.groups.get(at)?.matcher.judge(&key, &object.labels) == Verdict::Member;
-        let kept = self.request.objects.iter().any(|wanted| wanted.keep && wanted.key == key);
+        let kept = self.request.objects.iter().any(|wanted| wanted.keep && wanted.key == key)
+            || object.annotations.treatment().is_kept();
         (covered && !kept && !is_protected(&key)).then_some(Pick { key, object, query, named: false })
     }
 
     fn take_ours<'s>(&'s self, found: &Found<'s>, assigned: &mut Assigned<'s>) {
-        for Ours { wanted: Wanted { key, keep, .. }, seen, group, excluded, unlabelled } in &found.ours {
+        for Ours { wanted: Wanted { key, .. }, seen, group, kept, unlabelled } in &found.ours {
             if assigned.taken.contains(&seen.object.uid) {
                 self.note_other_release(key, seen.object, assigned);
                 continue;
             }
             let Some(group) = *group else {
-                let cause = match excluded {
-                    _ if *keep => UncoveredCause::Keep,
-                    Some(at) => UncoveredCause::Excluded { group: self.groups[*at].place().to_owned() },
-                    None => UncoveredCause::NoGroup,
-                };
-                assigned.uncovered.push(Uncovered::new(key, cause));
+                assigned.uncovered.push(Uncovered::new(key, kept.clone().unwrap_or(UncoveredCause::NoGroup)));
                 continue;
             };
             let holds_inventory = self.holds_inventory(key);
@@ -268,6 +285,23 @@ impl<'a> Deletion<'a> {
             })
         };
         deleted.filter_map(patch).collect()
+    }
+
+    /// Notes the annotations of the objects to delete, and of those that collections leave out because of theirs.
+    fn note_annotations(&self, index: &Index<'_>, assigned: &mut Assigned<'_>) {
+        let Assigned { groups, last, honoured, .. } = assigned;
+        for Pick { key, object, .. } in groups.iter().flatten().chain(last.as_ref().map(|(_, pick)| pick)) {
+            if honoured.read(key, &object.annotations, &MATTER).finalize_after.is_some() {
+                honoured.add(Annotation::FinalizeDeletionAfter, key, false);
+            }
+        }
+        for draft in self.groups.iter().flat_map(|group| &group.drafts) {
+            for (key, object) in draft.kept(index) {
+                if let Some(annotation) = honoured.read(&key, &object.annotations, &MATTER).kept_by() {
+                    honoured.add(annotation, &key, false);
+                }
+            }
+        }
     }
 
     fn holds_inventory(&self, key: &ObjectKey) -> bool {

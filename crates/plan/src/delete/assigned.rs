@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 
-use crate::{Note, Observed, PatchTask, Query, Uncovered};
+use crate::{Note, Observed, PatchTask, Query, Uncovered, Unmanaged, honoured::Honoured};
 
 /// An object to delete.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub(super) struct Assigned<'a> {
     /// What is patched before anything is deleted.
     pub(super) patches: Vec<PatchTask>,
     pub(super) uncovered: Vec<Uncovered>,
+    pub(super) unmanaged: Vec<Unmanaged>,
     pub(super) notes: Vec<Note>,
+    pub(super) honoured: Honoured,
     pub(super) not_served: BTreeMap<GroupKind, usize>,
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{GroupKind, wellknown};
-use billhook_policy::{DeletionGroup, LabelOperator, LabelRequirement, LabelSelector};
+use billhook_objects::{GroupKind, ObjectKey, wellknown};
+use billhook_policy::{DeletionGroup, LabelSelector};
 
 use crate::{
     Collection, DeleteRequest, Exclusion, INVENTORY_LABEL, Listed, Observed, Operation, Query, Resource, Select,
@@ -21,12 +21,22 @@ pub(super) struct Draft {
 impl Draft {
     /// Returns the objects that the snapshot shows in the collection.
     pub(super) fn items<'a>(&self, index: &Index<'a>) -> impl Iterator<Item = (&'a Query, &'a Observed)> {
+        self.listed(index).filter(|(_, item)| self.collection.contains(item))
+    }
+
+    /// Returns the objects that the collection would contain without their annotations.
+    pub(super) fn kept<'a>(&self, index: &Index<'a>) -> impl Iterator<Item = (ObjectKey, &'a Observed)> {
+        let kept = self.listed(index).filter(|(_, item)| !item.annotations.is_empty());
+        let kept = kept.filter(|(_, item)| self.collection.selects(item) && !self.collection.contains(item));
+        kept.map(|(query, item)| (item.key(&query.resource.kind), item))
+    }
+
+    fn listed<'a>(&self, index: &Index<'a>) -> impl Iterator<Item = (&'a Query, &'a Observed)> + use<'a> {
         let found = match index.items(&self.query) {
             Ok(Answer::Items(query, items)) => Some((query, items)),
             _ => None,
         };
-        let items = found.into_iter().flat_map(|(query, items)| items.iter().map(move |item| (query, item)));
-        items.filter(|(_, item)| self.collection.contains(item))
+        found.into_iter().flat_map(|(query, items)| items.iter().map(move |item| (query, item)))
     }
 
     pub(super) fn shows_all_of(&self, namespace: Option<&str>) -> bool {
@@ -86,9 +96,9 @@ fn exclusion(entry: &Entry<'_>) -> Exclusion {
     let selector = entry.selector;
     Exclusion {
         names: selector.names.clone(),
-        name_prefixes: Vec::new(),
         namespaces: selector.namespaces.clone(),
         label_selector: selector.label_selector.clone(),
+        ..Exclusion::default()
     }
 }
 
@@ -99,9 +109,7 @@ fn always_excluded(kind: &GroupKind, own_cluster: bool, request: &DeleteRequest<
         excluded.push(named(name));
     }
     if kind.is("", "Secret") {
-        let requirement =
-            LabelRequirement { key: INVENTORY_LABEL.into(), operator: LabelOperator::Exists, values: Vec::new() };
-        let label_selector = LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() };
+        let label_selector = LabelSelector::exists(INVENTORY_LABEL);
         excluded.push(Exclusion { label_selector, ..Exclusion::default() });
     }
     if *kind == wellknown::namespace() {

@@ -2,8 +2,12 @@
 
 use std::collections::HashMap;
 
+use billhook_objects::wellknown;
+use billhook_policy::DeletionGroup;
+
 use crate::{
-    Barrier, DeleteTask, DeleteWork, Node, NoteKind, Plan, Query, QueryId, UnreadableNote, Work,
+    Barrier, DeleteTask, DeleteWork, Node, Note, NoteKind, PatchTask, PatchWork, Plan, Query, QueryId, UnreadableNote,
+    Work,
     find::{Answer, Index},
     groups::is_crd,
 };
@@ -36,14 +40,25 @@ impl Deletion<'_> {
         let mut plan = Plan::new(self.request.operation, self.request.release);
         let mut numbers = Numbers::default();
         let mut group_notes = Vec::new();
-        let Assigned { groups, last, patches, uncovered, notes, not_served, taken: _ } = assigned;
+        let Assigned { groups, last, patches, uncovered, unmanaged, notes, honoured, not_served, taken: _ } = assigned;
         plan.uncovered = uncovered;
+        plan.unmanaged = unmanaged;
         plan.notes = notes;
+        plan.notes.extend(honoured.into_notes().map(Note::from));
         plan.append_patches("patches before deletion", patches);
+        // Of each group the nodes that must be done before what follows it: those of the groups before it if it has none.
+        let mut ends: Vec<Vec<usize>> = Vec::new();
         for (at, (group, picks)) in self.groups.iter().zip(groups).enumerate() {
             let has_last = last.as_ref().is_some_and(|(of, _)| *of == at);
             note_group(group, &picks, has_last, index, &mut group_notes);
-            self.add_node(group, picks, &mut plan, &mut numbers, index);
+            let mut after = match &group.policy.after {
+                Some(groups) => groups.iter().filter_map(|group| ends.get(*group)).flatten().copied().collect(),
+                None => plan.last(),
+            };
+            after.sort_unstable();
+            after.dedup();
+            let node = self.add_node(group, picks, after.clone(), &mut plan, &mut numbers, index);
+            ends.push(node.map_or(after, |node| vec![node]));
         }
         if let Some((at, pick)) = last {
             self.add_last(&self.groups[at], pick, &mut plan, &mut numbers, index);
@@ -53,17 +68,22 @@ impl Deletion<'_> {
         plan
     }
 
+    /// Adds the nodes of a group after others, and returns the last one; none if there is nothing to delete.
     fn add_node<'s>(
         &'s self,
         group: &'s ResolvedGroup<'s>,
         picks: Vec<Pick<'s>>,
+        mut after: Vec<usize>,
         plan: &mut Plan,
         numbers: &mut Numbers<'s>,
         index: &Index<'s>,
-    ) {
+    ) -> Option<usize> {
         let served: Vec<_> = group.drafts.iter().filter(|draft| draft.is_served(index)).collect();
         if picks.is_empty() && served.is_empty() {
-            return;
+            return None;
+        }
+        if let Some(patches) = patches(group, &picks) {
+            after = vec![plan.append_after(after, patches)];
         }
         let objects = self.tasks(group, picks, plan, numbers, index);
         let mut collections = Vec::with_capacity(served.len());
@@ -75,7 +95,7 @@ impl Deletion<'_> {
             }
         }
         let work = self.work(group, DeleteWork { objects, collections, ..DeleteWork::default() });
-        plan.append(node(group, group.policy.title.clone(), work));
+        Some(plan.append_after(after, node(group, group.policy.title.clone(), work)))
     }
 
     /// Adds the Namespace that holds the inventory. It is deleted when everything else is gone, so that the inventory
@@ -96,8 +116,19 @@ impl Deletion<'_> {
     }
 
     fn work(&self, group: &ResolvedGroup<'_>, work: DeleteWork) -> Work {
-        let propagation = group.policy.propagation.unwrap_or(self.request.propagation);
-        Work::Delete(DeleteWork { force: group.policy.force.clone(), propagation, ..work })
+        let DeletionGroup { force, propagation, grace_period, new_objects, release_snapshots, retries, .. } =
+            group.policy;
+        let snapshots = wellknown::volume_snapshot_content();
+        let has_snapshots = group.drafts.iter().any(|draft| draft.query.resource.kind == snapshots);
+        Work::Delete(DeleteWork {
+            force: force.clone(),
+            propagation: propagation.unwrap_or(self.request.propagation),
+            grace_period: *grace_period,
+            new_objects: *new_objects,
+            release_snapshots: release_snapshots.filter(|_| has_snapshots),
+            retries: retries.clone(),
+            ..work
+        })
     }
 
     fn tasks<'s>(
@@ -117,14 +148,32 @@ impl Deletion<'_> {
             tasks.push(DeleteTask {
                 object: key,
                 uid: object.uid.clone(),
+                resource_version: object.resource_version.clone(),
                 query,
                 finalizers: object.finalizers.clone(),
                 deleting: object.deleting,
+                annotations: object.annotations.clone(),
                 instances,
             });
         }
         tasks
     }
+}
+
+/// Returns the node that patches the objects of a group before they are deleted.
+fn patches(group: &ResolvedGroup<'_>, picks: &[Pick<'_>]) -> Option<Node> {
+    let patch = group.policy.before_delete.as_ref().filter(|_| !picks.is_empty())?;
+    let task = |Pick { key, object, query, .. }: &Pick<'_>| PatchTask {
+        object: key.clone(),
+        resource: query.resource.clone(),
+        uid: Some(object.uid.clone()),
+        patch: patch.clone(),
+    };
+    let mut objects: Vec<_> = picks.iter().map(task).collect();
+    objects.sort_unstable_by(|a, b| a.object.cmp(&b.object));
+    let work = PatchWork { objects, retries: group.policy.retries.clone() };
+    let title = format!("{}: patches before deletion", group.policy.title);
+    Some(Node { timeout: group.policy.timeout, ..Node::of_patches(&title, work) })
 }
 
 fn node(group: &ResolvedGroup<'_>, title: String, work: Work) -> Node {

@@ -75,8 +75,12 @@ impl Deletion<'_> {
         let (mut remaining, mut deleted) = (Counts::default(), Counts::default());
         for uncovered in &mut plan.uncovered {
             uncovered.deleted_with = if containers.is_empty() { None } else { container(&uncovered.object) };
-            let counts = if uncovered.deleted_with.is_some() { &mut deleted } else { &mut remaining };
-            counts.add(&uncovered.object.kind);
+            match uncovered.deleted_with {
+                None => remaining.add(&uncovered.object.kind),
+                // They are noted with the contents of the Namespace or CRD.
+                Some(_) if uncovered.cause.is_annotation() => {}
+                Some(_) => deleted.add(&uncovered.object.kind),
+            }
         }
         if remaining.total() > 0 {
             notes.push(NoteKind::Uncovered(UncoveredNote::Remaining { counts: remaining }));
@@ -152,10 +156,13 @@ pub(super) fn note_group(
 ) {
     let (place, title) = (|| group.place().to_owned(), || group.policy.title.clone());
     let selector = |kind: &UnservedKind| NotServedNote::Selector { group: place(), kind: kind.clone() };
-    notes.extend(group.matcher.not_served.iter().map(|kind| NoteKind::NotServed(selector(kind))));
-    for draft in group.drafts.iter().filter(|draft| !draft.is_served(index)) {
-        let list = draft.query.scope();
-        notes.push(NoteKind::NotServed(NotServedNote::Collection { group: place(), list }));
+    // The kinds of a group that no policy file names, such as a default stage, need not be served.
+    if !group.policy.path.is_empty() {
+        notes.extend(group.matcher.not_served.iter().map(|kind| NoteKind::NotServed(selector(kind))));
+        for draft in group.drafts.iter().filter(|draft| !draft.is_served(index)) {
+            let list = draft.query.scope();
+            notes.push(NoteKind::NotServed(NotServedNote::Collection { group: place(), list }));
+        }
     }
     if picks.is_empty() && !has_last && group.drafts.is_empty() && group.matcher.has_entries() {
         notes.push(NoteKind::Order(OrderNote::NoMatch { group: place(), title: title() }));

@@ -15,11 +15,15 @@ mod versions;
 
 const CRD: &str = "CustomResourceDefinition/gadgets.c.example";
 
-/// Reads manifests, each as `APIVERSION KIND/[NAMESPACE/]NAME`.
+/// Reads manifests, each as `APIVERSION KIND/[NAMESPACE/]NAME [@NAME=VALUE]…`, where `@` is the prefix of billhook's annotations and
+/// `@@` that of Gardener's.
 fn manifests(lines: &[&str]) -> Vec<Manifest> {
     let document = |line: &&str| {
-        let (version, rest) = line.split_once(' ').unwrap();
-        let parts: Vec<&str> = rest.split('/').collect();
+        let mut words = line.split_whitespace();
+        let (version, object) = (words.next().unwrap(), words.next().unwrap());
+        let parts: Vec<&str> = object.split('/').collect();
+        let annotations: String =
+            words.filter_map(annotation).map(|(key, value)| format!("{key}: \"{value}\", ")).collect();
         let namespace = if parts.len() == 3 { format!("namespace: \"{}\", ", parts[1]) } else { String::new() };
         let spec = if parts[0] == "CustomResourceDefinition" {
             "spec: {group: c.example, scope: Namespaced, names: {kind: Gadget, plural: gadgets}, versions: [{name: v1, served: true, storage: true}]}\n"
@@ -27,7 +31,9 @@ fn manifests(lines: &[&str]) -> Vec<Manifest> {
             ""
         };
         let (kind, name) = (parts[0], parts[parts.len() - 1]);
-        format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{{namespace}name: \"{name}\"}}\n{spec}")
+        format!(
+            "---\napiVersion: {version}\nkind: {kind}\nmetadata: {{{namespace}name: \"{name}\", annotations: {{{annotations}}}}}\n{spec}"
+        )
     };
     let text: String = lines.iter().map(document).collect();
     let file = Arc::from("f.yaml");

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use billhook_objects::{
-    ApiVersion, Catalog, Digest, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown::RELEASE_LABEL,
+    ApiVersion, Catalog, Digest, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid,
+    wellknown::{self, RELEASE_LABEL},
 };
 use billhook_policy::{
     DeletionGroup, Force, GoDuration, Members, Policy, Propagation, ResourceClass, ResourceSelector,
@@ -115,11 +116,12 @@ impl Cluster {
             uid: Uid::new(format!("uid-{name}")),
             resource_version: "1".into(),
             labels: Default::default(),
+            created_at: None,
             finalizers: Vec::new(),
             deleting: false,
             deleted_at: None,
             owners: Vec::new(),
-            protected: false,
+            annotations: Annotations::default(),
             tracked: None,
             ready: false,
         };
@@ -127,7 +129,7 @@ impl Cluster {
             match word.split_once('=') {
                 None if word == "ours" => drop(object.labels.insert(RELEASE_LABEL.into(), release().label_value())),
                 None if word == "deleting" => object.deleting = true,
-                None if word == "protected" => object.protected = true,
+                None if word == "protected" => annotate(&mut object, wellknown::PROTECT_ANNOTATION, "true"),
                 None if word == "ready" => object.ready = true,
                 Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
@@ -146,6 +148,7 @@ impl Cluster {
                     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
                     object.owners.push(Owner { kind: GroupKind::new(group, kind), uid: Uid::new(uid) });
                 }
+                Some(_) if let Some((key, value)) = annotation(word) => annotate(&mut object, &key, &value),
                 Some((label, value)) => drop(object.labels.insert(label.into(), value.into())),
                 None => panic!("{word}"),
             }
@@ -181,6 +184,21 @@ impl Cluster {
         let resource_version = (!self.unwatchable).then(|| "9".to_owned());
         Listed::Items { resource_version, items }
     }
+}
+
+/// Reads `@NAME=VALUE`, or `@@NAME=VALUE` with the prefix of Gardener.
+pub(crate) fn annotation(word: &str) -> Option<(String, String)> {
+    let (name, value) = word.strip_prefix('@')?.split_once('=')?;
+    let key = match name.strip_prefix('@') {
+        Some(name) => format!("resources.gardener.cloud/{name}"),
+        None => format!("billhook.dev/{name}"),
+    };
+    Some((key, value.to_owned()))
+}
+
+fn annotate(object: &mut Observed, key: &str, value: &str) {
+    let one: Annotations = [(key.to_owned(), value.to_owned())].into_iter().collect();
+    object.annotations = object.annotations.with(&one);
 }
 
 /// `v1 configmaps [all] [name=N] [ns=NS] [label=value]`.

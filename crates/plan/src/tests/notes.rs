@@ -22,6 +22,7 @@ fn notes() -> Vec<NoteKind> {
     };
     vec![
         NoteKind::ForeignObjects { object: object.clone(), counts: counts(), of_release: true },
+        NoteKind::Contained { object: object.clone(), counts: counts() },
         NoteKind::TooManyDeletions { deletions: 3, limit: 2 },
         NoteKind::RendersNothing { pruned: 3, objects: 4 },
         NoteKind::PrunesMost { pruned: 3, objects: 4 },

@@ -7,6 +7,7 @@ use billhook_objects::ApiVersion;
 use crate::{
     LabelOperator, LabelRequirement, LabelSelector, ResourceSelector,
     reader::{Cursor, Fields},
+    selector::{is_label_key, is_label_name},
 };
 
 /// The syntax in which an entry names its kind.
@@ -20,6 +21,8 @@ pub(super) enum EntrySyntax {
     GroupVersionOwn,
     /// Either syntax, for `excludedResources`.
     Either,
+    /// `apiVersion` and `kind`, in a stage, which contains all objects of its kinds.
+    Stage,
 }
 
 /// Returns the title of a custom group: its kinds as written, with the prefix `all ` for those that include objects of
@@ -47,18 +50,28 @@ pub(super) fn read(list: &Cursor<'_>, syntax: EntrySyntax) -> Vec<ResourceSelect
 
 fn entry(item: &Cursor<'_>, syntax: EntrySyntax) -> Option<ResourceSelector> {
     let mut fields = item.fields()?;
+    let selector = selector(&mut fields, syntax);
+    fields.finish();
+    selector
+}
+
+/// Reads the fields of an entry.
+pub(super) fn selector(fields: &mut Fields<'_>, syntax: EntrySyntax) -> Option<ResourceSelector> {
     let proposed = match syntax {
-        EntrySyntax::ApiVersion => false,
+        EntrySyntax::ApiVersion | EntrySyntax::Stage => false,
         EntrySyntax::GroupVersion | EntrySyntax::GroupVersionOwn => true,
         EntrySyntax::Either => fields.has("group") || fields.has("version"),
     };
-    let api_version = if proposed { group_version(&mut fields) } else { api_version(&mut fields) };
+    let api_version = if proposed { group_version(fields) } else { api_version(fields) };
     let kind = fields.required("kind").and_then(|cursor| kind(&cursor));
     let misplaced = match syntax {
         EntrySyntax::GroupVersion => None,
         EntrySyntax::ApiVersion => Some("set deleteAllResources: true beside resources"),
         EntrySyntax::GroupVersionOwn => Some("a deployment contains only objects of the release"),
         EntrySyntax::Either => Some("narrow the exclusion with names, namespaces or labelSelector"),
+        EntrySyntax::Stage => {
+            Some("a stage contains all objects of its kinds, unless names, namespaces or labelSelector are set")
+        }
     };
     let all = match misplaced {
         None => fields.get("selector").is_some_and(|cursor| selects_all(&cursor)),
@@ -68,9 +81,8 @@ fn entry(item: &Cursor<'_>, syntax: EntrySyntax) -> Option<ResourceSelector> {
         }
     };
     let names = fields.get("names").map(|cursor| cursor.texts()).unwrap_or_default();
-    let namespaces = namespaces(&mut fields);
+    let namespaces = namespaces(fields);
     let label_selector = fields.get("labelSelector").map(|cursor| label_selector(&cursor)).unwrap_or_default();
-    fields.finish();
     Some(ResourceSelector { api_version: api_version?, kind: kind?, names, namespaces, label_selector, all })
 }
 
@@ -210,20 +222,4 @@ fn label_value(cursor: &Cursor<'_>) -> Option<String> {
         cursor.error(format!("{text:?} is not a valid label value"));
     }
     Some(text.to_owned())
-}
-
-/// Returns whether a key is `NAME` or `PREFIX/NAME`, as the API server checks it.
-fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => !prefix.is_empty() && prefix.len() <= 253 && is_label_name(name),
-        None => is_label_name(key),
-    }
-}
-
-fn is_label_name(text: &str) -> bool {
-    let edge = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= 63
-        && text.starts_with(edge)
-        && text.ends_with(edge)
-        && text.chars().all(|c| edge(c) || matches!(c, '-' | '_' | '.'))
 }

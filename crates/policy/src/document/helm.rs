@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::exports::Exports;
 use crate::{
-    ChartSource, HelmConfiguration, HelmDeployment, HelmOptions,
+    ChartSource, GoDuration, HelmConfiguration, HelmDeployment, HelmOptions,
     reader::{Cursor, Fields},
 };
 
@@ -174,13 +174,14 @@ fn repository(cursor: &Cursor<'_>) -> Option<ChartSource> {
 
 fn deployment(cursor: &Cursor<'_>) -> Option<HelmDeployment> {
     let mut fields = cursor.fields()?;
-    let mut options = |name, read: fn(&Cursor<'_>) -> Option<HelmOptions>| {
-        fields.get(name).and_then(|cursor| read(&cursor)).unwrap_or_default()
+    let default = HelmDeployment::default();
+    let mut options = |name, read: fn(&Cursor<'_>) -> Option<HelmOptions>, default| {
+        fields.get(name).and_then(|cursor| read(&cursor)).unwrap_or(default)
     };
     let deployment = HelmDeployment {
-        install: options("install", install_options),
-        upgrade: options("upgrade", install_options),
-        uninstall: options("uninstall", uninstall_options),
+        install: options("install", install_options, default.install),
+        upgrade: options("upgrade", install_options, default.upgrade),
+        uninstall: options("uninstall", uninstall_options, default.uninstall),
     };
     fields.finish();
     Some(deployment)
@@ -189,11 +190,12 @@ fn deployment(cursor: &Cursor<'_>) -> Option<HelmDeployment> {
 fn install_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
     let mut fields = cursor.fields()?;
     let options = HelmOptions {
+        wait: fields.flag("wait"),
+        timeout: timeout(&mut fields),
         atomic: fields.flag("atomic"),
         force: fields.flag("force"),
         skip_schema_validation: fields.flag("skipSchemaValidation"),
         take_ownership: fields.flag("takeOwnership"),
-        ..waiting(&mut fields)
     };
     fields.finish();
     Some(options)
@@ -201,18 +203,15 @@ fn install_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
 
 fn uninstall_options(cursor: &Cursor<'_>) -> Option<HelmOptions> {
     let mut fields = cursor.fields()?;
-    let options = waiting(&mut fields);
+    let default = HelmDeployment::default().uninstall;
+    let wait = fields.get("wait").and_then(|cursor| cursor.boolean()).unwrap_or(default.wait);
+    let options = HelmOptions { wait, timeout: timeout(&mut fields), ..default };
     fields
         .elsewhere(&["atomic", "force", "skipSchemaValidation", "takeOwnership"], "helm uninstall has no such option");
     fields.finish();
     Some(options)
 }
 
-/// Reads the options that all commands have.
-fn waiting(fields: &mut Fields<'_>) -> HelmOptions {
-    HelmOptions {
-        wait: fields.get("wait").and_then(|cursor| cursor.boolean()).unwrap_or(true),
-        timeout: fields.get("timeout").and_then(|cursor| cursor.duration_or_none()),
-        ..HelmOptions::default()
-    }
+fn timeout(fields: &mut Fields<'_>) -> Option<GoDuration> {
+    fields.get("timeout").and_then(|cursor| cursor.duration_or_none())
 }

@@ -1,6 +1,6 @@
 //! Tests of the fields of the helm deployer.
 
-use billhook_policy::{HelmDeployment, HelmOptions, ProviderConfiguration};
+use billhook_policy::{HelmDeployment, ProviderConfiguration};
 use serde_json::json;
 
 use super::{
@@ -26,8 +26,13 @@ fn compact(configuration: ProviderConfiguration) -> String {
     lines.extend(helm.create_namespace.then(|| "creates the namespace".to_owned()));
     lines.extend((!helm.helm_deployment).then(|| "rendered".to_owned()));
     let HelmDeployment { install, upgrade, uninstall } = helm.deployment;
-    for (name, options) in [("install", install), ("upgrade", upgrade), ("uninstall", uninstall)] {
-        if options != HelmOptions::default() {
+    let default = HelmDeployment::default();
+    for (name, options, default) in [
+        ("install", install, default.install),
+        ("upgrade", upgrade, default.upgrade),
+        ("uninstall", uninstall, default.uninstall),
+    ] {
+        if options != default {
             lines.push(format!("{name} {options:?}"));
         }
     }
@@ -105,7 +110,7 @@ helmDeploymentConfig:
         creates the namespace
         rendered
         install HelmOptions { atomic: true, force: true, skip_schema_validation: false, take_ownership: false, wait: false, timeout: Some(GoDuration(420s)) }
-        upgrade HelmOptions { atomic: false, force: false, skip_schema_validation: true, take_ownership: true, wait: true, timeout: None }"#,
+        upgrade HelmOptions { atomic: false, force: false, skip_schema_validation: true, take_ownership: true, wait: false, timeout: None }"#,
     );
     check(
         r"chart: {ref: a}

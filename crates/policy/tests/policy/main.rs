@@ -14,3 +14,4 @@ mod proposal;
 mod rank_rules;
 mod reference;
 mod schema;
+mod stages;

@@ -231,6 +231,25 @@ fn what_is_found_decides_about_a_deletion() {
 }
 
 #[test]
+fn annotations_keep_what_a_manifest_deletes() {
+    let check = |annotation: &str, state: &str, unmanaged: usize, note: &str| {
+        let deployment = ordered(&["v1 ConfigMap/a/x"], &["n: -0"]).knowing(&["ConfigMap/a/x 1"]);
+        let plan = deployment.plan(&cluster(&[&format!("ConfigMap/a/x uid=1 ours {annotation}")])).unwrap();
+        assert_eq!(found(&plan), [format!("ConfigMap/a/x: {state} recorded")]);
+        assert_eq!(plan.unmanaged.len(), unmanaged, "{annotation}");
+        let notes = notes(&plan);
+        assert!(notes.iter().any(|found| found.contains(note)), "{notes:#?}");
+    };
+    check("@keep-object=true", "kept", 0, "1 object annotated with keep-object will not be deleted");
+    check("@mode=Ignore", "kept", 1, "no longer managed");
+    // The pass does not wait until the object is gone.
+    let keeps =
+        "warning annotation: ConfigMap/a/x is annotated with finalize-deletion-after, but will keep its finalizers";
+    check("@finalize-deletion-after=1h", "to-delete", 0, keeps);
+    check("deleting @finalize-deletion-after=1h", "deleting", 0, keeps);
+}
+
+#[test]
 fn a_crd_is_awaited_unless_it_is_unchanged() {
     let crd = "apiextensions.k8s.io/v1 CustomResourceDefinition/widgets.a.example";
     let shown = "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example";
