@@ -23,6 +23,7 @@ const PRIORITIES: &[(&str, i64)] = &[
     ("apiregistration.k8s.io", 19_000),
     ("apps", 17_800),
     ("events.k8s.io", 17_750),
+    ("certificates.k8s.io", 17_300),
     ("authentication.k8s.io", 17_700),
     ("authorization.k8s.io", 17_600),
     ("autoscaling", 17_500),
@@ -369,7 +370,7 @@ mod tests {
             ],
             storage: 1,
             review: false,
-            crd: Some(Crd { webhook: false }),
+            crd: Some(Crd { webhook: None }),
         }));
         let service = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -409,6 +410,7 @@ mod tests {
             "authorization.k8s.io",
             "autoscaling",
             "batch",
+            "certificates.k8s.io",
             "networking.k8s.io",
             "policy",
             "rbac.authorization.k8s.io",
@@ -424,7 +426,7 @@ mod tests {
         ];
         let items = &found["items"];
         assert_eq!(names(items, "/metadata/name"), expected);
-        assert_eq!(items[17]["versions"], json!([{"version": "v1beta1", "freshness": "Stale"}]));
+        assert_eq!(items[18]["versions"], json!([{"version": "v1beta1", "freshness": "Stale"}]));
         let widgets = json!({
             "resource": "widgets", "responseKind": {"group": "example.com", "version": "v1", "kind": "Widget"},
             "scope": "Namespaced", "singularResource": "widget", "shortNames": ["wi"], "categories": ["all"],
@@ -434,7 +436,7 @@ mod tests {
                 "responseKind": {"group": "example.com", "version": "v1", "kind": "Widget"},
             }],
         });
-        let versions = &items[18]["versions"];
+        let versions = &items[19]["versions"];
         assert_eq!(versions[0], json!({"version": "v1", "resources": [widgets], "freshness": "Current"}));
         assert_eq!(names(versions, "/version"), ["v1", "v1alpha1"]);
         let (core, _) = get("/api", AGGREGATED);

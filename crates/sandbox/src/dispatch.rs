@@ -9,7 +9,7 @@ use crate::{
     authorization,
     call::{Call, ResourcePath, Target, Verb},
     discovery,
-    kinds::{Kind, is_known_subresource},
+    kinds::{Kind, body_of, is_known_subresource},
     openapi, reviews,
     selector::Selector,
     state::State,
@@ -131,7 +131,8 @@ fn check_content_type(call: &Call) -> Result<(), ApiError> {
 
 fn selector(call: &Call, kind: &Kind, version: usize) -> Result<Selector, ApiError> {
     let text = |name: &str| call.param(name).unwrap_or_default();
-    Selector::parse(text("labelSelector"), text("fieldSelector"), &kind.versions[version].selectable)
+    let selector = Selector::parse(text("labelSelector"), text("fieldSelector"), &kind.versions[version].selectable)?;
+    Ok(selector.rename_fields(|field| kind.stored_field(field)))
 }
 
 fn of_collection(
@@ -241,11 +242,15 @@ fn of_subresource(
     }
     let writer = || Writer::of(call, kind, version, Some(subresource));
     match (call.verb, subresource) {
+        (Verb::Create, "binding" | "eviction" | "token") => {
+            let body = of_body(state, call, &writer()?, namespace, name, subresource)?;
+            Ok(Answer::json(StatusCode::CREATED, body.to_string()))
+        }
         (Verb::Get, "scale") => {
             let body = verbs::scale(state, &writer()?, namespace, name)?;
             Ok(Answer::json(StatusCode::OK, body.to_string()))
         }
-        (Verb::Get, "status") => {
+        (Verb::Get, "status" | "approval") => {
             let body = verbs::get(state, kind, version, namespace, name, call)?;
             Ok(Answer::json(StatusCode::OK, body))
         }
@@ -253,16 +258,36 @@ fn of_subresource(
             let written = verbs::update_scale(state, &writer()?, namespace, name, call.json()?)?;
             written_answer(call, written)
         }
-        (Verb::Update, _) => {
+        (Verb::Update, "status" | "approval" | "finalize") => {
             let written = verbs::update(state, &writer()?, namespace, name, call.json()?)?;
             written_answer(call, written)
         }
-        (Verb::Patch, "status" | "scale") => {
+        (Verb::Patch, "status" | "scale" | "approval") => {
             let written = verbs::patch(state, &writer()?, namespace, name, call)?;
             written_answer(call, written)
         }
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Answers a request to a subresource that only creates, and whose bodies are of its own kind.
+fn of_body(
+    state: &mut State,
+    call: &Call,
+    writer: &Writer,
+    namespace: &str,
+    name: &str,
+    subresource: &str,
+) -> Result<Value, ApiError> {
+    let body_kind = body_of(subresource).ok_or_else(ApiError::method_not_allowed)?;
+    let mut body = call.json()?;
+    verbs::read_body(&Writer::of(call, &body_kind, 0, None)?, &mut body)?;
+    match subresource {
+        "token" => return verbs::request_token(state, writer, &body_kind, namespace, name, body),
+        "binding" => verbs::bind(state, writer, namespace, name, &body)?,
+        _ => verbs::evict(state, writer, namespace, name, &body)?,
+    }
+    Ok(serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
 }
 
 fn written_answer(call: &Call, written: Written) -> Result<Answer, ApiError> {

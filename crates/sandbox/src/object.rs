@@ -120,6 +120,17 @@ impl Stored {
         }
     }
 
+    /// Stores an object at the revision that it has.
+    pub(crate) fn read(object: Value) -> Self {
+        let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
+        Self::new(object, revision)
+    }
+
+    /// Returns the `apiVersion` in which the object is stored.
+    pub(crate) fn api_version(&self) -> &str {
+        &self.json[self.version.clone()]
+    }
+
     /// Returns a copy with another UID and with one other text replaced in the metadata.
     pub(crate) fn again(&self, uid: &str, (text, other): (&str, &str)) -> Self {
         let Range { start, end } = self.metadata;

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    kinds::{Kind, Version},
+    kinds::{Kind, Version, body_of},
     state::State,
     status::ApiError,
 };
@@ -82,6 +82,10 @@ fn document(state: &State, group: &str, version: &str) -> Option<Value> {
         let resource = Resource { kind, version: served };
         resource.add_paths(&mut paths);
         schemas.insert(resource.schema_name(), resource.schema());
+        for body in kind.subresources(served).iter().filter_map(|subresource| body_of(subresource.name)) {
+            let body = Resource { kind: &body, version: &body.versions[0] };
+            schemas.insert(body.schema_name(), body.schema());
+        }
     }
     let served = !paths.is_empty();
     served.then(|| json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas}}))

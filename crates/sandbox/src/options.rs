@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::call::User;
+use crate::{call::User, controllers::ControllerSet};
 
 /// The options of a sandbox. [`Options::default`] describes a cluster where everyone is allowed everything.
 #[derive(Clone, Debug)]
@@ -10,6 +10,7 @@ pub struct Options {
     pub(crate) rbac: bool,
     pub(crate) users: BTreeMap<String, User>,
     pub(crate) history: usize,
+    pub(crate) controllers: ControllerSet,
     pub(crate) reaction: Duration,
     pub(crate) namespace_delay: Duration,
     pub(crate) start: Option<jiff::Timestamp>,
@@ -23,6 +24,7 @@ impl Default for Options {
             rbac: false,
             users: BTreeMap::new(),
             history: 10_000,
+            controllers: ControllerSet::all(),
             reaction: Duration::from_millis(1),
             namespace_delay: Duration::from_secs(5),
             start: None,
@@ -51,6 +53,13 @@ impl Options {
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
+        self
+    }
+
+    /// Sets the controllers that run. The default is all. Tests that are written for a bare API server run without any.
+    #[must_use]
+    pub fn controllers(mut self, set: ControllerSet) -> Self {
+        self.controllers = set;
         self
     }
 

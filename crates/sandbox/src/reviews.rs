@@ -11,7 +11,7 @@ use crate::{
     authorization::{self, AccessRequest},
     call::{Call, Target, User},
     kinds::Kind,
-    object::{metadata_mut, text},
+    object::{metadata_mut, text, texts},
     patch::{Manager, track},
     state::State,
     status::{ApiError, Cause, Qualified},
@@ -29,7 +29,7 @@ pub(crate) fn review(state: &State, call: &Call, kind: &Arc<Kind>, mut body: Val
     if !namespace.is_empty() {
         metadata_mut(&mut body).insert("namespace".to_owned(), namespace.into());
     }
-    let (api_version, time) = (writer.api_version(), state.clock.text());
+    let (api_version, time) = (writer.api_version(), state.time());
     let manager = Manager { name: &writer.manager, api_version: &api_version, subresource: None, time: &time };
     track(None, &mut body, &writer.version().schema, manager);
     let request = AdmissionRequest {
@@ -187,11 +187,10 @@ fn token(state: &State, spec: &Value) -> Result<Value, ApiError> {
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
-    if spec["audiences"].as_array().is_some_and(|audiences| !audiences.is_empty()) {
-        return Err(ApiError::not_modelled("audiences of tokens"));
-    }
-    Ok(match state.options.users.get(token) {
-        Some(user) => json!({"authenticated": true, "user": user_info(user)}),
+    let audiences = texts(&spec["audiences"]);
+    Ok(match authorization::user_of_token(state, token, &audiences) {
+        Some((user, valid)) if valid.is_empty() => json!({"authenticated": true, "user": user_info(&user)}),
+        Some((user, valid)) => json!({"authenticated": true, "user": user_info(&user), "audiences": valid}),
         None => json!({"user": {}, "error": "invalid bearer token"}),
     })
 }
@@ -251,12 +250,13 @@ mod tests {
         check("authentication.k8s.io/v1/selfsubjectreviews", &json!({}), Ok(own));
         let token = "authentication.k8s.io/v1/tokenreviews";
         let bot = json!({"username": "bot", "groups": ["bots", "system:authenticated"]});
-        check(token, &json!({"spec": {"token": "secret"}}), Ok(json!({"authenticated": true, "user": bot})));
+        check(token, &json!({"spec": {"token": "secret"}}), Ok(json!({"authenticated": true, "user": bot.clone()})));
         let unknown = json!({"user": {}, "error": "invalid bearer token"});
         check(token, &json!({"spec": {"token": "other"}}), Ok(unknown));
         check(token, &json!({"spec": {}}), Err((400, "token is required for TokenReview in authentication")));
         let audiences = json!({"spec": {"token": "secret", "audiences": ["some"]}});
-        check(token, &audiences, Err((501, "the sandbox does not model audiences of tokens")));
+        let bot = json!({"authenticated": true, "user": bot, "audiences": ["some"]});
+        check(token, &audiences, Ok(bot));
     }
 
     #[test]

@@ -48,6 +48,12 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
+    /// Replaces the names of fields by those in stored objects.
+    pub(crate) fn rename_fields(mut self, stored: impl Fn(&str) -> String) -> Self {
+        self.fields.iter_mut().for_each(|term| term.field = stored(&term.field));
+        self
+    }
+
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         self.labels.iter().all(|requirement| requirement.matches(object.label(&requirement.key)))
             && self.fields_match(object)

@@ -1,14 +1,20 @@
 //! Requests over HTTP: authentication, faults and answers.
 
-use std::{io, net::Ipv4Addr, sync::Arc};
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, extract::State as Extracted, response::IntoResponse as _, serve::ListenerExt as _};
+use axum::{Router, body::Body, extract::State as Extracted, response::IntoResponse as _};
 use bytes::Bytes;
 use futures::stream;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::server::conn::http1;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use jiff::fmt::rfc2822;
 use serde_json::json;
-use tokio::{net::TcpListener, task::AbortHandle};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinSet},
+    time::sleep,
+};
 
 use crate::{
     authorization,
@@ -67,7 +73,7 @@ async fn answer(
         Fate::Never => return std::future::pending().await,
         Fate::Answer | Fate::RefuseAfter(_) | Fate::BreakAfter | Fate::NeverAfter => {}
     }
-    let answer = dispatch::answer(&mut shared.lock(), &call);
+    let (answer, warnings) = shared.step(|state| dispatch::answer(state, &call)).await;
     shared.wake();
     match fate {
         Fate::RefuseAfter(error) => Ok(refusal(&error)),
@@ -77,9 +83,11 @@ async fn answer(
             std::future::pending().await
         }
         _ => Ok(match answer {
-            Ok(Answer::Body { status, content_type, body, warnings }) => written(status, content_type, body, &warnings),
+            Ok(Answer::Body { status, content_type, body, warnings: own }) => {
+                written(status, content_type, body, &[own, warnings].concat())
+            }
             Ok(Answer::Watch(watch)) => watched(shared, *watch, &call),
-            Err(error) => refusal(&error),
+            Err(error) => warned(refusal(&error), &warnings),
         }),
     }
 }
@@ -96,12 +104,10 @@ fn authenticate(shared: &Arc<Shared>, known: Option<User>, headers: &HeaderMap) 
         (Some(user), _) => Ok(user),
         // kubectl sends no credentials without TLS.
         (None, None) => Ok(User::admin()),
-        (None, Some(token)) => state
-            .options
-            .users
-            .get(token)
-            .cloned()
-            .ok_or_else(|| ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")),
+        (None, Some(token)) => match authorization::user_of_token(&state, token, &[]) {
+            Some((user, _)) => Ok(user),
+            None => Err(ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")),
+        },
     }
 }
 
@@ -120,12 +126,15 @@ fn refusal(error: &ApiError) -> Response<Body> {
 fn written(status: StatusCode, content_type: &'static str, body: String, warnings: &[String]) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    warned(response, warnings)
+}
+
+fn warned(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
         if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.append(header::WARNING, value);
+            response.headers_mut().append(header::WARNING, value);
         }
     }
     response
@@ -156,8 +165,9 @@ async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watch
             return None;
         }
         watching.changes.mark_unchanged();
-        let events = watching.watch.take_events(&mut watching.shared.lock());
-        watching.over = watching.watch.ended();
+        let (events, _warnings) = watching.shared.step(|state| watching.watch.take_events(state)).await;
+        watching.over = watching.watch.ended() || events.is_err();
+        let events = events.unwrap_or_default();
         let events = watching.cut.pass(events);
         if !events.is_empty() {
             return Some((Ok(events.into()), watching));
@@ -178,7 +188,7 @@ async fn next_events(mut watching: Watching) -> Option<(io::Result<Bytes>, Watch
     }
 }
 
-/// A sandbox that is served on loopback until this is dropped.
+/// A sandbox that is served on loopback until this is dropped. Then all connections end, too.
 #[derive(Debug)]
 pub struct Served {
     url: String,
@@ -196,9 +206,7 @@ impl Served {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let router = Router::new().fallback(handle).with_state(Arc::clone(shared));
-        // Events are small and must be sent at once.
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        let task = tokio::spawn(async move { axum::serve(listener, router).await });
+        let task = tokio::spawn(accept(listener, router));
         Ok(Self { url, task: task.abort_handle() })
     }
 
@@ -220,6 +228,26 @@ impl Served {
     }
 }
 
+/// Serves all connections. They end with this task, unlike those of [`axum::serve`].
+async fn accept(listener: TcpListener, router: Router) {
+    let service = TowerToHyperService::new(router);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok((stream, _)) = accepted else {
+            // The process has too many files open, or the client is gone already.
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        // Events are small and must be sent at once.
+        let _result = stream.set_nodelay(true);
+        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service.clone()));
+    }
+}
+
 async fn handle(Extracted(shared): Extracted<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
     let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let client = agent.split('/').next().unwrap_or_default().to_owned();
@@ -232,6 +260,11 @@ async fn handle(Extracted(shared): Extracted<Arc<Shared>>, request: Request<Body
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
     use super::*;
     use crate::{options::Options, sandbox::Sandbox};
 
@@ -243,5 +276,26 @@ mod tests {
         let request = Request::get("/api/v1/namespaces/default").body(Vec::new()).expect("a request");
         let response = sandbox.client(User::admin(), "").send(request.map(Into::into)).await.expect("an answer");
         assert_eq!(response.headers()[header::DATE], "Thu, 01 Jan 2026 00:01:30 GMT");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_server_ends_its_connections() {
+        let sandbox = Sandbox::start(Options::default());
+        let served = sandbox.serve().await.expect("a port");
+        let address = served.url().strip_prefix("http://").expect("an address").to_owned();
+        let mut watch = TcpStream::connect(&address).await.expect("a connection");
+        let request = "GET /api/v1/namespaces?watch=true HTTP/1.1\r\nHost: x\r\n\r\n";
+        watch.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = [0; 12];
+        watch.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        drop(served);
+        let end = async move {
+            let mut rest = Vec::new();
+            // The end may be a reset.
+            let _result = watch.read_to_end(&mut rest).await;
+        };
+        tokio::time::timeout(Duration::from_secs(30), end).await.expect("the watch ends");
+        assert!(TcpStream::connect(&address).await.is_err());
     }
 }

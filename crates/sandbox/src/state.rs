@@ -1,5 +1,7 @@
 //! The state of the server, behind one lock. Each request is one step on it.
 
+use std::{cell::RefCell, collections::HashMap};
+
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -8,6 +10,8 @@ use crate::{
     kinds::{Kinds, ResourceId},
     options::Options,
     store::{Change, Store},
+    tokens::IssuedToken,
+    webhooks::Memory,
 };
 
 /// Everything that requests and controllers use.
@@ -19,6 +23,9 @@ pub(crate) struct State {
     pub(crate) clock: Clock,
     pub(crate) ids: Ids,
     pub(crate) controllers: Controllers,
+    pub(crate) tokens: HashMap<String, IssuedToken>,
+    /// What the request that is being answered knows from webhooks.
+    pub(crate) memory: RefCell<Memory>,
 }
 
 impl State {
@@ -29,6 +36,8 @@ impl State {
             clock: Clock::new(options.start),
             ids: Ids { state: options.seed },
             controllers: Controllers::new(&options),
+            tokens: HashMap::new(),
+            memory: RefCell::default(),
             options,
         }
     }

@@ -82,6 +82,8 @@ pub(crate) struct ApiError {
     pub(crate) retry_after: Option<u64>,
     /// Whether the answer is the plain message, because it comes from a component in front of the API.
     pub(crate) plain: bool,
+    /// The `Status` of a webhook, which is the body of the answer.
+    pub(crate) status: Option<Box<Value>>,
 }
 
 /// The details of an error.
@@ -95,7 +97,7 @@ pub(crate) struct About {
 
 impl ApiError {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), about: None, retry_after: None, plain: false }
+        Self { code, reason, message: message.into(), about: None, retry_after: None, plain: false, status: None }
     }
 
     /// Adds empty details: `details: {}`.
@@ -211,8 +213,20 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", format!("the sandbox does not model {what}"))
     }
 
+    /// Returns the mark of a request that cannot continue without the answers of webhooks. It is never sent.
+    pub(crate) fn waiting() -> Self {
+        Self::internal("the request waits for a webhook")
+    }
+
+    pub(crate) fn timeout(why: &str) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {why}")).about_nothing()
+    }
+
     /// Returns the body of the answer.
     pub(crate) fn body(&self) -> Value {
+        if let Some(status) = &self.status {
+            return (**status).clone();
+        }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code.as_u16(),

@@ -186,11 +186,13 @@ fn text(error: &ExecutionError) -> String {
 }
 
 /// Returns the variable `request`, without empty fields.
-fn request_variable(request: &AdmissionRequest<'_>, version: &str) -> Value {
+pub(super) fn request_variable(request: &AdmissionRequest<'_>, version: &str) -> Value {
     let group = request.kind.group();
     let kind = |version: &str| match request.subresource {
         Some("scale") => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+        Some("binding") => json!({"group": "", "version": "v1", "kind": "Binding"}),
         Some("eviction") => json!({"group": "policy", "version": "v1", "kind": "Eviction"}),
+        Some("token") => json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}),
         _ => json!({"group": group, "version": version, "kind": request.kind.kind}),
     };
     let resource = |version: &str| json!({"group": group, "version": version, "resource": &*request.kind.id.plural});

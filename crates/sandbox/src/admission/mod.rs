@@ -1,7 +1,7 @@
 //! Admission: namespace lifecycle, webhooks, policies, and escalation of rights.
 //!
-//! Other built-in plugins (LimitRanger, ServiceAccount, PodSecurity, ResourceQuota, …) are not modelled, so admission
-//! never changes an object.
+//! Other built-in plugins (LimitRanger, ServiceAccount, PodSecurity, ResourceQuota, …) are not modelled, so only webhooks
+//! change objects.
 
 mod expression;
 mod language;
@@ -11,23 +11,36 @@ mod policy;
 mod request;
 mod webhook;
 
+use serde_json::Value;
+
 use crate::{authorization, state::State, status::ApiError};
 
 pub(crate) use request::{AdmissionRequest, Operation};
 
-/// Runs admission in the API server's order: mutating plugins first, then validating ones.
+/// Runs both phases of admission, for a request whose object webhooks cannot change.
 pub(crate) fn admit(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    mutate(state, request)?;
+    validate(state, request)
+}
+
+/// Runs the first phase of admission, before the object is validated. Returns the object if webhooks have changed it,
+/// without what the server generates for a new one.
+pub(crate) fn mutate(state: &State, request: &AdmissionRequest<'_>) -> Result<Option<Value>, ApiError> {
     namespace::admit(state, request)?;
     policy::mutate(state, request)?;
-    webhook::admit(state, request, "mutatingwebhookconfigurations")?;
+    webhook::mutate(state, request)
+}
+
+/// Runs the second phase of admission.
+pub(crate) fn validate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
     authorization::forbid_escalation(state, request)?;
     policy::validate(state, request)?;
-    webhook::admit(state, request, "validatingwebhookconfigurations")
+    webhook::validate(state, request)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::{

@@ -24,6 +24,7 @@ impl Operation {
 }
 
 /// A request as admission sees it.
+#[derive(Clone, Copy)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) operation: Operation,
     pub(crate) user: &'a User,
@@ -55,6 +56,11 @@ impl<'a> AdmissionRequest<'a> {
 
     pub(super) fn is_namespace(&self) -> bool {
         self.kind.is("", "namespaces")
+    }
+
+    /// Returns the request with a changed object.
+    pub(super) fn with<'b>(&'b self, object: Option<&'b Value>) -> AdmissionRequest<'b> {
+        AdmissionRequest { object, ..*self }
     }
 
     /// Returns whether the object configures admission. Webhooks are not called for such objects.

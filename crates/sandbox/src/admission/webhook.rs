@@ -1,57 +1,120 @@
-//! Admission webhooks, which never answer here, so that every call fails.
+//! Admission webhooks.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::StatusCode;
+use serde_json::{Value, json};
 
 use super::{
-    AdmissionRequest,
-    expression::{Scope, conditions},
+    AdmissionRequest, Operation,
+    expression::{Scope, conditions, request_variable},
     matching,
 };
 use crate::{
+    conversion::convert,
     kinds::ResourceId,
+    object::{metadata_mut, text},
+    patch::json_patch,
     state::State,
-    status::{ApiError, Cause},
+    status::ApiError,
+    webhooks::{Reply, internal},
 };
 
-/// Calls the webhooks of one kind of configuration. Like the API server, it calls mutating webhooks one after another
-/// and decides about all validating ones before the first call.
-pub(super) fn admit(state: &State, request: &AdmissionRequest<'_>, configurations: &str) -> Result<(), ApiError> {
-    if request.is_admission_configuration() {
-        return Ok(());
+/// Why a webhook does not allow a request.
+enum Refusal {
+    /// It could not be called, or its answer is not valid. The failure policy decides.
+    Failed(String),
+    /// The request is rejected, or cannot be decided yet.
+    Rejected(ApiError),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Rejected(error)
     }
-    let mutating = configurations.starts_with("mutating");
-    let mut together = Vec::new();
-    for configuration in state.store.list(&ResourceId::new("admissionregistration.k8s.io", configurations), None) {
-        for webhook in configuration.value()["webhooks"].as_array().into_iter().flatten() {
-            if !is_called(state, request, webhook)? {
+}
+
+/// Calls the mutating webhooks one after another, and a second time those that ask for it if a later one has changed the
+/// object. Returns the object if one has changed it, without what the server generates for a new one.
+pub(super) fn mutate(state: &State, request: &AdmissionRequest<'_>) -> Result<Option<Value>, ApiError> {
+    let webhooks = configured(state, request, "mutatingwebhookconfigurations");
+    if webhooks.is_empty() {
+        return Ok(None);
+    }
+    let sent = request.object.cloned().map(|object| unborn(request, object));
+    let mut object = sent.clone();
+    // By their positions: those that ask to be called again and have been called since the last change, and those that are
+    // to be called again.
+    let (mut called, mut again) = (BTreeSet::new(), BTreeSet::new());
+    for first in [true, false] {
+        for (at, webhook) in webhooks.iter().enumerate() {
+            if !first && !again.contains(&at) {
                 continue;
             }
-            if mutating {
-                call(state, request, webhook)?;
-            } else {
-                together.push(webhook.clone());
+            let current = request.with(object.as_ref());
+            let Some(version) = matched(state, &current, webhook)? else { continue };
+            let changed = settle(webhook, mutated(state, &current, webhook, version))?;
+            if let Some(changed) = changed.filter(|changed| Some(changed) != object.as_ref()) {
+                object = Some(changed);
+                again.append(&mut called);
+            }
+            if webhook["reinvocationPolicy"] == "IfNeeded" {
+                called.insert(at);
             }
         }
     }
-    together.iter().try_for_each(|webhook| call(state, request, webhook))
+    Ok(object.filter(|object| sent.as_ref() != Some(object)))
 }
 
-fn is_called(state: &State, request: &AdmissionRequest<'_>, webhook: &Value) -> Result<bool, ApiError> {
+/// Calls the validating webhooks, all at once. The first that rejects the request, in their order, decides.
+pub(super) fn validate(state: &State, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    let mut calls = Vec::new();
+    let webhooks = configured(state, request, "validatingwebhookconfigurations");
+    for webhook in &webhooks {
+        if let Some(version) = matched(state, request, webhook)? {
+            calls.push((webhook, version));
+        }
+    }
+    let answers: Vec<_> =
+        calls.iter().map(|(webhook, version)| settle(webhook, allowed(state, request, webhook, version))).collect();
+    if state.is_waiting() {
+        return Err(ApiError::waiting());
+    }
+    answers.into_iter().collect()
+}
+
+/// Returns the webhooks of one kind of configuration; none for requests to which webhooks do not apply.
+fn configured(state: &State, request: &AdmissionRequest<'_>, configurations: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    if request.is_admission_configuration() {
+        return all;
+    }
+    for one in state.store.list(&ResourceId::new("admissionregistration.k8s.io", configurations), None) {
+        if let Value::Array(webhooks) = one.value()["webhooks"].take() {
+            all.extend(webhooks);
+        }
+    }
+    all
+}
+
+/// Returns the version in which a webhook has to be called; none if it does not match.
+fn matched<'a>(state: &State, request: &AdmissionRequest<'a>, webhook: &Value) -> Result<Option<&'a str>, ApiError> {
     if !matching::selected(state, request, webhook) {
-        return Ok(false);
+        return Ok(None);
     }
     let Some(version) = matching::matched_version(request, &webhook["rules"], &webhook["matchPolicy"]) else {
-        return Ok(false);
+        return Ok(None);
     };
     if webhook["matchConditions"].as_array().is_none_or(Vec::is_empty) {
-        return Ok(true);
+        return Ok(Some(version));
     }
     let scope = Scope::new(request, version);
     match conditions(&scope, &webhook["matchConditions"]) {
         Err(failure) if failure.not_modelled => Err(failure.into_error()),
-        Err(_) if ignores(webhook) => Ok(false),
+        Err(_) if ignores(webhook) => Ok(None),
         Err(failure) => Err(ApiError::forbidden(&request.kind.resource(), request.name, &failure.message)),
-        Ok(matches) => Ok(matches),
+        Ok(matches) => Ok(Some(version).filter(|_| matches)),
     }
 }
 
@@ -59,75 +122,176 @@ fn ignores(webhook: &Value) -> bool {
     webhook["failurePolicy"] == "Ignore"
 }
 
-fn call(state: &State, request: &AdmissionRequest<'_>, webhook: &Value) -> Result<(), ApiError> {
-    let name = webhook["name"].as_str().unwrap_or_default();
-    let failed = |why: &str| {
-        let refused = internal(&format!("failed calling webhook {name:?}: {why}"));
-        if ignores(webhook) { Ok(()) } else { Err(refused) }
+/// Applies the failure policy.
+fn settle<T: Default>(webhook: &Value, answer: Result<T, Refusal>) -> Result<T, ApiError> {
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(Refusal::Rejected(error)) => Err(error),
+        Err(Refusal::Failed(_)) if ignores(webhook) => Ok(T::default()),
+        Err(Refusal::Failed(why)) => {
+            Err(internal(&format!("failed calling webhook {:?}: {why}", text(webhook, "name"))))
+        }
+    }
+}
+
+/// Returns the object that a mutating webhook makes of the request's; none without a patch.
+fn mutated(
+    state: &State,
+    request: &AdmissionRequest<'_>,
+    webhook: &Value,
+    version: &str,
+) -> Result<Option<Value>, Refusal> {
+    let response = call(state, request, webhook, version)?;
+    let patch = text(&response, "patch");
+    match (patch.is_empty(), response["patchType"].as_str()) {
+        (false, None) => return Err(invalid("webhook returned response.patch but not response.patchType")),
+        (true, Some(_)) => return Err(invalid("webhook returned response.patchType but not response.patch")),
+        _ => {}
+    }
+    decide(state, webhook, &response)?;
+    if patch.is_empty() {
+        return Ok(None);
+    }
+    let internal = |why: &dyn std::fmt::Display| Refusal::Rejected(internal(&why.to_string()));
+    let bytes = STANDARD.decode(patch).map_err(|error| internal(&error))?;
+    let patch: Value = serde_json::from_slice(&bytes).map_err(|error| internal(&error))?;
+    if patch.as_array().is_some_and(Vec::is_empty) {
+        return Ok(None);
+    }
+    let Some(object) = request.object else {
+        let name = text(webhook, "name");
+        let why = format!(
+            "admission webhook {name:?} attempted to modify the object, which is not supported for this operation"
+        );
+        return Err(internal(&why));
     };
+    if response["patchType"] != "JSONPatch" {
+        return Err(Refusal::Failed(format!("unsupported patch type {:?}", text(&response, "patchType"))));
+    }
+    let object = in_version(state, request, object, version)?;
+    let changed = json_patch(&object, &patch).map_err(|error| internal(&error.message))?;
+    Ok(Some(in_version(state, request, &changed, request.version)?))
+}
+
+/// Returns whether a validating webhook allows a request.
+fn allowed(state: &State, request: &AdmissionRequest<'_>, webhook: &Value, version: &str) -> Result<(), Refusal> {
+    let response = call(state, request, webhook, version)?;
+    if !text(&response, "patch").is_empty() {
+        return Err(invalid("validating webhook may not return response.patch"));
+    }
+    if !response["patchType"].is_null() {
+        return Err(invalid("validating webhook may not return response.patchType"));
+    }
+    decide(state, webhook, &response)
+}
+
+fn invalid(why: &str) -> Refusal {
+    Refusal::Failed(format!("received invalid webhook response: {why}"))
+}
+
+/// Calls a webhook and returns the `response` in its answer.
+fn call(state: &State, request: &AdmissionRequest<'_>, webhook: &Value, version: &str) -> Result<Value, Refusal> {
     if request.dry_run {
         match webhook["sideEffects"].as_str() {
             Some("None" | "NoneOnDryRun") => {}
-            None => return failed("Webhook SideEffects is nil"),
+            None => return Err(Refusal::Failed("Webhook SideEffects is nil".to_owned())),
             Some(_) => {
-                let message = format!("admission webhook {name:?} does not support dry run");
-                return Err(ApiError::bad_request(message));
+                let why = format!("admission webhook {:?} does not support dry run", text(webhook, "name"));
+                return Err(ApiError::bad_request(why).into());
             }
         }
     }
-    let seconds = webhook["timeoutSeconds"].as_i64().unwrap_or(10);
-    let (url, why) = unreachable(state, &webhook["clientConfig"]);
-    failed(&format!("failed to call webhook: Post \"{url}?timeout={seconds}s\": {why}"))
+    let known = webhook["admissionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let review_version = known.into_iter().find(|version| matches!(*version, "v1" | "v1beta1")).unwrap_or("v1");
+    let api_version = format!("admission.k8s.io/{review_version}");
+    let mut variable = request_variable(request, version);
+    for (field, object) in [("object", request.object), ("oldObject", request.old)] {
+        variable[field] = object.map(|object| in_version(state, request, object, version)).transpose()?.into();
+    }
+    let review = json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": variable});
+    let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
+    let reply = state.ask(&webhook["clientConfig"], Some(seconds), &review)?;
+    let reply = reply.map_err(|why| Refusal::Failed(format!("failed to call webhook: {why}")))?;
+    response(reply, &api_version)
 }
 
-/// Returns the URL of a webhook and why it cannot be reached.
-fn unreachable(state: &State, client: &Value) -> (String, String) {
-    if let Some(url) = client["url"].as_str() {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        return (format!("{scheme}://{host}/{path}"), refused(host));
+/// Returns the `response` in an answer, as `VerifyAdmissionResponse` of Kubernetes does.
+fn response(reply: Reply, api_version: &str) -> Result<Value, Refusal> {
+    let Reply { uid, mut review } = reply;
+    let response = review["response"].take();
+    if response.is_null() {
+        return Err(invalid("webhook response was absent"));
     }
-    let service = &client["service"];
-    let text = |field: &str| service[field].as_str().unwrap_or_default();
-    let (namespace, name, port) = (text("namespace"), text("name"), service["port"].as_i64().unwrap_or(443));
-    let path = text("path").trim_start_matches('/');
-    let url = format!("https://{name}.{namespace}.svc:{port}/{path}");
-    let Some(service) = state.store.get(&ResourceId::new("", "services"), namespace, name) else {
-        return (url, format!("service {name:?} not found"));
-    };
-    let spec = &service.value()["spec"];
-    let why = match (spec["type"].as_str(), spec["clusterIP"].as_str()) {
-        (Some("ExternalName"), _) => refused(spec["externalName"].as_str().unwrap_or_default()),
-        (_, Some("None")) => "cannot route to service with ClusterIP \"None\"".to_owned(),
-        _ if spec["ports"].as_array().into_iter().flatten().all(|known| known["port"] != port) => {
-            format!("no service port {port} found for service {name:?}")
+    if api_version.ends_with("/v1") {
+        if response["uid"] != *uid {
+            return Err(invalid(&format!("expected response.uid={uid:?}, got {:?}", text(&response, "uid"))));
         }
-        (_, Some(ip)) if !ip.is_empty() => refused(&format!("{}:{port}", bracketed(ip))),
-        _ => format!("no endpoints available for service {name:?}"),
-    };
-    (url, why)
-}
-
-/// Returns the error of a connection: no name resolves, and no address accepts connections.
-fn refused(host: &str) -> String {
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
-        _ => (host, "443"),
-    };
-    match name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
-        Ok(_) => format!("dial tcp {name}:{port}: connect: connection refused"),
-        Err(_) => format!("dial tcp: lookup {name}: no such host"),
+        let (found, kind) = (text(&review, "apiVersion"), text(&review, "kind"));
+        if found != api_version || kind != "AdmissionReview" {
+            let expected = format!("{api_version}, Kind=AdmissionReview");
+            return Err(invalid(&format!("expected webhook response of {expected}, got {found}, Kind={kind}")));
+        }
     }
+    Ok(response)
 }
 
-fn bracketed(ip: &str) -> String {
-    if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
+/// Returns an object in the version in which a webhook wants it.
+fn in_version(state: &State, request: &AdmissionRequest<'_>, object: &Value, version: &str) -> Result<Value, ApiError> {
+    let to = request.kind.api_version(version);
+    // The bodies of some subresources are of another kind.
+    if version == request.version && text(object, "apiVersion") == to || object["kind"] != *request.kind.kind {
+        return Ok(object.clone());
+    }
+    Ok(convert(state, request.kind, vec![object.clone()], &to)?.pop().unwrap_or_default())
 }
 
-/// Returns an internal error, whose message the API server repeats as a cause.
-fn internal(why: &str) -> ApiError {
-    let cause = Cause { reason: "", field: String::new(), message: why.to_owned() };
-    ApiError::internal(why).causes(vec![cause])
+/// Adds the warnings of a webhook, and rejects the request if the webhook does.
+fn decide(state: &State, webhook: &Value, response: &Value) -> Result<(), Refusal> {
+    let warnings = response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut memory = state.memory.borrow_mut();
+    for warning in warnings {
+        if !memory.warnings.iter().any(|known| known == warning) {
+            memory.warnings.push(warning.to_owned());
+        }
+    }
+    if response["allowed"] == true {
+        return Ok(());
+    }
+    let mut status = response["status"].clone();
+    let denied = format!("admission webhook {:?} denied the request", text(webhook, "name"));
+    let message = match (text(&status, "message"), text(&status, "reason")) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", why) | (why, _) => format!("{denied}: {why}"),
+    };
+    let code = status["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
+    let code = code.filter(|code| code.as_u16() >= 400).unwrap_or(StatusCode::BAD_REQUEST);
+    if !status.is_object() {
+        status = json!({});
+    }
+    for (field, value) in
+        [("kind", "Status"), ("apiVersion", "v1"), ("status", "Failure"), ("message", message.as_str())]
+    {
+        status[field] = value.into();
+    }
+    status["code"] = code.as_u16().into();
+    metadata_mut(&mut status);
+    let mut error = ApiError::new(code, "", message);
+    error.status = Some(Box::new(status));
+    Err(error.into())
+}
+
+/// Returns a new object as mutating webhooks see it, without what the server generates after they have been called.
+fn unborn(request: &AdmissionRequest<'_>, mut object: Value) -> Value {
+    if request.operation == Operation::Create && request.subresource.is_none() {
+        let metadata = metadata_mut(&mut object);
+        for field in ["uid", "creationTimestamp", "generation"] {
+            metadata.remove(field);
+        }
+        if request.name.is_empty() {
+            metadata.remove("name");
+        }
+    }
+    object
 }
 
 #[cfg(test)]
@@ -193,8 +357,8 @@ mod tests {
             r#""https://exists.shop.svc:443/?timeout=10s": dial tcp 10.0.0.7:443: connect: connection refused"#,
         );
         fails(
-            json!({"clientConfig": {"url": "https://127.0.0.1:1/q"}}),
-            r#""https://127.0.0.1:1/q?timeout=10s": dial tcp 127.0.0.1:1: connect: connection refused"#,
+            json!({"clientConfig": {"url": "https://10.0.0.1:1/q"}}),
+            r#""https://10.0.0.1:1/q?timeout=10s": dial tcp 10.0.0.1:1: connect: connection refused"#,
         );
         fails(
             json!({"clientConfig": {"url": "https://nope.example"}}),

@@ -4,6 +4,7 @@ mod access;
 mod escalation;
 mod impersonation;
 mod rules;
+mod tokens;
 
 use http::StatusCode;
 
@@ -19,6 +20,7 @@ pub(crate) use access::AccessRequest;
 pub(crate) use escalation::forbid_escalation;
 pub(crate) use impersonation::impersonate;
 pub(crate) use rules::of_user;
+pub(crate) use tokens::user_of_token;
 
 /// The paths that all authenticated users may read, by the ClusterRoles `system:discovery` and
 /// `system:public-info-viewer`.

@@ -1,7 +1,7 @@
 //! The work of the controllers, and which work a change causes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     object::{FOREGROUND, ORPHAN, Owner, metadata_mut},
     options::Options,
     store::Change,
+    webhooks::Memory,
 };
 
 /// The service account that every namespace gets.
@@ -39,6 +40,21 @@ pub(crate) struct Controllers {
     pub(super) failed_jobs: HashMap<Box<str>, Instant>,
     /// The names that definitions have.
     pub(super) names: BTreeMap<Box<str>, DefinitionNames>,
+    /// The namespaces that have had PodDisruptionBudgets.
+    budgets: BTreeSet<Box<str>>,
+    /// The work that waits for webhooks, until they are called.
+    pub(crate) waiting: Vec<Waiting>,
+    /// The work whose webhooks have not answered yet.
+    asking: HashSet<Work>,
+    /// What webhooks have answered to work that is due again.
+    answered: HashMap<Work, Memory>,
+}
+
+/// Work that waits for webhooks.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    work: Work,
+    pub(crate) memory: Memory,
 }
 
 /// The state of a definition that is served.
@@ -67,7 +83,34 @@ impl Controllers {
             served: HashMap::new(),
             failed_jobs: HashMap::new(),
             names: BTreeMap::new(),
+            budgets: BTreeSet::new(),
+            waiting: Vec::new(),
+            asking: HashSet::new(),
+            answered: HashMap::new(),
         }
+    }
+
+    /// Puts work aside that waits for webhooks.
+    pub(super) fn wait(&mut self, work: Work, memory: Memory) {
+        self.asking.insert(work.clone());
+        self.waiting.push(Waiting { work, memory });
+    }
+
+    /// Returns whether a work item waits for webhooks. It will be repeated anyway.
+    pub(super) fn is_asking(&self, work: &Work) -> bool {
+        !self.asking.is_empty() && self.asking.contains(work)
+    }
+
+    /// Repeats work, with the answers of the webhooks for which it waited.
+    pub(crate) fn resume(&mut self, Waiting { work, memory }: Waiting, now: Instant) {
+        self.asking.remove(&work);
+        self.answered.insert(work.clone(), memory);
+        self.queue.add(work, now);
+    }
+
+    /// Returns what webhooks have answered to a work item.
+    pub(super) fn memory_of(&mut self, work: &Work) -> Memory {
+        if self.answered.is_empty() { Memory::default() } else { self.answered.remove(work).unwrap_or_default() }
     }
 
     /// Returns when the next work is due.
@@ -113,6 +156,10 @@ impl Controllers {
                 self.observe_workload_owners(change, due);
             }
             ("batch", "jobs") => self.add(Task::Job, change, due),
+            ("policy", "poddisruptionbudgets") => {
+                self.budgets.insert(change.last.namespace.clone());
+                self.add_named(Task::Disruption, &change.last.namespace, "", due);
+            }
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.observe_definition(change, due),
             _ => {}
         }
@@ -152,6 +199,9 @@ impl Controllers {
             self.add_named(Task::Claims, &change.last.namespace, "", due);
         }
         self.observe_workload_owners(change, due);
+        if self.budgets.contains(&change.last.namespace) {
+            self.add_named(Task::Disruption, &change.last.namespace, "", due);
+        }
         let mut finalizers = change.after.iter().flat_map(|pod| &pod.finalizers);
         if finalizers.any(|finalizer| **finalizer == *JOB_TRACKING) {
             self.add(Task::JobPod, change, due);

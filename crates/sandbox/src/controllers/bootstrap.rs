@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
+use super::set::ACCOUNTS;
 use crate::{
     authorization::DISCOVERY,
     kinds::ResourceId,
@@ -39,6 +40,13 @@ pub(crate) fn bootstrap(state: &mut State) {
         let object = object.again(&state.ids.uid(), (TIME, &now));
         // These objects cause no work for the controllers.
         state.store.keep(resource, Arc::new(object));
+    }
+    if !state.options.controllers.contains(ACCOUNTS) {
+        let accounts = ResourceId::new("", "serviceaccounts");
+        let all: Vec<_> = state.store.list(&accounts, None).cloned().collect();
+        for account in all {
+            state.store.remove(&accounts, &account.namespace, &account.name);
+        }
     }
 }
 

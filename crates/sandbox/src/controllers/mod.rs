@@ -8,11 +8,13 @@ mod agenda;
 mod api_services;
 mod bootstrap;
 mod definitions;
+mod disruption;
 mod garbage;
 mod namespaces;
 mod objects;
 mod protection;
 mod queue;
+mod set;
 mod work;
 mod workloads;
 
@@ -27,11 +29,24 @@ use work::{Task, Work};
 
 pub(crate) use agenda::Controllers;
 pub(crate) use bootstrap::bootstrap;
+pub use set::{ControllerSet, UnknownController};
 
 /// Does all work that is due.
 pub(crate) fn run_due(state: &mut State, now: Instant) {
     while let Some(work) = state.controllers.queue.take(now) {
-        match perform(state, &work, now) {
+        let runs = work.task.controller().is_none_or(|name| state.options.controllers.contains(name));
+        if !runs || state.controllers.is_asking(&work) {
+            continue;
+        }
+        *state.memory.get_mut() = state.controllers.memory_of(&work);
+        let outcome = perform(state, &work, now);
+        let memory = std::mem::take(state.memory.get_mut());
+        if memory.is_waiting() {
+            // A step that waits for webhooks is repeated with their answers; what it has done before remains.
+            state.controllers.wait(work, memory);
+            continue;
+        }
+        match outcome {
             Ok(Next::Done) => state.controllers.queue.forget(&work),
             Ok(Next::After(delay)) => {
                 state.controllers.queue.forget(&work);
@@ -69,5 +84,6 @@ fn perform(state: &mut State, work: &Work, now: Instant) -> Step {
         Task::ApiService => api_services::sync(state, name),
         Task::ApiServices => api_services::of_service(state, namespace, name, now),
         Task::JobPod => workloads::jobs::sync_pod(state, namespace, name),
+        Task::Disruption => disruption::sync(state, namespace),
     }
 }

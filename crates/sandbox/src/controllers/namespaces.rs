@@ -129,7 +129,7 @@ impl<'a> Sweep<'a> {
             }
         }
         let (mut remaining, mut held) = (0, false);
-        for object in state.store.list(&kind.id, Some(self.namespace)) {
+        for object in state.store.list(kind.table(), Some(self.namespace)) {
             remaining += 1;
             for finalizer in &object.finalizers {
                 held = true;
@@ -157,7 +157,7 @@ impl<'a> Sweep<'a> {
 
     /// Deletes the objects of a kind until a deletion fails.
     fn delete_kind(&self, state: &mut State, kind: &Arc<Kind>) -> Result<(), ApiError> {
-        let objects = state.store.list(&kind.id, Some(self.namespace));
+        let objects = state.store.list(kind.table(), Some(self.namespace));
         let names: Vec<_> = objects.map(|object| object.name.clone()).collect();
         let writer = writer(kind, CONTROLLER);
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };

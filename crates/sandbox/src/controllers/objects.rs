@@ -10,7 +10,7 @@ use crate::{
     state::State,
     status::ApiError,
     store::ObjectId,
-    verbs::{Writer, update},
+    verbs::{Writer, current, update},
 };
 
 /// What to do after a step.
@@ -28,7 +28,8 @@ pub(super) type Step = Result<Next, ApiError>;
 /// Returns a controller that writes in the preferred version of a kind.
 pub(super) fn writer(kind: &Arc<Kind>, controller: &str) -> Writer {
     let mut writer = Writer::controller(kind, controller);
-    if let Some(preferred) = kind.versions.iter().position(|version| version.served) {
+    // Where versions differ, the stored one needs no conversion.
+    if let Some(preferred) = kind.versions.iter().position(|version| version.served).filter(|_| !kind.converts()) {
         writer.version = preferred;
     }
     writer
@@ -61,12 +62,13 @@ fn edit_part(
     subresource: Option<&str>,
     change: impl FnOnce(&mut Value),
 ) -> Result<(), ApiError> {
-    let Some(stored) = state.store.get_id(id) else { return Ok(()) };
+    if state.store.get_id(id).is_none() {
+        return Ok(());
+    }
     let Some(kind) = state.kinds.get(&id.resource) else { return Err(not_served(&id.resource)) };
     let mut writer = writer(kind, controller);
     writer.subresource = subresource.map(str::to_owned);
-    let mut object = stored.value();
-    object["apiVersion"] = writer.api_version().into();
+    let mut object = current(state, &writer, &id.namespace, &id.name)?;
     let old = object.clone();
     change(&mut object);
     if object != old {

@@ -1,5 +1,7 @@
 //! Work items of the controllers.
 
+use super::set;
+
 /// What to do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
@@ -37,10 +39,33 @@ pub(crate) enum Task {
     /// All workloads of a namespace, which may adopt an object without owner.
     Adopt,
     JobPod,
+    /// Compute the status of the PodDisruptionBudgets of a namespace.
+    Disruption,
     /// Check the Service of an APIService.
     ApiService,
     /// Check all APIServices that refer to a Service.
     ApiServices,
+}
+
+impl Task {
+    /// Returns the controller that does the work; none if the API server does it itself.
+    pub(super) fn controller(self) -> Option<&'static str> {
+        match self {
+            Self::References | Self::Collect | Self::Unblock | Self::Dependents | Self::Orphan => Some(set::GARBAGE),
+            Self::Namespace => Some(set::NAMESPACES),
+            Self::Account => Some(set::ACCOUNTS),
+            Self::Claim | Self::Claims => Some(set::CLAIMS),
+            Self::Volume => Some(set::VOLUMES),
+            Self::Deployment => Some(set::DEPLOYMENTS),
+            Self::ReplicaSet => Some(set::REPLICA_SETS),
+            Self::Job | Self::JobPod => Some(set::JOBS),
+            Self::Disruption => Some(set::DISRUPTION),
+            // Adoption only adds work for the controllers of workloads.
+            Self::Adopt => None,
+            Self::Definition | Self::Names | Self::Cleanup | Self::CleanupPoll | Self::Unserve => None,
+            Self::ApiService | Self::ApiServices => None,
+        }
+    }
 }
 
 /// A task and the object that it concerns.

@@ -1,7 +1,7 @@
 //! The kinds of Kubernetes 1.36, each in its preferred version.
 //!
-//! Not served are `bindings` and `componentstatuses`, which are not stored objects, and the groups certificates,
-//! flowcontrol and resource. `events` and `events.k8s.io` are two resources here; Kubernetes stores them as one.
+//! Not served are `bindings` and `componentstatuses`, which are not stored objects, and the groups flowcontrol and
+//! resource.
 
 use std::{
     any::TypeId,
@@ -13,10 +13,10 @@ use k8s_openapi::{
     ClusterResourceScope, ListableResource, Resource,
     api::{
         admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
-        authorization::v1 as authorization, autoscaling::v2 as autoscaling, batch::v1 as batch,
-        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
-        networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-        scheduling::v1 as scheduling, storage::v1 as storage,
+        authorization::v1 as authorization, autoscaling::v1 as scale, autoscaling::v2 as autoscaling,
+        batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, node::v1 as node,
+        policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration,
@@ -111,6 +111,7 @@ fn table() -> Vec<Row> {
         row::<autoscaling::HorizontalPodAutoscaler>().short("hpa").category(ALL).status(),
         row::<batch::CronJob>().short("cj").category(ALL).status(),
         row::<batch::Job>().category(ALL).status().select(&["status.successful"]),
+        row::<certificates::CertificateSigningRequest>().short("csr").status().select(&["spec.signerName"]),
         row::<coordination::Lease>(),
         row::<discovery::EndpointSlice>(),
         row::<events::Event>().short("ev").select(EVENT),
@@ -133,6 +134,21 @@ fn table() -> Vec<Row> {
         row::<storage::VolumeAttachment>().status(),
         row::<storage::VolumeAttributesClass>().short("vac"),
     ]
+}
+
+/// Returns the kind of the bodies of a subresource that only creates.
+pub(crate) fn body_of(subresource: &str) -> Option<Arc<Kind>> {
+    type Bodies = BTreeMap<&'static str, Arc<Kind>>;
+    static ALL: LazyLock<Bodies> = LazyLock::new(|| {
+        let rows = [
+            ("binding", review::<core::Binding>()),
+            ("eviction", review::<policy::Eviction>()),
+            ("scale", review::<scale::Scale>()),
+            ("token", review::<authentication::TokenRequest>()),
+        ];
+        rows.into_iter().map(|(name, Row(kind))| (name, Arc::new(kind))).collect()
+    });
+    ALL.get(subresource).cloned()
 }
 
 /// A kind under construction.
@@ -217,7 +233,7 @@ mod tests {
     #[test]
     fn the_table_lists_each_kind_once() {
         let all = all();
-        assert_eq!((all.len(), table().len()), (58, 58));
+        assert_eq!((all.len(), table().len()), (59, 59));
         let find = |group, plural| all.values().find(|kind| kind.is(group, plural)).expect("known");
         let ingress = find("networking.k8s.io", "ingresses");
         assert_eq!((&*ingress.singular, &*ingress.list_kind, ingress.namespaced), ("ingress", "IngressList", true));

@@ -35,6 +35,8 @@ pub(crate) fn kind_of_crd(crd: &Value) -> Result<Kind, Vec<Cause>> {
     }
     versions.sort_by(|(one, _), (other, _)| version_rank(&one.name).cmp(&version_rank(&other.name)));
     let storage = versions.iter().position(|(_, storage)| *storage).unwrap_or_default();
+    let conversion = &spec["conversion"];
+    let webhook = Some(&conversion["webhook"]).filter(|_| conversion["strategy"] == "Webhook");
     Ok(Kind {
         id: ResourceId::new(text(spec, "group"), &names.plural),
         kind: names.kind,
@@ -46,7 +48,7 @@ pub(crate) fn kind_of_crd(crd: &Value) -> Result<Kind, Vec<Cause>> {
         versions: versions.into_iter().map(|(version, _)| version).collect(),
         storage,
         review: false,
-        crd: Some(Crd { webhook: spec["conversion"]["strategy"] == "Webhook" }),
+        crd: Some(Crd { webhook: webhook.cloned() }),
     })
 }
 

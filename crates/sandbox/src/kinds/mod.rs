@@ -7,12 +7,16 @@ mod strategy;
 
 use std::{cmp::Reverse, fmt, sync::Arc};
 
+use serde_json::Value;
+
 use crate::{schema::Schema, status::Qualified};
 
+pub(crate) use builtin::body_of;
 pub(crate) use crd::kind_of_crd;
 pub(crate) use registry::Kinds;
 pub(crate) use strategy::{
-    CRD_CLEANUP, CellSource, Column, Subresource, is_known_subresource, prepare_create, prepare_update, validate,
+    CRD_CLEANUP, CellSource, Column, Subresource, is_known_subresource, prepare_create, prepare_part, prepare_update,
+    validate, validate_part,
 };
 
 /// The identity of a resource: its group and plural.
@@ -59,8 +63,9 @@ pub(crate) struct Kind {
 /// What a CustomResourceDefinition specifies about its kind apart from names and versions.
 #[derive(Debug)]
 pub(crate) struct Crd {
-    /// Whether a conversion webhook converts objects to versions other than the stored one. It never answers here.
-    pub(crate) webhook: bool,
+    /// The webhook that converts objects to other versions: `spec.conversion.webhook`. Without one, only the `apiVersion`
+    /// changes.
+    pub(crate) webhook: Option<Value>,
 }
 
 /// A version of a kind.
@@ -100,11 +105,6 @@ impl Kind {
         if self.group().is_empty() { version.to_owned() } else { format!("{}/{version}", self.group()) }
     }
 
-    /// Returns the `apiVersion` in which objects are stored.
-    pub(crate) fn stored_api_version(&self) -> String {
-        self.api_version(self.versions.get(self.storage).map_or("", |version| &version.name))
-    }
-
     /// Returns the name for errors that name the resource: `configmaps`.
     pub(crate) fn resource(&self) -> Qualified {
         Qualified::new(self.group(), &*self.id.plural)
@@ -112,7 +112,7 @@ impl Kind {
 
     /// Returns the name for validation errors, which name the kind: `ConfigMap`.
     pub(crate) fn qualified(&self) -> Qualified {
-        Qualified::new(self.group(), &*self.kind)
+        Qualified::new(&*self.table().group, &*self.kind)
     }
 
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {

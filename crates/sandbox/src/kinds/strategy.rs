@@ -4,13 +4,16 @@
 //! Preparation and validation apply to writes of whole objects, not to `finalize`, `status` and `scale`. A new object
 //! gets its initial status, whatever was sent; an update keeps the stored status.
 
+mod certificates;
 mod columns;
 mod defaults;
 mod deletion;
+mod events;
 mod fields;
 mod immutable;
 mod metadata;
 mod prepare;
+mod replicas;
 mod rules;
 mod scale;
 mod subresources;
@@ -20,16 +23,16 @@ mod writes;
 use serde_json::Value;
 
 use super::{Kind, kind_of_crd};
-use crate::{schema::Schema, status::Cause};
+use crate::{call::User, schema::Schema, status::Cause};
 
 pub(crate) use columns::{CellSource, Column};
 pub(crate) use deletion::CRD_CLEANUP;
 pub(crate) use subresources::{Subresource, is_known_subresource};
 
-/// Sets defaults and server-owned fields in a new object.
-pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
+/// Sets defaults and server-owned fields in a new object of a user.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, user: &User) {
     if kind.crd.is_none() {
-        prepare::create(kind, object);
+        prepare::create(kind, object, user);
         defaults::fill(kind, object);
     }
 }
@@ -41,6 +44,22 @@ pub(crate) fn prepare_update(kind: &Kind, object: &mut Value, old: &Value) {
         defaults::fill(kind, object);
         prepare::update(kind, object, old);
     }
+}
+
+/// Sets what only the server sets in a part of an object that is written through a subresource.
+pub(crate) fn prepare_part(kind: &Kind, subresource: &str, object: &mut Value, old: &Value, now: &str) {
+    if kind.is("certificates.k8s.io", "certificatesigningrequests") {
+        certificates::prepare_part(subresource, object, old, now);
+    }
+}
+
+/// Returns what a write through a subresource may not change.
+pub(crate) fn validate_part(kind: &Kind, subresource: &str, object: &Value, old: &Value) -> Vec<Cause> {
+    let mut wrong = Vec::new();
+    if kind.is("certificates.k8s.io", "certificatesigningrequests") {
+        certificates::validate_part(subresource, object, old, &mut wrong);
+    }
+    wrong
 }
 
 /// Returns everything that is wrong with an object: first what its schema rejects, then what the rules of its kind
@@ -79,8 +98,11 @@ fn rules(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         scale::validate(kind, object, &mut wrong);
     } else {
         rules::validate(kind, object, &mut wrong);
-        if let Some(old) = old {
-            immutable::validate(kind, object, old, &mut wrong);
+        replicas::validate(kind, object, &mut wrong);
+        match old {
+            Some(old) => immutable::validate(kind, object, old, &mut wrong),
+            None if kind.is("events.k8s.io", "events") => events::validate(object, &mut wrong),
+            None => {}
         }
     }
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {

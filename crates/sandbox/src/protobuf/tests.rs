@@ -59,8 +59,8 @@ fn invalid_bodies_are_rejected() {
     check(b"{}", 400, &unrecognized(no_protobuf));
     check(b"k8s\0\xff", 400, &unrecognized("unexpected EOF"));
     check(b"k8s\0", 501, "the sandbox does not model protobuf bodies without a kind");
-    let binding = "the sandbox does not model protobuf bodies of kind Binding in version v1";
-    check(&envelope("v1", "Binding", b""), 501, binding);
+    let status = "the sandbox does not model protobuf bodies of kind Status in version v1";
+    check(&envelope("v1", "Status", b""), 501, status);
 
     let check = |raw: &[u8], why: &str| {
         let message = format!("ConfigMap in version \"v1\" cannot be handled as a ConfigMap: {why}");

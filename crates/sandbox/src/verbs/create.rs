@@ -1,16 +1,18 @@
 //! POST of an object.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{Writer, Written, decode, read::readable};
+use super::{Writer, Written, decode};
 use crate::{
     admission::{self, AdmissionRequest, Operation},
     conditions,
+    conversion::convert,
     kinds::{Kind, ResourceId, prepare_create, validate},
     object::{meta, metadata_mut},
     patch::{Manager, track},
     state::State,
     status::ApiError,
+    webhooks::Identity,
 };
 
 /// The request size limit of etcd, 1.5 MiB.
@@ -35,61 +37,167 @@ pub(super) fn create_decoded(
     object: Value,
     warnings: Vec<String>,
 ) -> Result<Written, ApiError> {
-    let mut object = new_object(state, writer, object)?;
-    let (api_version, time) = (writer.api_version(), state.clock.text());
-    let manager = Manager {
-        name: &writer.manager,
-        api_version: &api_version,
-        subresource: writer.subresource.as_deref(),
-        time: &time,
-    };
-    track(None, &mut object, &writer.version().schema, manager);
-    finish(state, writer, object, warnings)
+    let born = identity(state, &object);
+    let result = Birth { writer, born: &born }.of_sent(state, object, warnings);
+    keep(state, born);
+    result
 }
 
 /// Creates an object for a server-side apply, which has set `managedFields`.
 pub(super) fn create_applied(state: &mut State, writer: &Writer, object: Value) -> Result<Written, ApiError> {
-    let fields = object["metadata"]["managedFields"].clone();
-    let mut new = new_object(state, writer, object)?;
-    metadata_mut(&mut new).insert("managedFields".to_owned(), fields);
-    finish(state, writer, new, Vec::new())
+    let born = identity(state, &object);
+    let result = Birth { writer, born: &born }.of_applied(state, object);
+    keep(state, born);
+    result
 }
 
-/// Sets what the server sets in every new object.
-fn new_object(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
-    let kind = &writer.kind;
-    if kind.crd.is_some() && is_terminating(state, kind) {
-        let why = "create not allowed while custom resource definition is terminating";
-        return Err(ApiError::forbidden(&kind.resource(), meta(&object, "name"), why));
+/// Returns what the server generates for a new object: the same in each repetition of a request that waits for webhooks.
+fn identity(state: &mut State, object: &Value) -> Identity {
+    let known = state.memory.get_mut().identity.take();
+    known.unwrap_or_else(|| {
+        let generates = meta(object, "name").is_empty() && !meta(object, "generateName").is_empty();
+        let suffix = generates.then(|| state.ids.suffix());
+        Identity { uid: state.ids.uid(), suffix }
+    })
+}
+
+fn keep(state: &mut State, born: Identity) {
+    let memory = state.memory.get_mut();
+    memory.identity = memory.is_waiting().then_some(born);
+}
+
+/// The creation of an object.
+struct Birth<'a> {
+    writer: &'a Writer,
+    born: &'a Identity,
+}
+
+impl Birth<'_> {
+    fn of_sent(&self, state: &mut State, object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
+        let writer = self.writer;
+        let mut object = self.new_object(state, object)?;
+        let (api_version, time) = (writer.api_version(), state.time());
+        let manager = Manager {
+            name: &writer.manager,
+            api_version: &api_version,
+            subresource: writer.subresource.as_deref(),
+            time: &time,
+        };
+        track(None, &mut object, &writer.version().schema, manager);
+        self.finish(state, object, warnings)
     }
-    if !meta(&object, "resourceVersion").is_empty() {
-        return Err(ApiError::unnamed("resourceVersion should not be set on objects to be created"));
+
+    fn of_applied(&self, state: &mut State, object: Value) -> Result<Written, ApiError> {
+        let fields = object["metadata"]["managedFields"].clone();
+        let mut new = self.new_object(state, object)?;
+        metadata_mut(&mut new).insert("managedFields".to_owned(), fields);
+        self.finish(state, new, Vec::new())
     }
-    if meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty() {
-        // A long base is truncated, so that the name stays within the limit.
-        let base: String = meta(&object, "generateName").chars().take(58).collect();
-        let name = base + &state.ids.suffix();
-        metadata_mut(&mut object).insert("name".to_owned(), name.into());
+
+    fn new_object(&self, state: &State, mut object: Value) -> Result<Value, ApiError> {
+        let kind = &self.writer.kind;
+        if kind.crd.is_some() && is_terminating(state, kind) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(&kind.resource(), meta(&object, "name"), why));
+        }
+        let metadata = metadata_mut(&mut object);
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            metadata.remove(field);
+        }
+        self.complete(state, &mut object);
+        Ok(object)
     }
-    let (uid, now) = (state.ids.uid(), state.clock.text());
-    let metadata = metadata_mut(&mut object);
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        metadata.remove(field);
+
+    /// Sets what the server sets in every new object.
+    fn complete(&self, state: &State, object: &mut Value) {
+        let kind = &self.writer.kind;
+        let generated = self.born.suffix.as_ref().map(|suffix| {
+            // A long base is truncated, so that the name stays within the limit.
+            meta(object, "generateName").chars().take(58).collect::<String>() + suffix
+        });
+        let metadata = metadata_mut(object);
+        if let Some(name) = generated {
+            metadata.insert("name".to_owned(), name.into());
+        }
+        metadata.insert("uid".to_owned(), self.born.uid.as_str().into());
+        metadata.insert("creationTimestamp".to_owned(), state.time().into());
+        if kind.has_generation() {
+            metadata.insert("generation".to_owned(), 1.into());
+        }
+        drop_empty(metadata);
+        if self.writer.version().status
+            && let Value::Object(fields) = object
+        {
+            fields.remove("status");
+        }
+        self.writer.version().schema.set_defaults(object);
+        prepare_create(kind, object, &self.writer.user);
     }
-    metadata.insert("uid".to_owned(), uid.into());
-    metadata.insert("creationTimestamp".to_owned(), now.into());
-    if kind.has_generation() {
-        metadata.insert("generation".to_owned(), 1.into());
+
+    fn finish(&self, state: &mut State, mut object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
+        let (writer, kind) = (self.writer, &self.writer.kind);
+        let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
+        let options = writer.options("CreateOptions");
+        // A generated name is not known yet when webhooks may change the object.
+        let sent_name = if self.born.suffix.is_some() { "" } else { &name };
+        let request = self.request(&namespace, sent_name, &object, &options);
+        if let Some(mut changed) = admission::mutate(state, &request)? {
+            decode::redecode(writer, &mut changed)?;
+            decode::place(writer, &namespace, &mut changed)?;
+            self.complete(state, &mut changed);
+            object = changed;
+        }
+        let name = meta(&object, "name").to_owned();
+        let causes = validate(kind, &writer.version().schema, &object, None);
+        if !causes.is_empty() {
+            return Err(ApiError::invalid(&kind.qualified(), &name, causes));
+        }
+        admission::validate(state, &self.request(&namespace, &name, &object, &options))?;
+        self.insert(state, object, warnings)
     }
-    drop_empty(metadata);
-    if writer.version().status
-        && let Value::Object(fields) = &mut object
-    {
-        fields.remove("status");
+
+    fn request<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+        object: &'a Value,
+        options: &'a Value,
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest {
+            operation: Operation::Create,
+            user: &self.writer.user,
+            kind: &self.writer.kind,
+            version: &self.writer.version().name,
+            subresource: None,
+            namespace,
+            name,
+            object: Some(object),
+            old: None,
+            options,
+            dry_run: self.writer.dry_run,
+        }
     }
-    writer.version().schema.set_defaults(&mut object);
-    prepare_create(kind, &mut object);
-    Ok(object)
+
+    fn insert(&self, state: &mut State, mut object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
+        let (kind, dry_run) = (&self.writer.kind, self.writer.dry_run);
+        let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
+        if !dry_run {
+            let given = metadata_mut(&mut object).remove("resourceVersion");
+            let revision = given.as_ref().and_then(Value::as_str).and_then(|text| text.parse::<u64>().ok());
+            if revision.is_some_and(|revision| revision > 0) {
+                return Err(ApiError::unnamed("resourceVersion should not be set on objects to be created"));
+            }
+        }
+        if let Some(there) = state.store.get(kind.table(), &namespace, &name) {
+            let mut error = ApiError::already_exists(&kind.resource(), &name);
+            if there.deleting {
+                error.message = format!("object is being deleted: {}", error.message);
+            }
+            return Err(error);
+        }
+        let object = store(state, self.writer, object)?;
+        Ok(Written { object, created: true, warnings })
+    }
 }
 
 /// Returns whether no objects of a kind can be created, because its CustomResourceDefinition is being deleted.
@@ -100,53 +208,27 @@ pub(crate) fn is_terminating(state: &State, kind: &Kind) -> bool {
     definition.is_some_and(|stored| conditions::is_true(&stored.value(), "Terminating"))
 }
 
-fn finish(state: &mut State, writer: &Writer, object: Value, warnings: Vec<String>) -> Result<Written, ApiError> {
-    let kind = &writer.kind;
-    let (namespace, name) = (meta(&object, "namespace").to_owned(), meta(&object, "name").to_owned());
-    let request = AdmissionRequest {
-        operation: Operation::Create,
-        user: &writer.user,
-        kind,
-        version: &writer.version().name,
-        subresource: None,
-        namespace: &namespace,
-        name: &name,
-        object: Some(&object),
-        old: None,
-        options: &json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
-        dry_run: writer.dry_run,
-    };
-    admission::admit(state, &request)?;
-    let causes = validate(kind, &writer.version().schema, &object, None);
-    if !causes.is_empty() {
-        return Err(ApiError::invalid(&kind.qualified(), &name, causes));
-    }
-    if let Some(there) = state.store.get(&kind.id, &namespace, &name) {
-        let mut error = ApiError::already_exists(&kind.resource(), &name);
-        if there.deleting {
-            error.message = format!("object is being deleted: {}", error.message);
-        }
-        return Err(error);
-    }
-    let object = store(state, writer, object)?;
-    Ok(Written { object, created: true, warnings })
-}
-
 /// Stores an object in the storage version of its kind, except in a dry run, and returns it in the version of the
 /// request.
 pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Result<Value, ApiError> {
     let kind = &writer.kind;
-    readable(kind, writer.version)?;
+    let stored_version = kind.stored_api_version();
+    let mut stored = object.clone();
+    if kind.converts() {
+        // What is stored is read back, so that the answer shows what a conversion loses.
+        let there = convert(state, kind, vec![object], &stored_version)?;
+        let back = convert(state, kind, there.clone(), &writer.api_version())?;
+        [stored, object] = [there, back].map(|mut one| one.pop().unwrap_or_default());
+    }
     if writer.dry_run {
         return Ok(object);
     }
-    object["apiVersion"] = kind.stored_api_version().into();
-    if object.to_string().len() > MAX_BYTES {
+    stored["apiVersion"] = stored_version.into();
+    if stored.to_string().len() > MAX_BYTES {
         return Err(ApiError::unnamed("etcdserver: request is too large"));
     }
-    let change = state.put(&kind.id, object.clone());
+    let change = state.put(kind.table(), stored);
     metadata_mut(&mut object).insert("resourceVersion".to_owned(), change.revision.to_string().into());
-    object["apiVersion"] = writer.api_version().into();
     Ok(object)
 }
 

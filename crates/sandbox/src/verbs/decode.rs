@@ -55,6 +55,17 @@ pub(super) fn decode_patched(writer: &Writer, object: &mut Value) -> Result<Vec<
     })
 }
 
+/// Decodes an object that a webhook has changed.
+pub(super) fn redecode(writer: &Writer, object: &mut Value) -> Result<(), ApiError> {
+    let schema = &writer.version().schema;
+    if let Some(wrong) = schema.wrong_types(object) {
+        return Err(ApiError::internal(wrong));
+    }
+    schema.prune(object);
+    schema.set_defaults(object);
+    Ok(())
+}
+
 fn name_kind(writer: &Writer, object: &mut Value) -> Result<(), ApiError> {
     let kind = &writer.kind.kind;
     if !object.is_object() {

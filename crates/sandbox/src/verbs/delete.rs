@@ -1,6 +1,6 @@
 //! DELETE of one object, modelled after `registry.Store.Delete` of the API server.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Writer, create, update};
 use crate::{
@@ -34,9 +34,29 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// Returns the options as admission sees them.
+    fn value(&self, dry_run: bool) -> Value {
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
+        let preconditions = preconditions.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let preconditions: Map<_, _> = preconditions.map(|(name, value)| (name.to_owned(), json!(value))).collect();
+        let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        let mut add = |name: &str, value: Option<Value>| value.into_iter().for_each(|value| options[name] = value);
+        add("gracePeriodSeconds", self.grace.map(Value::from));
+        add("preconditions", (!preconditions.is_empty()).then(|| preconditions.into()));
+        add("propagationPolicy", self.propagation.map(|policy| format!("{policy:?}").into()));
+        add("dryRun", dry_run.then(|| json!(["All"])));
+        options
+    }
+
     /// Reads the options from the body of a call, or else from its query, and whether it is a dry run.
     pub(crate) fn of(call: &Call) -> Result<(Self, bool), ApiError> {
         let body = if call.body.is_empty() { Value::Null } else { call.json()? };
+        Self::read(&body, Some(call).filter(|call| call.body.is_empty()))
+            .map(|(options, dry_run)| (Self { of_collection: call.verb == Verb::DeleteCollection, ..options }, dry_run))
+    }
+
+    /// Reads the options from a body, or from the query of a call, and whether it is a dry run.
+    pub(super) fn read(body: &Value, query: Option<&Call>) -> Result<(Self, bool), ApiError> {
         if !body.is_null() && !body.is_object() {
             return Err(ApiError::bad_request("the body of the request is not a DeleteOptions object"));
         }
@@ -45,16 +65,11 @@ impl DeleteOptions {
             let message = format!("{kind} in version \"{version}\" cannot be handled as a DeleteOptions");
             return Err(ApiError::bad_request(message));
         }
-        check_types(&body)?;
-        let queried = call.body.is_empty();
-        let text = |field: &str| match body[field].as_str() {
-            Some(text) => Some(text.to_owned()),
-            None => call.text(field).map(str::to_owned).filter(|_| queried),
-        };
-        let orphan = match body["orphanDependents"].as_bool() {
-            Some(orphan) => Some(orphan),
-            None => call.param("orphanDependents").filter(|_| queried).map(|text| text == "true"),
-        };
+        check_types(body)?;
+        let queried = |field: &str| query.and_then(|call| call.text(field));
+        let text = |field: &str| body[field].as_str().or_else(|| queried(field)).map(str::to_owned);
+        let orphan = body["orphanDependents"].as_bool();
+        let orphan = orphan.or_else(|| query?.param("orphanDependents").map(|text| text == "true"));
         let policy = text("propagationPolicy");
         let mut causes = Vec::new();
         if policy.is_some() && orphan.is_some() {
@@ -73,7 +88,7 @@ impl DeleteOptions {
             (None, None) => None,
         };
         // With a body, the query is ignored.
-        let mut dry_run = queried && call.dry_run("DeleteOptions")?;
+        let mut dry_run = query.map_or(Ok(false), |call| call.dry_run("DeleteOptions"))?;
         if let Some(values) = body["dryRun"].as_array().filter(|values| !values.is_empty()) {
             dry_run = true;
             if values.iter().any(|value| value != "All") {
@@ -83,7 +98,7 @@ impl DeleteOptions {
         if !causes.is_empty() {
             return Err(ApiError::options("DeleteOptions", causes));
         }
-        let of_query = call.text("gracePeriodSeconds").filter(|_| queried).map(call::number).transpose()?;
+        let of_query = queried("gracePeriodSeconds").map(call::number).transpose()?;
         let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
         let grace = body["gracePeriodSeconds"].as_i64();
         let options = Self {
@@ -92,12 +107,12 @@ impl DeleteOptions {
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
             cascades: orphan == Some(false),
-            of_collection: call.verb == Verb::DeleteCollection,
+            of_collection: false,
         };
         Ok((options, dry_run))
     }
 
-    fn check(&self, kind: &Kind, object: &Value) -> Result<(), ApiError> {
+    pub(super) fn check(&self, kind: &Kind, object: &Value) -> Result<(), ApiError> {
         let name = meta(object, "name");
         if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != meta(object, "uid")) {
             let why = format!(
@@ -135,7 +150,7 @@ pub(crate) fn delete(
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     let kind = &writer.kind;
-    let mut object = update::current(state, writer, namespace, name)?;
+    let object = update::current(state, writer, namespace, name)?;
     options.check(kind, &object)?;
     let request = AdmissionRequest {
         operation: Operation::Delete,
@@ -147,10 +162,21 @@ pub(crate) fn delete(
         name: if options.of_collection { "" } else { name },
         object: None,
         old: Some(&object),
-        options: &json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}),
+        options: &options.value(writer.dry_run),
         dry_run: writer.dry_run,
     };
     admission::admit(state, &request)?;
+    remove(state, writer, object, options)
+}
+
+/// Removes an object, or marks it for deletion, after admission.
+pub(super) fn remove(
+    state: &mut State,
+    writer: &Writer,
+    mut object: Value,
+    options: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    let kind = &writer.kind;
     let old = object.clone();
     if kind.is_deletion_pending(&object, options.grace) {
         return Ok(Deleted { object, gone: false });
@@ -161,7 +187,7 @@ pub(crate) fn delete(
     mark(state, kind, &mut object, options);
     if update::is_released(kind, &object) {
         if !writer.dry_run {
-            state.remove(&kind.id, namespace, name);
+            state.remove(kind.table(), meta(&object, "namespace"), meta(&object, "name"));
         }
         // Kinds with grace periods return even a removed object with its `deletionTimestamp`.
         let mut object = if kind.is_graceful() { object } else { old };
@@ -214,7 +240,7 @@ fn mark(state: &State, kind: &Kind, object: &mut Value, options: &DeleteOptions)
     metadata.insert("deletionTimestamp".to_owned(), at.into());
     metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
     if !marked {
-        kind.prepare_delete(object, &state.clock.text());
+        kind.prepare_delete(object, &state.time());
     }
 }
 

@@ -2,39 +2,47 @@
 //!
 //! Controllers use the same functions as clients, so that admission and finalizers apply to them as well.
 
+mod bind;
 mod create;
 mod decode;
 mod delete;
 mod delete_collection;
+mod evict;
 mod list_options;
 mod patch;
 mod read;
 mod scale;
+mod scale_view;
 mod table;
+mod token;
 mod update;
 mod watch;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
+    admission::{AdmissionRequest, Operation},
     call::{Call, User, Verb},
     duplicates::duplicates,
     kinds::{Kind, Version},
     status::{ApiError, Cause},
 };
 
+pub(crate) use bind::bind;
 pub(crate) use create::create;
 #[cfg(test)]
 pub(crate) use create::is_terminating;
 pub(crate) use decode::decode as read_body;
 pub(crate) use delete::{DeleteOptions, Propagation, answer as deleted, delete};
 pub(crate) use delete_collection::delete_collection;
+pub(crate) use evict::{evict, set_disruption_allowed};
 pub(crate) use patch::patch;
 pub(crate) use read::{Form, get, list};
-pub(crate) use scale::{scale, scale_of, update_scale};
-pub(crate) use update::update;
+pub(crate) use scale::{scale, update_scale};
+pub(crate) use token::request_token;
+pub(crate) use update::{current, update};
 pub(crate) use watch::Watch;
 
 /// The treatment of unknown fields: `fieldValidation`.
@@ -64,6 +72,8 @@ pub(crate) struct Writer {
     pub(crate) subresource: Option<String>,
     /// Fields that occur more than once in the body.
     pub(crate) duplicates: Vec<String>,
+    /// The options in the query, for admission.
+    given: Vec<(&'static str, Value)>,
 }
 
 impl Writer {
@@ -100,6 +110,10 @@ impl Writer {
             version,
             subresource: subresource.map(str::to_owned),
             duplicates: if validation == FieldValidation::Ignore { Vec::new() } else { duplicates(&call.body) },
+            given: ["fieldManager", "fieldValidation"]
+                .into_iter()
+                .filter_map(|name| Some((name, call.text(name)?.into())))
+                .collect(),
         })
     }
 
@@ -115,12 +129,48 @@ impl Writer {
             kind: Arc::clone(kind),
             subresource: None,
             duplicates: Vec::new(),
+            given: Vec::new(),
         }
     }
 
     pub(crate) fn subresource(mut self, name: &str) -> Self {
         self.subresource = Some(name.to_owned());
         self
+    }
+
+    /// Returns the request as admission sees it if its body is of another kind than the resource, like an Eviction.
+    fn of_body<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+        body: &'a Value,
+        options: &'a Value,
+    ) -> AdmissionRequest<'a> {
+        AdmissionRequest {
+            operation: Operation::Create,
+            user: &self.user,
+            kind: &self.kind,
+            version: &self.version().name,
+            subresource: self.subresource.as_deref(),
+            namespace,
+            name,
+            object: Some(body),
+            old: None,
+            options,
+            dry_run: self.dry_run,
+        }
+    }
+
+    /// Returns the options of the request as admission sees them.
+    pub(crate) fn options(&self, kind: &str) -> Value {
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        for (name, value) in &self.given {
+            options[*name] = value.clone();
+        }
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
     }
 
     pub(crate) fn version(&self) -> &Version {

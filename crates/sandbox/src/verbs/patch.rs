@@ -4,7 +4,9 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::{
-    Writer, Written, create, decode, scale_of,
+    Writer, Written, create, decode,
+    scale::applied_scale,
+    scale_view::{SCALE, scale_of},
     update::{FieldOwnership, check_preconditions, current, replace},
     update_scale,
 };
@@ -73,11 +75,12 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(ApiError::options("PatchOptions", vec![cause]));
     }
-    if writer.subresource.as_deref() == Some("scale") {
-        return Err(ApiError::not_modelled("server-side apply of scale"));
-    }
     let kind = &writer.kind;
     let mut applied = call.json()?;
+    let scales = writer.subresource.as_deref() == Some("scale");
+    if scales {
+        applied = applied_scale(writer, &applied)?;
+    }
     let fields = applied["metadata"]["managedFields"].clone();
     decode::decode_applied(writer, &applied)?;
     if !fields.is_null() && fields != Value::Array(Vec::new()) {
@@ -91,7 +94,7 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
         Err(error) if error.code == StatusCode::NOT_FOUND && writer.subresource.is_none() => None,
         Err(error) => return Err(error),
     };
-    let (api_version, time) = (writer.api_version(), state.clock.text());
+    let (api_version, time) = (writer.api_version(), state.time());
     let subresource = writer.subresource.as_deref();
     let manager = Manager { name: &writer.manager, api_version: &api_version, subresource, time: &time };
     let Some(live) = live else {
@@ -107,9 +110,21 @@ fn apply(state: &mut State, writer: &Writer, namespace: &str, name: &str, call: 
         decode::place(writer, namespace, &mut merged)?;
         return create::create_applied(state, writer, merged);
     };
-    let merged = patches::apply(Some(&live), &applied, &writer.version().schema, manager, call.flag("force"))?;
+    let merged = patches::apply(Some(&live), &applied, &writer.version().schema, manager, call.flag("force"));
+    let merged = merged.map_err(|error| if scales { of_scale(error, &api_version) } else { error })?;
     check_preconditions(kind, &live, &merged)?;
-    replace(state, writer, live, merged, Vec::new(), FieldOwnership::Applied)
+    let written = replace(state, writer, live, merged, Vec::new(), FieldOwnership::Applied)?;
+    Ok(if scales { Written { object: scale_of(writer, &written.object)?, ..written } } else { written })
+}
+
+/// Words a conflict about the number of replicas as one about the Scale.
+fn of_scale(mut error: ApiError, api_version: &str) -> ApiError {
+    let words = |text: &str| text.replace(&format!(" using {api_version}"), &format!(" using {SCALE}"));
+    error.message = words(&error.message);
+    for cause in error.about.iter_mut().flat_map(|about| &mut about.causes) {
+        cause.message = words(&cause.message);
+    }
+    error
 }
 
 /// Drops the parts that the endpoint does not accept: the status outside its subresource, and everything else within

@@ -1,47 +1,46 @@
 //! The subresource `scale`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Writer, Written,
+    scale_view::{SCALE, scale_of, set_replicas},
     update::{FieldOwnership, check_preconditions, current, replace},
 };
 use crate::{
-    kinds::Scale,
-    object::at_path,
+    object::{meta, text},
     state::State,
     status::{ApiError, Cause, Qualified},
 };
 
+/// Returns what the server-side apply of a Scale applies to the object itself.
+pub(super) fn applied_scale(writer: &Writer, applied: &Value) -> Result<Value, ApiError> {
+    let (version, kind) = (text(applied, "apiVersion"), text(applied, "kind"));
+    if version != SCALE || kind != "Scale" {
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+        return Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={kind}")));
+    }
+    let mut object = json!({
+        "apiVersion": writer.api_version(), "kind": writer.kind.kind, "metadata": applied["metadata"],
+    });
+    if let Some(replicas) = applied["spec"].get("replicas") {
+        check_replicas(replicas.as_i64().unwrap_or_default(), meta(applied, "name"))?;
+        set_replicas(writer, &mut object, replicas.clone())?;
+    }
+    Ok(object)
+}
+
+fn check_replicas(replicas: i64, name: &str) -> Result<(), ApiError> {
+    if replicas >= 0 {
+        return Ok(());
+    }
+    let cause = Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+    Err(ApiError::invalid(&Qualified::new("autoscaling", "Scale"), name, vec![cause]))
+}
+
 /// Returns the Scale of a stored object.
 pub(crate) fn scale(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
     scale_of(writer, &current(state, writer, namespace, name)?)
-}
-
-/// Returns the `autoscaling/v1` Scale of an object.
-pub(crate) fn scale_of(writer: &Writer, object: &Value) -> Result<Value, ApiError> {
-    let scale = fields(writer)?;
-    let mut metadata = Map::new();
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if !object["metadata"][field].is_null() {
-            metadata.insert(field.to_owned(), object["metadata"][field].clone());
-        }
-    }
-    let number = |path: &str| at_path(object, path).as_i64().unwrap_or(0);
-    let mut status = json!({"replicas": number(&scale.status_replicas)});
-    let selector = scale.selector.as_ref().map(|path| at_path(object, path)).map(|selector| match selector.as_str() {
-        Some(text) => text.to_owned(),
-        None => selector_text(selector),
-    });
-    let replicas = number(&scale.spec_replicas);
-    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
-    if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
-        status["selector"] = selector.into();
-    }
-    Ok(json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": spec, "status": status,
-    }))
 }
 
 /// Writes the number of replicas of a Scale to the object.
@@ -52,31 +51,12 @@ pub(crate) fn update_scale(
     name: &str,
     wanted: Value,
 ) -> Result<Written, ApiError> {
-    let scale = fields(writer)?;
     let old = current(state, writer, namespace, name)?;
     check_preconditions(&writer.kind, &old, &wanted)?;
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
-        let cause = Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-        return Err(ApiError::invalid(&Qualified::new("autoscaling", "Scale"), name, vec![cause]));
-    }
+    check_replicas(replicas, name)?;
     let mut new = old.clone();
-    let mut place = &mut new;
-    for part in scale.spec_replicas.split('.') {
-        place = &mut place[part];
-    }
-    *place = replicas.into();
+    set_replicas(writer, &mut new, replicas.into())?;
     let written = replace(state, writer, old, new, Vec::new(), FieldOwnership::Track)?;
     Ok(Written { object: scale_of(writer, &written.object)?, ..written })
-}
-
-fn fields(writer: &Writer) -> Result<&Scale, ApiError> {
-    writer.version().scale.as_ref().ok_or_else(ApiError::no_such_path)
-}
-
-/// Returns a label selector as text: `app=web,tier=db`.
-fn selector_text(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().or_else(|| selector.as_object());
-    let equal = |(key, value): (&String, &Value)| value.as_str().map(|value| format!("{key}={value}"));
-    labels.into_iter().flatten().filter_map(equal).collect::<Vec<_>>().join(",")
 }

@@ -1,12 +1,18 @@
 //! PUT, and the common part of PUT and PATCH.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Writer, Written, create, decode, read::readable};
+use super::{
+    Writer, Written, create, decode,
+    scale_view::{scale_of, set_replicas},
+};
 use crate::{
     admission::{self, AdmissionRequest, Operation},
-    kinds::{Kind, prepare_update, validate},
+    conversion::readable,
+    kinds::{Kind, prepare_part, prepare_update, validate, validate_part},
     object::{is_deleting, meta, meta_list, metadata_mut},
     patch::{Manager, keep_times, track},
     state::State,
@@ -31,6 +37,7 @@ pub(crate) fn update(
                 && writer.subresource.is_none()
                 && kind.allows_create_on_update() =>
         {
+            metadata_mut(&mut object).remove("resourceVersion");
             return create::create_decoded(state, writer, object, warnings);
         }
         old => old?,
@@ -46,18 +53,17 @@ pub(crate) fn update(
 }
 
 /// Returns the stored object in the version of the request.
-pub(super) fn current(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
+pub(crate) fn current(state: &State, writer: &Writer, namespace: &str, name: &str) -> Result<Value, ApiError> {
     let kind = &writer.kind;
-    let stored = state.store.get(&kind.id, namespace, name);
+    let stored = state.store.get(kind.table(), namespace, name);
     let stored = stored.ok_or_else(|| ApiError::not_found(&kind.resource(), name))?;
-    readable(kind, writer.version)?;
-    let mut old = stored.value();
+    let mut old = readable(state, kind, writer.version, std::slice::from_ref(stored))?[0].value();
     old["apiVersion"] = writer.api_version().into();
     Ok(old)
 }
 
 /// Rejects a PUT with another UID than that of the stored object.
-fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
+pub(super) fn check_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), ApiError> {
     let (name, uid, known) = (meta(old, "name"), meta(new, "uid"), meta(old, "uid"));
     if uid.is_empty() || uid == known {
         return Ok(());
@@ -104,39 +110,40 @@ pub(super) fn replace(
 ) -> Result<Written, ApiError> {
     let kind = &writer.kind;
     let mut new = merge_parts(writer, &old, new);
-    writer.version().schema.set_defaults(&mut new);
-    if writer.subresource.is_none() {
-        prepare_update(kind, &mut new, &old);
-    }
+    set_defaults(writer, &mut new);
+    prepare(state, writer, &mut new, &old);
     if fields == FieldOwnership::Track {
-        let (api_version, time) = (writer.api_version(), state.clock.text());
+        let (api_version, time) = (writer.api_version(), state.time());
         let subresource = writer.subresource.as_deref().filter(|name| *name != "finalize");
         let manager = Manager { name: &writer.manager, api_version: &api_version, subresource, time: &time };
         track(Some(&old), &mut new, &writer.version().schema, manager);
     }
     let (namespace, name) = (meta(&old, "namespace").to_owned(), meta(&old, "name").to_owned());
-    let request = AdmissionRequest {
-        operation: Operation::Update,
-        user: &writer.user,
-        kind,
-        version: &writer.version().name,
-        subresource: writer.subresource.as_deref(),
-        namespace: &namespace,
-        name: &name,
-        object: Some(&new),
-        old: Some(&old),
-        options: &json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}),
-        dry_run: writer.dry_run,
-    };
-    admission::admit(state, &request)?;
-    let causes = validate(kind, &writer.version().schema, &new, Some(&old));
+    let options = writer.options("UpdateOptions");
+    let scales = writer.subresource.as_deref() == Some("scale");
+    let seen_old = seen(writer, &old)?;
+    let changed = admission::mutate(state, &request(writer, &seen_old, &*seen(writer, &new)?, &options))?;
+    match changed {
+        Some(changed) if scales => set_replicas(writer, &mut new, changed["spec"]["replicas"].clone())?,
+        Some(mut changed) => {
+            decode::redecode(writer, &mut changed)?;
+            new = merge_parts(writer, &old, changed);
+            prepare(state, writer, &mut new, &old);
+        }
+        None => {}
+    }
+    let mut causes = validate(kind, &writer.version().schema, &new, Some(&old));
+    if let Some(subresource) = &writer.subresource {
+        causes.extend(validate_part(kind, subresource, &new, &old));
+    }
     if !causes.is_empty() {
         return Err(ApiError::invalid(&kind.qualified(), &name, causes));
     }
+    admission::validate(state, &request(writer, &seen_old, &*seen(writer, &new)?, &options))?;
     count_generation(kind, &old, &mut new);
     if is_released(kind, &new) {
         if !writer.dry_run {
-            state.remove(&kind.id, &namespace, &name);
+            state.remove(kind.table(), &namespace, &name);
         }
         return Ok(Written { object: new, created: false, warnings });
     }
@@ -146,6 +153,52 @@ pub(super) fn replace(
     }
     let object = create::store(state, writer, new)?;
     Ok(Written { object, created: false, warnings })
+}
+
+/// Returns what admission sees of an object: its Scale, if that is what is written.
+fn seen<'a>(writer: &Writer, object: &'a Value) -> Result<Cow<'a, Value>, ApiError> {
+    match writer.subresource.as_deref() {
+        Some("scale") => scale_of(writer, object).map(Cow::Owned),
+        _ => Ok(Cow::Borrowed(object)),
+    }
+}
+
+fn request<'a>(writer: &'a Writer, old: &'a Value, new: &'a Value, options: &'a Value) -> AdmissionRequest<'a> {
+    AdmissionRequest {
+        operation: Operation::Update,
+        user: &writer.user,
+        kind: &writer.kind,
+        version: &writer.version().name,
+        subresource: writer.subresource.as_deref(),
+        namespace: meta(old, "namespace"),
+        name: meta(old, "name"),
+        object: Some(new),
+        old: Some(old),
+        options,
+        dry_run: writer.dry_run,
+    }
+}
+
+/// Sets defaults in what is written.
+fn set_defaults(writer: &Writer, new: &mut Value) {
+    let schema = &writer.version().schema;
+    match writer.subresource.as_deref() {
+        None => schema.set_defaults(new),
+        Some("status") if !new["status"].is_null() => {
+            let mut part = json!({"status": new["status"].take()});
+            schema.set_defaults(&mut part);
+            new["status"] = part["status"].take();
+        }
+        Some(_) => {}
+    }
+}
+
+/// Sets what only the server sets.
+fn prepare(state: &State, writer: &Writer, new: &mut Value, old: &Value) {
+    match &writer.subresource {
+        None => prepare_update(&writer.kind, new, old),
+        Some(subresource) => prepare_part(&writer.kind, subresource, new, old, &state.time()),
+    }
 }
 
 /// Combines the fields that the request may change with the stored values of all others.
@@ -175,6 +228,15 @@ fn merge_parts(writer: &Writer, old: &Value, mut new: Value) -> Value {
                 let kept = kind.field_kept_by_status();
                 set(&mut object["metadata"], kept, &old["metadata"][kept]);
             }
+            new = object;
+        }
+        Some("approval") => {
+            let mut object = old.clone();
+            object["metadata"] = new["metadata"].take();
+            if object["status"].is_null() {
+                object["status"] = json!({});
+            }
+            set(&mut object["status"], "conditions", &new["status"]["conditions"]);
             new = object;
         }
         _ if writer.version().status => set(&mut new, "status", &old["status"]),

@@ -5,12 +5,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{
-    list_options,
-    read::{Form, readable},
-};
+use super::{list_options, read::Form};
 use crate::{
     call::{self, Call},
+    conversion::readable,
     kinds::Kind,
     object::Stored,
     selector::Selector,
@@ -28,6 +26,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 #[derive(Debug)]
 pub(crate) struct Watch {
     kind: Arc<Kind>,
+    /// The version of the request, as an index of the kind's versions.
+    version: usize,
     api_version: String,
     namespace: Option<String>,
     selector: Selector,
@@ -56,7 +56,6 @@ impl Watch {
         call: &Call,
     ) -> Result<Self, ApiError> {
         let form = Form::of(call.accept())?;
-        readable(kind, version)?;
         let now = Instant::now();
         let bookmarks = call.flag("allowWatchBookmarks");
         let initial_events = call.text("sendInitialEvents").map(|text| text == "true");
@@ -72,7 +71,8 @@ impl Watch {
         let every = state.options.bookmarks;
         Ok(Self {
             api_version: kind.api_version(&kind.versions[version].name),
-            epoch: state.store.table(&kind.id).epoch,
+            version,
+            epoch: state.store.table(kind.table()).epoch,
             revision: if initial.is_some() || revision == 0 { state.store.revision() } else { revision },
             kind: Arc::clone(kind),
             namespace: namespace.map(str::to_owned),
@@ -99,61 +99,37 @@ impl Watch {
 
     /// Returns a channel that announces changes.
     pub(crate) fn subscribe(&self, state: &mut State) -> tokio::sync::watch::Receiver<u64> {
-        state.store.table(&self.kind.id).subscribe()
+        state.store.table(self.kind.table()).subscribe()
     }
 
-    /// Returns the events that are to be sent now, one per line.
-    pub(crate) fn take_events(&mut self, state: &mut State) -> String {
-        let mut out = String::new();
-        let now_at = state.store.revision();
-        let table = state.store.table(&self.kind.id);
-        if let Some(bookmark) = self.initial.take() {
-            self.revision = now_at;
-            for object in table.list(self.namespace.as_deref()).filter(|object| self.selector.matches(object)) {
-                self.event("ADDED", object, &mut out);
-            }
-            if bookmark && self.bookmarks.is_some() {
-                self.bookmark(true, &mut out);
-            }
-        }
-        let changes =
-            if self.running { table.changes_behind(self.revision) } else { table.changes_after(self.revision) };
-        self.running = true;
-        match changes {
-            None => {
-                let message = format!("too old resource version: {} ({})", self.revision, table.compacted);
-                let body = ApiError::expired(message).body();
-                out.push_str(&format!("{{\"type\":\"ERROR\",\"object\":{body}}}\n"));
+    /// Returns the events that are to be sent now, one per line. Fails only while a webhook is yet to convert objects.
+    pub(crate) fn take_events(&mut self, state: &mut State) -> Result<String, ApiError> {
+        let events = self.events(state);
+        let objects = match readable(state, &self.kind, self.version, &events.objects) {
+            // Nothing has been sent yet, so the same events are taken again.
+            Err(error) if state.is_waiting() => return Err(error),
+            Err(error) => {
                 self.ended = true;
-                return out;
+                return Ok(failed(&error));
             }
-            Some(changes) => {
-                let mut last = self.revision;
-                for change in changes {
-                    last = change.revision;
-                    let here = |object: &&Arc<Stored>| {
-                        self.namespace.as_deref().is_none_or(|namespace| namespace == &*object.namespace)
-                            && self.selector.matches(object)
-                    };
-                    let (before, after) = (change.before.as_ref().filter(here), change.after.as_ref().filter(here));
-                    match (before, after) {
-                        (None, Some(after)) => self.event("ADDED", after, &mut out),
-                        (Some(_), Some(after)) => self.event("MODIFIED", after, &mut out),
-                        // An object that no longer matches is deleted for this watch, at the revision at which it
-                        // stopped matching.
-                        (Some(_), None) if change.after.is_none() => self.event("DELETED", &change.last, &mut out),
-                        (Some(before), None) => {
-                            let last = Stored::new(before.value(), change.revision);
-                            self.event("DELETED", &last, &mut out);
-                        }
-                        (None, None) => {}
-                    }
-                }
-                self.revision = last;
-            }
+            Ok(objects) => objects,
+        };
+        let mut out = String::new();
+        for (what, object) in events.types.iter().zip(objects.iter()) {
+            self.event(what, object, &mut out);
         }
-        let now = Instant::now();
-        if table.epoch != self.epoch || now >= self.ends {
+        self.running = true;
+        self.revision = events.revision;
+        if self.initial.take() == Some(true) && self.bookmarks.is_some() {
+            self.bookmark(true, &mut out);
+        }
+        if let Some(error) = events.expired {
+            out.push_str(&failed(&error));
+            self.ended = true;
+            return Ok(out);
+        }
+        let (now, epoch) = (Instant::now(), state.store.table(self.kind.table()).epoch);
+        if epoch != self.epoch || now >= self.ends {
             self.ended = true;
         }
         if let Some(every) = self.bookmarks
@@ -161,10 +137,50 @@ impl Watch {
             && !self.ended
         {
             self.next_bookmark = now + every;
-            self.revision = self.revision.max(now_at);
+            self.revision = self.revision.max(state.store.revision());
             self.bookmark(false, &mut out);
         }
-        out
+        Ok(out)
+    }
+
+    /// Returns what has not been sent yet.
+    fn events(&self, state: &mut State) -> Events {
+        let now_at = state.store.revision();
+        let mut events = Events { revision: self.revision, ..Events::default() };
+        let table = state.store.table(self.kind.table());
+        if self.initial.is_some() {
+            events.revision = now_at;
+            for object in table.list(self.namespace.as_deref()).filter(|object| self.selector.matches(object)) {
+                events.add("ADDED", object);
+            }
+        }
+        let from = events.revision;
+        let changes = if self.running { table.changes_behind(from) } else { table.changes_after(from) };
+        let Some(changes) = changes else {
+            let message = format!("too old resource version: {from} ({})", table.compacted);
+            events.expired = Some(ApiError::expired(message));
+            return events;
+        };
+        let here = |object: &&Arc<Stored>| {
+            self.namespace.as_deref().is_none_or(|namespace| namespace == &*object.namespace)
+                && self.selector.matches(object)
+        };
+        for change in changes {
+            events.revision = change.revision;
+            let (before, after) = (change.before.as_ref().filter(here), change.after.as_ref().filter(here));
+            match (before, after) {
+                (None, Some(after)) => events.add("ADDED", after),
+                (Some(_), Some(after)) => events.add("MODIFIED", after),
+                // An object that no longer matches is deleted for this watch, at the revision at which it stopped
+                // matching.
+                (Some(_), None) if change.after.is_none() => events.add("DELETED", &change.last),
+                (Some(before), None) => {
+                    events.add("DELETED", &Arc::new(Stored::new(before.value(), change.revision)));
+                }
+                (None, None) => {}
+            }
+        }
+        events
     }
 
     fn event(&self, what: &str, object: &Stored, out: &mut String) {
@@ -189,4 +205,27 @@ impl Watch {
         }
         out.push_str(&format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"));
     }
+}
+
+/// What a watch has to send.
+#[derive(Default)]
+struct Events {
+    types: Vec<&'static str>,
+    objects: Vec<Arc<Stored>>,
+    /// The revision up to which these are all changes.
+    revision: u64,
+    /// Why there are no further events.
+    expired: Option<ApiError>,
+}
+
+impl Events {
+    fn add(&mut self, what: &'static str, object: &Arc<Stored>) {
+        self.types.push(what);
+        self.objects.push(Arc::clone(object));
+    }
+}
+
+/// Returns an event that ends a watch with an error.
+fn failed(error: &ApiError) -> String {
+    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", error.body())
 }

@@ -31,8 +31,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
         let start = "2026-01-01T00:00:00Z".parse().expect("a time");
-        let mut state = State::new(Options::default().start(start));
+        let mut state = State::new(options.start(start));
         bootstrap(&mut state);
         Self { state }
     }

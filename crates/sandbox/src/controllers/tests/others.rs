@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::controllers::{
+    ControllerSet,
     queue::Queue,
     work::{Task, Work},
 };
@@ -158,4 +159,61 @@ fn initial_objects_differ_only_in_uids_and_times() {
         }
         assert_eq!(mine, theirs);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn controllers_can_be_left_out() {
+    let accounts = |world: &World| world.names("", "serviceaccounts", "shop").len();
+    for (set, expected) in [("none", 0), ("job-controller", 0), ("serviceaccount-controller", 1), ("all", 1)] {
+        let mut world = World::with(Options::default().controllers(set.parse().expect("a choice")));
+        world.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+        world.settle().await;
+        assert_eq!(accounts(&world), expected, "{set}");
+        assert_eq!(world.names("", "serviceaccounts", "default").len(), expected, "{set}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_are_served_by_a_bare_server() {
+    let mut world = World::with(Options::default().controllers(ControllerSet::none()));
+    world.create(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    }));
+    world.settle().await;
+    assert!(world.state.kinds.find("example.com", "widgets").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn budgets_count_healthy_pods() {
+    let mut world = World::new();
+    for name in ["a", "b", "c"] {
+        world.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }));
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        world.edit(&id("", "pods", "default", name), Some("status"), |pod| pod["status"]["conditions"] = ready);
+    }
+    world.create(json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+    }));
+    world.settle().await;
+    let budget = id("policy", "poddisruptionbudgets", "default", "web");
+    let numbers = |world: &World| {
+        let status = world.get(&budget).expect("the budget")["status"].clone();
+        ["currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed", "observedGeneration"]
+            .map(|field| status[field].as_i64())
+    };
+    assert_eq!(numbers(&world), [3, 2, 3, 1, 1].map(Some));
+    assert_eq!(world.condition(&budget, "DisruptionAllowed"), expected_condition("True", "SufficientPods", ""));
+    world.delete(&id("", "pods", "default", "a"), None);
+    world.settle().await;
+    assert_eq!(numbers(&world), [2, 2, 2, 0, 1].map(Some));
+    assert_eq!(world.condition(&budget, "DisruptionAllowed"), expected_condition("False", "InsufficientPods", ""));
 }

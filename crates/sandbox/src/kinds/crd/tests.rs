@@ -56,7 +56,7 @@ fn definitions_are_converted_to_kinds() {
     assert_eq!(kind.stored_api_version(), "example.com/v1beta1");
     assert_eq!((&*kind.singular, &*kind.list_kind, kind.namespaced), ("thing", "ThingList", true));
     assert_eq!((&kind.short_names[..], &kind.categories[..]), (&["th".to_owned()][..], &["all".to_owned()][..]));
-    assert!(kind.crd.as_ref().is_some_and(|crd| crd.webhook));
+    assert!(kind.crd.as_ref().is_some_and(|crd| crd.webhook.is_some()));
     let version = &kind.versions[0];
     assert!(version.status && version.served && Arc::ptr_eq(&version.schema, &kind.versions[1].schema));
     assert_eq!(version.scale.as_ref().map(|scale| &*scale.spec_replicas), Some("spec.n"));

@@ -47,6 +47,20 @@ fn pod_template(kind: &Kind) -> Option<&'static str> {
 fn rows(kind: &Kind) -> &'static [Row] {
     match (kind.group(), &*kind.id.plural) {
         ("", "endpoints") => &[("subsets[].ports[].protocol", r#""TCP""#)],
+        // Go writes these structures even if they are empty.
+        ("", "nodes") => &[
+            ("status.daemonEndpoints.kubeletEndpoint.Port", "0"),
+            ("status.nodeInfo.architecture", r#""""#),
+            ("status.nodeInfo.bootID", r#""""#),
+            ("status.nodeInfo.containerRuntimeVersion", r#""""#),
+            ("status.nodeInfo.kernelVersion", r#""""#),
+            ("status.nodeInfo.kubeProxyVersion", r#""""#),
+            ("status.nodeInfo.kubeletVersion", r#""""#),
+            ("status.nodeInfo.machineID", r#""""#),
+            ("status.nodeInfo.operatingSystem", r#""""#),
+            ("status.nodeInfo.osImage", r#""""#),
+            ("status.nodeInfo.systemUUID", r#""""#),
+        ],
         ("", "persistentvolumeclaims") => &[("spec.volumeMode", r#""Filesystem""#)],
         ("", "persistentvolumes") => &[
             ("spec.persistentVolumeReclaimPolicy", r#""Retain""#),

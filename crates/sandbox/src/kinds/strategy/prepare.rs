@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Kind,
+    Kind, certificates,
     defaults::set,
     fields::{is_unset, items, items_mut, put, slot, text},
 };
-use crate::object::meta;
+use crate::{call::User, object::meta};
 
-pub(super) fn create(kind: &Kind, object: &mut Value) {
+pub(super) fn create(kind: &Kind, object: &mut Value, user: &User) {
     both(kind, object);
     if let Some(status) = first_status(kind, object) {
         object["status"] = status;
@@ -22,6 +22,7 @@ pub(super) fn create(kind: &Kind, object: &mut Value) {
         ("", "services") => service(object, None),
         ("apps", "daemonsets") => put(object, &TEMPLATE_GENERATION, "1"),
         ("batch", "jobs") => job(object),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificates::prepare_create(object, user),
         _ => {}
     }
 }
@@ -32,6 +33,8 @@ pub(super) fn update(kind: &Kind, object: &mut Value, old: &Value) {
         // `spec.finalizers`, the only field, changes through `finalize` alone.
         ("", "namespaces") => object["spec"] = old["spec"].clone(),
         ("", "services") => service(object, Some(old)),
+        // Only the subresources can be changed.
+        ("certificates.k8s.io", "certificatesigningrequests") => object["spec"] = old["spec"].clone(),
         ("apps", "daemonsets") => {
             let annotation = TEMPLATE_GENERATION.iter().fold(old, |value, step| &value[*step]);
             let mut generation = annotation.as_str().and_then(|text| text.parse().ok()).unwrap_or(1_u64);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    Kind,
+    Kind, certificates,
     fields::{is_unset, items, text},
     metadata::{check, qualified_finalizer, too_long},
     workloads,
@@ -28,6 +28,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, wrong: &mut Vec<Cause>) {
             webhooks(&object["webhooks"], wrong);
         }
         ("autoscaling", "horizontalpodautoscalers") => autoscaler(spec, wrong),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificates::validate(object, wrong),
         ("networking.k8s.io", "ingresses") if is_unset(&spec["rules"]) && is_unset(&spec["defaultBackend"]) => {
             let detail = "either `defaultBackend` or `rules` must be specified";
             wrong.push(Cause::invalid("spec", &Value::Null, detail));

@@ -16,16 +16,19 @@ pub(crate) struct Subresource {
 const WHOLE: &[&str] = &["get", "patch", "update"];
 const STATUS: Subresource = Subresource { name: "status", verbs: WHOLE, kind: None };
 const SCALE: Subresource = Subresource { name: "scale", verbs: WHOLE, kind: Some(("autoscaling", "v1", "Scale")) };
-const FINALIZE: &str = "finalize";
+const APPROVAL: Subresource = Subresource { name: "approval", verbs: WHOLE, kind: None };
 
-/// The subresources of the core group besides `status` and `scale`. Only `finalize` is modelled; the others are
-/// announced, because programs look for them, and answered with 501.
+/// The modelled ones of [`CORE`].
+const MODELLED: [&str; 4] = ["binding", "eviction", "finalize", "token"];
+
+/// The subresources of the core group besides `status` and `scale`. Those that are not modelled are announced, because
+/// programs look for them, and answered with 501.
 #[rustfmt::skip]
 const CORE: &[(&str, Subresource)] = {
     const CALL: &[&str] = &["create", "get"];
     const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
     &[
-        ("namespaces", Subresource { name: FINALIZE, verbs: &["update"], kind: None }),
+        ("namespaces", Subresource { name: "finalize", verbs: &["update"], kind: None }),
         ("nodes", Subresource { name: "proxy", verbs: PROXY, kind: Some(("", "", "NodeProxyOptions")) }),
         ("pods", Subresource { name: "attach", verbs: CALL, kind: Some(("", "", "PodAttachOptions")) }),
         ("pods", Subresource { name: "binding", verbs: &["create"], kind: Some(("", "", "Binding")) }),
@@ -45,7 +48,7 @@ const CORE: &[(&str, Subresource)] = {
 
 /// Returns whether Kubernetes has a subresource of this name that the sandbox does not model.
 pub(crate) fn is_known_subresource(name: &str) -> bool {
-    CORE.iter().any(|(_, known)| known.name == name && name != FINALIZE) || name == "approval"
+    CORE.iter().any(|(_, known)| known.name == name) && !MODELLED.contains(&name)
 }
 
 impl Kind {
@@ -57,7 +60,8 @@ impl Kind {
             return status.into_iter().chain(scale).collect();
         }
         let others = CORE.iter().filter(|(plural, _)| self.is("", plural)).map(|(_, other)| *other);
-        let mut found: Vec<_> = others.chain(scale).chain(status).collect();
+        let approval = self.has_approval().then_some(APPROVAL);
+        let mut found: Vec<_> = others.chain(scale).chain(status).chain(approval).collect();
         found.sort_by_key(|subresource| subresource.name);
         found
     }
@@ -67,9 +71,15 @@ impl Kind {
         match name {
             "status" => version.status,
             "scale" => version.scale.is_some(),
-            FINALIZE => self.is("", "namespaces"),
-            _ => false,
+            "approval" => self.has_approval(),
+            name => {
+                MODELLED.contains(&name) && CORE.iter().any(|(plural, known)| known.name == name && self.is("", plural))
+            }
         }
+    }
+
+    fn has_approval(&self) -> bool {
+        self.is("certificates.k8s.io", "certificatesigningrequests")
     }
 
     /// Returns the verbs of the kind in the API server's order.

@@ -27,7 +27,7 @@ fn with_metadata(object: &Value) -> Value {
 
 fn created(object: &Value) -> Value {
     let mut object = with_metadata(object);
-    prepare_create(&kind_of(&object), &mut object);
+    prepare_create(&kind_of(&object), &mut object, &User::admin());
     object
 }
 
@@ -373,7 +373,7 @@ fn objects_of_the_wrong_shape_do_not_panic() {
                 "webhooks": odd, "rules": odd, "subjects": odd,
             });
             let old = object.clone();
-            prepare_create(kind, &mut object);
+            prepare_create(kind, &mut object, &User::admin());
             prepare_update(kind, &mut object, &old);
             rules(kind, &object, Some(&old));
         }
