@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use billhook_objects::{ObjectKey, Uid, wellknown::FIELD_MANAGER};
-use billhook_plan::{Fingerprint, Resource};
+use billhook_plan::{Annotations, Fingerprint, Resource};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -36,11 +36,19 @@ pub struct ApplyOptions<'a> {
     pub force_conflicts: bool,
     /// Runs validation and admission without changing anything.
     pub dry_run: bool,
+    /// The manifest has a `resourceVersion`: if the object has another one, trying again does not help.
+    pub versioned: bool,
 }
 
 impl Default for ApplyOptions<'_> {
     fn default() -> Self {
-        Self { subresource: None, field_manager: FIELD_MANAGER, force_conflicts: false, dry_run: false }
+        Self {
+            subresource: None,
+            field_manager: FIELD_MANAGER,
+            force_conflicts: false,
+            dry_run: false,
+            versioned: false,
+        }
     }
 }
 
@@ -61,6 +69,8 @@ pub struct Applied {
     pub deleting: bool,
     /// Its finalizers after the write.
     pub finalizers: Vec<String>,
+    /// Its annotations after the write, as far as they matter.
+    pub annotations: Annotations,
     /// The whole object; only after a dry run, since no other caller needs it.
     pub object: Option<Value>,
 }
@@ -83,7 +93,10 @@ impl Cluster {
     ) -> Result<Applied, Error> {
         require_name(resource, &key.name)?;
         let call = apply_call(resource, key, manifest.as_bytes().to_vec(), options);
-        let call = call.also_retry(|error| *error.kind() == ErrorKind::NotServed || is_race(error), NEW_KIND);
+        let call = match options.versioned {
+            true => call.also_retry(|error| *error.kind() == ErrorKind::NotServed, NEW_KIND),
+            false => call.also_retry(|error| *error.kind() == ErrorKind::NotServed || is_race(error), NEW_KIND),
+        };
         self.send_write(resource, &call).await
     }
 
@@ -178,6 +191,7 @@ pub(crate) fn applied(what: &str, reply: &Reply, whole: bool) -> Result<Applied,
         adopted: false,
         deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.unwrap_or_default(),
+        annotations: metadata.annotations.unwrap_or_default(),
         object,
     })
 }

@@ -1,5 +1,8 @@
 //! The HTTP client: kube's own stack without two delays that every new connection would have.
 
+use std::sync::Arc;
+
+use billhook_hosts::HostRules;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -8,12 +11,25 @@ use kube::client::{ClientBuilder, ConfigExt as _};
 use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-/// Makes a client from a configuration.
+use crate::resolver::Resolver;
+
+/// Makes a client from a configuration, without retries of its own.
 ///
 /// kube's own stack leaves Nagle's algorithm on, so that the first request of a connection waits 40 ms for the server's
 /// delayed acknowledgement of the TLS handshake. And the feature `prefer-post-quantum` offers the key share that servers
 /// written in Go 1.24 or later request (X25519MLKEM768) at once, which saves a round trip.
-pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
+///
+/// # Errors
+///
+/// When the configuration is unusable, for example because of an unreadable certificate or an unknown proxy.
+pub fn connect(config: kube::Config) -> kube::Result<kube::Client> {
+    connect_within(config, None)
+}
+
+/// Makes a client as [`connect`] does, which connects only to addresses that the rules allow. If there is a proxy, it resolves
+/// the names, so addresses are not checked.
+pub(crate) fn connect_within(mut config: kube::Config, rules: Option<Arc<HostRules>>) -> kube::Result<kube::Client> {
+    config.default_retry = false;
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?.build());
     }
@@ -21,7 +37,7 @@ pub(crate) fn connect(config: kube::Config) -> kube::Result<kube::Client> {
         // Fails only if another thread has just installed one.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
-    let mut connector = HttpConnector::new();
+    let mut connector = HttpConnector::new_with_resolver(Resolver::new(rules));
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);

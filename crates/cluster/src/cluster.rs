@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use billhook_hosts::HostRules;
 use billhook_objects::GroupKind;
 use tokio::time::Instant;
 
@@ -38,6 +39,9 @@ pub struct Options {
     /// How long a request with a transient failure is retried, counted from its first failure. Until the server has
     /// answered for the first time it is at most five seconds, so that a wrong address is reported soon.
     pub patience: Duration,
+    /// Set if somebody else chooses the server, such as the author of a Target: the rules about its host. Errors then do not
+    /// quote answers that are not from an API server.
+    pub foreign: Option<Arc<HostRules>>,
 }
 
 impl Default for Options {
@@ -47,6 +51,7 @@ impl Default for Options {
             max_in_flight: 64,
             page_size: 1000,
             patience: Duration::from_secs(60),
+            foreign: None,
         }
     }
 }
@@ -77,7 +82,8 @@ impl Fence {
         Self::new("", || true)
     }
 
-    pub(crate) fn lets_pass(&self) -> bool {
+    /// Returns whether a request may be sent now, for clients other than a [`Cluster`].
+    pub fn lets_pass(&self) -> bool {
         (self.may_send)()
     }
 }
@@ -122,14 +128,17 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the configuration is unusable, for example because of an unreadable certificate or an unknown proxy.
-    pub fn connect(mut config: kube::Config, options: Options) -> Result<Self, Error> {
-        config.default_retry = false;
-        let client = client::connect(config).map_err(|source| {
-            Error::new("use the cluster's configuration", ErrorKind::Other)
-                .because("no client can be made from it")
-                .with_source(source)
-        })?;
+    /// When the configuration is unusable, for example because of an unreadable certificate or an unknown proxy, or when
+    /// [`Options::foreign`] denies the host.
+    pub fn connect(config: kube::Config, options: Options) -> Result<Self, Error> {
+        let fail = || Error::new("use the cluster's configuration", ErrorKind::Other);
+        if let Some(rules) = &options.foreign {
+            // The client does not resolve addresses.
+            let host = config.cluster_url.host().unwrap_or_default();
+            rules.check(host, None).map_err(|denied| fail().because("the host is denied").with_source(denied))?;
+        }
+        let client = client::connect_within(config, options.foreign.clone())
+            .map_err(|source| fail().because("no client can be made from it").with_source(source))?;
         Ok(Self::from_client(client, options))
     }
 
@@ -205,6 +214,12 @@ impl Cluster {
         let (seconds, at) = noted?;
         let whole = i32::try_from(seconds.saturating_sub(server_time)).unwrap_or(i32::MAX);
         Some(f64::from(whole) + at.elapsed().as_secs_f64())
+    }
+
+    /// Returns what the server's clock shows, in seconds since 1970; none before the server has told its time.
+    pub fn server_time(&self) -> Option<i64> {
+        let noted = *self.inner.server_time.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.map(|(seconds, at)| seconds.saturating_add(i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX)))
     }
 
     pub(crate) fn note_outage(&self) {

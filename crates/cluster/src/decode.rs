@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use billhook_objects::{GroupKind, Uid};
-use billhook_plan::{Observed, Owner};
+use billhook_plan::{Annotations, Observed, Owner};
 use serde::{
     Deserialize, Deserializer,
     de::IgnoredAny,
@@ -176,19 +176,13 @@ struct Metadata<M> {
     uid: Uid,
     resource_version: Option<String>,
     labels: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<Time>,
     owner_references: Option<Vec<OwnerReference>>,
     annotations: Option<Annotations>,
     generation: Option<i64>,
     managed_fields: Option<M>,
-}
-
-/// The only annotation that is used; serde skips the others.
-#[derive(Deserialize)]
-struct Annotations {
-    #[serde(rename = "billhook.dev/protect")]
-    protect: Option<String>,
 }
 
 /// A timestamp, in seconds since 1970; none if it cannot be read.
@@ -227,11 +221,12 @@ impl<M> Metadata<M> {
             uid: self.uid,
             resource_version: self.resource_version.unwrap_or_default(),
             labels: self.labels.unwrap_or_default(),
+            created_at: self.creation_timestamp.and_then(|time| time.seconds),
             finalizers: self.finalizers.unwrap_or_default(),
             deleting: self.deletion_timestamp.is_some(),
             deleted_at: self.deletion_timestamp.and_then(|time| time.seconds),
             owners: self.owner_references.unwrap_or_default().into_iter().map(Owner::from).collect(),
-            protected: self.annotations.and_then(|known| known.protect).is_some_and(|value| value == "true"),
+            annotations: self.annotations.unwrap_or_default(),
             tracked: None,
             ready: false,
         }
@@ -274,6 +269,7 @@ pub(crate) struct WrittenMeta<M> {
     pub(crate) uid: Option<Uid>,
     pub(crate) resource_version: Option<String>,
     pub(crate) finalizers: Option<Vec<String>>,
+    pub(crate) annotations: Option<Annotations>,
     pub(crate) deletion_timestamp: Option<Time>,
     pub(crate) generation: Option<i64>,
     pub(crate) managed_fields: Option<M>,

@@ -26,10 +26,13 @@ const RACE: Duration = Duration::from_secs(10);
 pub struct DeleteOptions {
     /// Deletes the object only if it has this UID.
     pub uid: Option<Uid>,
+    /// Deletes the object only if it has this version; whatever version it has if it is empty.
+    pub resource_version: String,
     /// How dependents are treated.
     pub propagation: Propagation,
-    /// Ends the grace period of a Pod: the server removes the Pod without waiting for its node.
-    pub end_grace_period: bool,
+    /// The grace period in seconds, for kinds that have one; `None` for that of the object. Zero ends the grace period of a Pod:
+    /// the server removes the Pod without waiting for its node.
+    pub grace_period: Option<u64>,
     /// Runs admission without changing anything.
     pub dry_run: bool,
     /// If the answer to the request is lost, reads the object instead of sending the request again: an object that is gone
@@ -55,6 +58,8 @@ pub enum DeleteAnswer {
     NotFound,
     /// The object of this name has another UID.
     OtherUid,
+    /// The object has another version, and was not deleted.
+    Changed,
 }
 
 impl Cluster {
@@ -78,33 +83,40 @@ impl Cluster {
         if let Some(uid) = &options.uid {
             body["preconditions"] = json!({ "uid": uid });
         }
-        if options.end_grace_period {
-            body["gracePeriodSeconds"] = json!(0);
+        if let Some(seconds) = options.grace_period {
+            body["gracePeriodSeconds"] = json!(seconds);
         }
         if options.dry_run {
             body["dryRun"] = json!(["All"]);
         }
-        let body = body.to_string();
-        let call = |resource: &Resource, retry_lost: bool| {
+        let body = |resource_version: &str| {
+            let mut body = body.clone();
+            if !resource_version.is_empty() {
+                body["preconditions"]["resourceVersion"] = json!(resource_version);
+            }
+            body.to_string()
+        };
+        let call = |resource: &Resource, body: &str, retry_lost: bool| {
             let url = url::object(resource, key.namespace.as_deref(), &key.name);
             Call::new(Verb::Delete, format!("delete {key}"), url)
-                .body("application/json", body.clone())
+                .body("application/json", body.to_owned())
                 .retry_lost(retry_lost)
-                .also_retry(|error| error.code() == Some(409) && !is_other_uid(error) && !is_being_emptied(error), RACE)
+                .also_retry(is_race, RACE)
         };
         let uid = options.uid.as_ref().filter(|_| !options.dry_run);
         let pending = uid.map(|uid| PendingDelete::new(self, uid));
-        let mut reads_if_lost = options.read_if_lost;
+        let (mut reads_if_lost, mut body_now) = (options.read_if_lost, body(&options.resource_version));
         let begun = Instant::now();
         let mut attempt = 0;
         let answer = loop {
             let retry_lost = !reads_if_lost;
-            let reply = self.send_about(resource, |resource| call(resource, retry_lost)).await;
+            let reply = self.send_about(resource, |resource| call(resource, &body_now, retry_lost)).await;
             match reply {
                 Ok(Some(reply)) => break accepted(&reply),
                 Ok(None) => break Ok(DeleteAnswer::NotFound),
                 Err(error) if is_being_emptied(&error) => break self.being_deleted(resource, key, options).await,
                 Err(error) if is_other_uid(&error) => break Ok(DeleteAnswer::OtherUid),
+                Err(error) if is_changed(&error) => break Ok(DeleteAnswer::Changed),
                 Err(error) if reads_if_lost && error.answer_lost() => match self.effect(resource, key, options).await {
                     Ok(Some(answer)) => break Ok(answer),
                     // The request took no effect.
@@ -112,8 +124,8 @@ impl Cluster {
                         sleep(self.backoff(attempt)).await;
                         attempt += 1;
                     }
-                    // Only another request can tell, which is safe because of its UID.
-                    Err(unread) if unread.code() == Some(403) => reads_if_lost = false,
+                    // Only another request can tell, which is safe because of its UID. The first one may have changed the version.
+                    Err(unread) if unread.code() == Some(403) => (reads_if_lost, body_now) = (false, body("")),
                     Ok(None) | Err(_) => break Err(error),
                 },
                 Err(error) => break Err(error),
@@ -204,11 +216,26 @@ impl Drop for PendingDelete<'_> {
     }
 }
 
-/// Returns whether the UID precondition failed (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
+/// Returns whether a DELETE conflicts with another write, so that it may succeed at once.
+fn is_race(error: &Error) -> bool {
+    error.code() == Some(409) && !is_other_uid(error) && !is_changed(error) && !is_being_emptied(error)
+}
+
+/// Returns whether the UID precondition failed.
 fn is_other_uid(error: &Error) -> bool {
+    is_precondition(error, "uid in ")
+}
+
+/// Returns whether the precondition about the version failed.
+fn is_changed(error: &Error) -> bool {
+    is_precondition(error, "resourceversion in ")
+}
+
+/// Returns whether the precondition about a field failed (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
+fn is_precondition(error: &Error, field: &str) -> bool {
     error.status().is_some_and(|status| {
         let message = status.message.to_lowercase();
-        status.code == 409 && message.contains("uid") && message.contains("precondition")
+        status.code == 409 && message.contains(field) && message.contains("precondition")
     })
 }
 

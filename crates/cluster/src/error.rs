@@ -93,7 +93,9 @@ impl Error {
         }
     }
 
-    pub(crate) fn because(mut self, message: impl Into<Box<str>>) -> Self {
+    /// Replaces the message of the failure.
+    #[must_use]
+    pub fn because(mut self, message: impl Into<Box<str>>) -> Self {
         self.message = Some(message.into());
         self
     }
@@ -248,11 +250,13 @@ pub(crate) fn object_name(resource: &Resource, namespace: Option<&str>, name: &s
 }
 
 impl Status {
-    /// Reads the body of a failure. A body that is not a `Status`, such as a proxy's page, becomes the message, shortened.
-    pub(crate) fn read(code: u16, body: &[u8]) -> Self {
-        let mut status = serde_json::from_slice::<Wire>(body).map(Self::from).unwrap_or_else(|_| Self {
-            message: String::from_utf8_lossy(body).trim().chars().take(300).collect(),
-            ..Self::default()
+    /// Reads the body of a failure. With `quote`, a body that is not a `Status`, such as a proxy's page, becomes the message,
+    /// shortened. Without, only the aggregator's own texts do.
+    pub(crate) fn read(code: u16, body: &[u8], quote: bool) -> Self {
+        let mut status = serde_json::from_slice::<Wire>(body).map(Self::from).unwrap_or_else(|_| {
+            let text = String::from_utf8_lossy(body);
+            let text = Some(text.trim()).filter(|text| quote || AGGREGATOR.iter().any(|own| text.starts_with(own)));
+            Self { message: text.unwrap_or_default().chars().take(300).collect(), ..Self::default() }
         });
         status.code = code;
         status
@@ -268,6 +272,9 @@ impl Status {
         self.code == 404 && !self.name.is_empty()
     }
 }
+
+/// The aggregator's texts for an APIService without a backend, which it does not send as a `Status`.
+const AGGREGATOR: [&str; 2] = ["error trying to reach service", "service unavailable"];
 
 /// Returns whether the API server or its etcd has a failure from which it recovers by itself.
 pub(crate) fn is_transient(status: &Status) -> bool {
@@ -376,7 +383,7 @@ mod tests {
     use super::*;
 
     fn check(code: u16, body: &str, expected: ErrorKind, transient: bool) {
-        let error = Error::answered("try it", Status::read(code, body.as_bytes()));
+        let error = Error::answered("try it", Status::read(code, body.as_bytes(), true));
         assert_eq!((&error.kind, error.is_transient()), (&expected, transient), "{code} {body}");
     }
 
@@ -453,7 +460,7 @@ mod tests {
     #[test]
     fn a_missing_object_is_not_a_missing_kind() {
         let body = r#"{"kind":"Status","reason":"NotFound","message":"namespaces \"x\" not found","details":{"name":"x","kind":"namespaces"},"code":404}"#;
-        let status = Status::read(404, body.as_bytes());
+        let status = Status::read(404, body.as_bytes(), true);
         assert!(status.object_not_found());
         check(404, body, ErrorKind::Other, false);
     }
@@ -469,7 +476,7 @@ mod tests {
                  "message": "conflict with \"hpa\" with subresource \"scale\" using apps/v1"},
             ]},
         });
-        let error = Error::answered("apply it", Status::read(409, body.to_string().as_bytes()));
+        let error = Error::answered("apply it", Status::read(409, body.to_string().as_bytes(), true));
         let ErrorKind::Conflict(found) = &error.kind else { panic!("{error:?}") };
         let found: Vec<_> = found.iter().map(|c| (c.manager.as_str(), c.field.as_str())).collect();
         assert_eq!(found, [("kubectl-client-side-apply", ".spec.replicas"), ("hpa", ".data.a")]);
@@ -489,7 +496,19 @@ mod tests {
     #[test]
     fn values_of_a_secret_are_removed() {
         let body = status("", ".stringData.a: expected string, got &value.valueUnstructured{Value:\"hunter2\"}");
-        let error = Error::answered("apply Secret/a/b", Status::read(500, body.as_bytes())).without_values();
+        let error = Error::answered("apply Secret/a/b", Status::read(500, body.as_bytes(), true)).without_values();
         assert_eq!(error.to_string(), "apply Secret/a/b: .stringData.a: expected string, got another type");
+    }
+
+    #[test]
+    fn a_body_that_is_not_a_status_is_quoted_only_if_asked_for() {
+        fn check(body: &str, quoted: &str, other: &str) {
+            let message = |quote| Status::read(503, body.as_bytes(), quote).message;
+            assert_eq!((message(true).as_str(), message(false).as_str()), (quoted, other), "{body}");
+        }
+        check("<html>secret</html>\n", "<html>secret</html>", "");
+        check(r#"{"kind": "Secret", "message": "secret"}"#, r#"{"kind": "Secret", "message": "secret"}"#, "");
+        check(&status("Expired", "too old"), "too old", "too old");
+        check("service unavailable\n", "service unavailable", "service unavailable");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use billhook_hosts::Denied;
 use http::{Request, StatusCode, header};
 use hyper::body::Bytes;
 use jiff::{Timestamp, fmt::rfc2822};
@@ -314,7 +315,7 @@ impl Cluster {
     }
 
     fn refused(&self, call: &Call, code: StatusCode, header: Option<Duration>, body: &[u8]) -> Failure {
-        let status = Status::read(code.as_u16(), body);
+        let status = Status::read(code.as_u16(), body, self.inner.options.foreign.is_none());
         let retry_after = header.or(status.retry_after.map(Duration::from_secs));
         // A server that is starting has not loaded all rights yet.
         let early = matches!(status.code, 401 | 403) && self.just_came_back();
@@ -353,7 +354,7 @@ enum Trouble {
     Broken,
     /// The host name cannot be resolved.
     NoSuchHost,
-    /// A retry does not help: the certificate or credential is wrong.
+    /// A retry does not help: the certificate or credential is wrong, or the host is denied.
     Permanent,
 }
 
@@ -365,7 +366,7 @@ impl Trouble {
         }
         let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(error) = next {
-            if error.downcast_ref::<kube::client::AuthError>().is_some() {
+            if error.is::<kube::client::AuthError>() || error.is::<Denied>() {
                 return Self::Permanent;
             }
             if let Some(io) = error.downcast_ref::<std::io::Error>() {

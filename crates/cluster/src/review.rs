@@ -15,14 +15,17 @@ use crate::{
 /// The reviews of the caller's own rights, which are answered and not stored.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
+/// The answer to a review of rights.
 #[derive(Deserialize)]
-struct Review {
-    status: ReviewStatus,
+pub(crate) struct Review {
+    pub(crate) status: ReviewStatus,
 }
 
 #[derive(Deserialize)]
-struct ReviewStatus {
-    allowed: bool,
+pub(crate) struct ReviewStatus {
+    pub(crate) allowed: bool,
+    #[serde(default)]
+    pub(crate) reason: String,
 }
 
 impl Cluster {

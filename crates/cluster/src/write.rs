@@ -6,8 +6,9 @@ use billhook_objects::{
     ObjectKey, Uid,
     wellknown::{FIELD_MANAGER, RELEASE_LABEL},
 };
-use billhook_plan::Resource;
+use billhook_plan::{Annotations, Resource};
 use billhook_policy::UpdateStrategy;
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -188,7 +189,7 @@ impl Cluster {
                 // A dry run cannot move fields to another manager, so it is sent as the one that still owns them.
                 let former = takes_over.first().filter(|_| dry_run);
                 let field_manager = former.map_or(field_manager, String::as_str);
-                let apply = ApplyOptions { subresource: None, field_manager, force_conflicts, dry_run };
+                let apply = ApplyOptions { field_manager, force_conflicts, dry_run, ..ApplyOptions::default() };
                 match self.apply_expected(resource, key, new, expected, &apply).await {
                     Err(error) if options.owns_all(error.kind()) => {
                         let forced = ApplyOptions { force_conflicts: true, ..apply };
@@ -209,7 +210,11 @@ impl Cluster {
                     let entries: Vec<_> = serde_json::from_value(entries).unwrap_or_default();
                     return Err(not_as_seen(what, true, &entries));
                 }
-                match self.change(target, &live, &parsed(what, manifest)?).await {
+                let manifest = parsed(what, manifest)?;
+                if is_left(&live, &manifest) {
+                    return Ok(unchanged(&live, options.dry_run));
+                }
+                match self.change(target, &live, &manifest).await {
                     Err(error) if error.object_not_found() => Ok(None),
                     done => done,
                 }
@@ -284,6 +289,16 @@ fn is_precondition(error: &Error) -> bool {
     }
 }
 
+/// Whether an object that was just read is annotated, since the plan was made, so that it is not updated.
+fn is_left(live: &Value, manifest: &Value) -> bool {
+    let treatment = annotations_of(live).with(&annotations_of(manifest)).treatment();
+    treatment.ignore || treatment.unmanaged
+}
+
+fn annotations_of(object: &Value) -> Annotations {
+    Annotations::deserialize(&object["metadata"]["annotations"]).unwrap_or_default()
+}
+
 /// Returns an object that was read, as if it had just been written.
 fn unchanged(live: &Value, dry_run: bool) -> Option<Applied> {
     let meta = &live["metadata"];
@@ -295,6 +310,7 @@ fn unchanged(live: &Value, dry_run: bool) -> Option<Applied> {
         adopted: false,
         deleting: meta.get("deletionTimestamp").is_some(),
         finalizers: serde_json::from_value(meta["finalizers"].clone()).unwrap_or_default(),
+        annotations: annotations_of(live),
         object: dry_run.then(|| live.clone()),
     })
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use billhook_objects::{ReleaseName, Uid, wellknown::FIELD_MANAGER};
-use billhook_plan::Phase;
+use billhook_plan::{AppliedVersion, Phase};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
@@ -103,6 +103,16 @@ impl Token {
             at: sent,
             age: Some(Duration::ZERO),
         }
+    }
+
+    /// Returns the number of the write that made the record; renewals of a lock keep it.
+    pub fn revision(&self) -> u64 {
+        self.head.revision
+    }
+
+    /// Returns the versions of the release that were applied, the newest first.
+    pub fn history(&self) -> &[AppliedVersion] {
+        &self.head.history
     }
 
     /// Returns whether the head is empty: of a release without a record, which an operation has locked, or whose first record

@@ -144,6 +144,7 @@ fn entry(n: usize) -> Entry {
         keep: false,
         before_delete: None,
         unlabelled: false,
+        deletion_requested: false,
     }
 }
 

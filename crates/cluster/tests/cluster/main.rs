@@ -4,8 +4,10 @@
 
 mod checks;
 mod fake;
+mod foreign;
 mod inventory;
 mod leases;
+mod looks;
 mod not_found;
 mod reads;
 mod requests;

@@ -1,0 +1,91 @@
+//! Who may write a kind, by the roles in the cluster: the accounts of its controllers.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{
+    Fact,
+    case::{Case, Priority},
+    kinds, object,
+};
+
+/// A ServiceAccount, and the binding that gives it rights.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Grant {
+    pub(crate) namespace: String,
+    pub(crate) account: String,
+    pub(crate) fact: Fact,
+}
+
+/// Who may update or patch objects of some API groups by roles that name these groups. Administrators, who may do everything,
+/// are not among them.
+pub(crate) struct Writers {
+    pub(crate) accounts: Vec<Grant>,
+    /// Whether users or groups may, too: their programs may run anywhere.
+    pub(crate) others: bool,
+    /// Whether all roles and bindings are known.
+    pub(crate) complete: bool,
+}
+
+/// Looks for the writers of the kinds of these groups, in a namespace or in all.
+///
+/// A role that names a group belongs to a program that knows it.
+pub(crate) fn writers(case: &Case<'_>, groups: &[String], plural: Option<&str>, namespace: Option<&str>) -> Writers {
+    let mut found = Writers { accounts: Vec::new(), others: false, complete: true };
+    let roles = case.list(&kinds::CLUSTER_ROLE, None, Priority::Controller);
+    let bindings = case.list(&kinds::CLUSTER_ROLE_BINDING, None, Priority::Controller);
+    found.complete = roles.is_complete() && bindings.is_complete();
+    let cluster_roles: BTreeSet<&str> = granting(roles.items(), groups, plural);
+    for binding in bindings.items() {
+        found.add(binding, &kinds::CLUSTER_ROLE_BINDING, &|kind, name| {
+            kind == "ClusterRole" && cluster_roles.contains(name)
+        });
+    }
+    if let Some(namespace) = namespace {
+        let roles = case.list(&kinds::ROLE, Some(namespace), Priority::Controller);
+        let bindings = case.list(&kinds::ROLE_BINDING, Some(namespace), Priority::Controller);
+        found.complete &= roles.is_complete() && bindings.is_complete();
+        let own: BTreeSet<&str> = granting(roles.items(), groups, plural);
+        let grants = |kind: &str, name: &str| match kind {
+            "Role" => own.contains(name),
+            _ => cluster_roles.contains(name),
+        };
+        bindings.items().iter().for_each(|binding| found.add(binding, &kinds::ROLE_BINDING, &grants));
+    }
+    found.accounts.sort();
+    found
+}
+
+/// Returns the names of the roles that name one of the groups and let their holders write.
+fn granting<'a>(roles: &'a [Value], groups: &[String], plural: Option<&str>) -> BTreeSet<&'a str> {
+    let grants = |rule: &Value| {
+        // A finalizer is removed from the object itself: rights to a subresource are not enough.
+        let resource = |known: &str| known == "*" || plural.map_or(!known.contains('/'), |plural| plural == known);
+        object::texts(rule, "/apiGroups").any(|group| groups.iter().any(|known| known == group))
+            && object::texts(rule, "/resources").any(resource)
+            && object::texts(rule, "/verbs").any(|verb| ["*", "update", "patch"].contains(&verb))
+    };
+    roles.iter().filter(|role| object::list(role, "/rules").any(grants)).map(object::name).collect()
+}
+
+impl Writers {
+    fn add(&mut self, binding: &Value, kind: &kinds::Builtin, grants: &dyn Fn(&str, &str) -> bool) {
+        let text = |pointer| object::text(binding, pointer).unwrap_or_default();
+        if !grants(text("/roleRef/kind"), text("/roleRef/name")) {
+            return;
+        }
+        let reference = kind.named(object::namespace(binding), object::name(binding));
+        for subject in object::list(binding, "/subjects") {
+            let name = object::text(subject, "/name").unwrap_or_default();
+            if object::text(subject, "/kind") != Some("ServiceAccount") {
+                self.others |= !name.starts_with("system:");
+                continue;
+            }
+            let namespace = object::text(subject, "/namespace").unwrap_or_default();
+            let value = format!("{} to ServiceAccount {namespace}/{name}", text("/roleRef/name"));
+            let fact = Fact::new(&reference, "roleRef", value);
+            self.accounts.push(Grant { namespace: namespace.to_owned(), account: name.to_owned(), fact });
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Leases: whether their holders live.
+
+use serde_json::Value;
+
+use super::traces::Traces;
+use crate::{
+    Fact, ObjectRef,
+    case::{Case, Priority},
+    kinds, object,
+    workload::Workload,
+};
+
+/// After how many of its durations a Lease is called abandoned.
+const DURATIONS: i64 = 4;
+/// And after how many seconds at least: clocks differ, and a restart takes a while.
+const AT_LEAST: i64 = 60;
+
+/// When a Lease was renewed.
+pub(crate) struct Renewal {
+    pub(crate) fresh: bool,
+    pub(crate) seconds: i64,
+    pub(crate) fact: Fact,
+}
+
+/// All Leases of the cluster.
+pub(crate) struct Leases<'a> {
+    all: &'a [Value],
+}
+
+impl<'a> Leases<'a> {
+    pub(crate) fn look(case: &Case<'a>) -> Self {
+        Self { all: case.list(&kinds::LEASE, None, Priority::Controller).items() }
+    }
+
+    /// Returns the Lease that a Pod of a workload holds.
+    pub(crate) fn of_workload(&self, case: &Case<'_>, workload: &Workload<'_>) -> Option<Renewal> {
+        let is_held = |lease: &&Value| {
+            let holder = object::text(lease, "/spec/holderIdentity").unwrap_or_default();
+            object::namespace(lease) == Some(workload.namespace()) && starts_with_name(holder, workload.name())
+        };
+        let renewals = self.all.iter().filter(is_held).filter_map(|lease| renewal(case, lease));
+        renewals.max_by_key(|renewal| (renewal.fresh, -renewal.seconds))
+    }
+
+    /// Returns the Lease that the traces of a controller name: by its field manager, or by an API group, as the leader election
+    /// IDs of many operators end with it.
+    pub(crate) fn of_traces(&self, case: &Case<'_>, traces: &Traces<'_>) -> Option<(ObjectRef, Renewal)> {
+        let is_named = |lease: &&Value| {
+            let (name, holder) = (object::name(lease), object::text(lease, "/spec/holderIdentity").unwrap_or_default());
+            let by_manager = traces.manager.is_some_and(|manager| name == manager || starts_with_name(holder, manager));
+            by_manager || traces.groups.iter().any(|group| name.ends_with(&format!(".{group}")) || name == group)
+        };
+        let found = self.all.iter().filter(is_named).filter_map(|lease| {
+            Some((kinds::LEASE.named(object::namespace(lease), object::name(lease)), renewal(case, lease)?))
+        });
+        found.max_by_key(|(_, renewal)| (renewal.fresh, -renewal.seconds))
+    }
+}
+
+fn starts_with_name(holder: &str, name: &str) -> bool {
+    !name.is_empty() && holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
+}
+
+/// Returns when a Lease was renewed; none if it never was, or was released.
+pub(crate) fn renewal(case: &Case<'_>, lease: &Value) -> Option<Renewal> {
+    let text = object::text(lease, "/spec/renewTime")?;
+    let seconds = case.seconds_since(text.parse().ok()?);
+    let duration = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
+    let reference = kinds::LEASE.named(object::namespace(lease), object::name(lease));
+    let fact = Fact::new(&reference, "spec.renewTime", text);
+    Some(Renewal { fresh: seconds < (DURATIONS * duration).max(AT_LEAST), seconds, fact })
+}

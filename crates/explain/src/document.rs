@@ -1,0 +1,124 @@
+//! The JSON document about one or several objects.
+
+use serde::Serialize;
+
+use crate::{
+    Cause, Code, NextStep, ObjectRef, Responsible,
+    case::{Case, Priority, Seen},
+    cause::Strength,
+    object, tree,
+};
+
+/// The version of the document.
+pub const DOCUMENT_FORMAT: u32 = 1;
+
+/// What is known about several objects.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Document {
+    /// [`DOCUMENT_FORMAT`].
+    pub version: u32,
+    /// How many requests were sent.
+    pub requests: usize,
+    /// One finding for each object.
+    pub findings: Vec<Finding>,
+}
+
+impl Document {
+    /// Makes a document of findings.
+    pub fn new(requests: usize, findings: Vec<Finding>) -> Self {
+        Self { version: DOCUMENT_FORMAT, requests, findings }
+    }
+}
+
+/// What is known about one object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The object.
+    pub object: ObjectRef,
+    /// Whether it is being deleted.
+    pub state: State,
+    /// The time of its `deletionTimestamp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleting_since: Option<String>,
+    /// The cause to remove first; none if nothing is known to keep the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_cause: Option<RootCause>,
+    /// The tree of causes.
+    pub causes: Vec<Cause>,
+    /// What to do, the safest first.
+    pub next_steps: Vec<NextStep>,
+}
+
+/// The state of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It has a `deletionTimestamp`.
+    Deleting,
+    /// It exists.
+    Present,
+    /// It does not exist.
+    Gone,
+    /// It could not be read.
+    Unknown,
+}
+
+/// The cause to remove first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RootCause {
+    /// The code.
+    pub code: Code,
+    /// One sentence.
+    pub message: String,
+    /// The object to look at.
+    pub object: ObjectRef,
+    /// Who has to act.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responsible: Option<Responsible>,
+}
+
+impl Finding {
+    pub(crate) fn new(case: &Case<'_>, subject: &ObjectRef, causes: Vec<Cause>) -> Self {
+        let seen = case.get(subject, Priority::Subject);
+        let live = seen.value();
+        let state = match seen {
+            Seen::There(value) if object::is_deleting(value) => State::Deleting,
+            Seen::There(_) => State::Present,
+            Seen::Missing => State::Gone,
+            Seen::NotServed | Seen::Failed(_) | Seen::Unknown => State::Unknown,
+        };
+        let deleting_since =
+            live.and_then(|value| object::text(value, "/metadata/deletionTimestamp")).map(str::to_owned);
+        let root = tree::root(&causes);
+        let root_cause = root.map(|cause| RootCause {
+            code: cause.code(),
+            message: cause.reason.to_string(),
+            object: cause.object.clone(),
+            responsible: cause.responsible.clone(),
+        });
+        let next_steps = next_steps(&causes, root);
+        Self {
+            object: live.and_then(ObjectRef::of).unwrap_or_else(|| subject.clone()),
+            state,
+            deleting_since,
+            root_cause,
+            causes,
+            next_steps,
+        }
+    }
+}
+
+/// Returns the steps of the root, then those of other causes that are not merely possible; of equal risk in this order.
+fn next_steps(causes: &[Cause], root: Option<&Cause>) -> Vec<NextStep> {
+    let others = tree::leaves(causes, 0).into_iter().map(|(cause, _)| cause);
+    let others = others.filter(|cause| cause.strength > Strength::Possible);
+    let mut steps: Vec<NextStep> = Vec::new();
+    for step in root.into_iter().chain(others).flat_map(|cause| &cause.next_steps) {
+        if !steps.contains(step) {
+            steps.push(step.clone());
+        }
+    }
+    steps.sort_by_key(|step| step.risk);
+    steps
+}

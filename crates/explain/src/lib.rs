@@ -1,0 +1,49 @@
+//! Explains why an object is not gone: evidence in, a tree of causes out.
+//!
+//! Everything here is pure: no async, no clock, no I/O, no client. A [`Diagnosis`] asks in rounds. [`Diagnosis::queries`]
+//! says what to read next, [`Diagnosis::learn`] takes the answers, until there is nothing more to ask or the budget is
+//! used. Then [`Diagnosis::finding`] has the tree, its root cause and the next steps.
+//!
+//! A rule is a function of one object and of what is known so far. It asks for evidence by looking at it: what is not
+//! known yet is what the next round queries. So a rule never waits, and the order of the rules does not matter.
+
+mod access;
+mod admission;
+mod backend;
+mod case;
+mod cause;
+mod controller;
+mod diagnosis;
+mod document;
+mod evidence;
+mod fact;
+mod kinds;
+mod known;
+mod object;
+mod options;
+mod quoted;
+mod reason;
+mod reference;
+mod references;
+mod registry;
+mod report;
+mod rule;
+mod rules;
+mod selector;
+mod steps;
+mod text;
+mod tree;
+mod workload;
+
+pub use cause::{Cause, Strength};
+pub use diagnosis::Diagnosis;
+pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State};
+pub use evidence::{Access, Answer, Content, Failure, Probe, Query};
+pub use fact::{Fact, NextStep, Responsible, ResponsibleState, Risk};
+pub use known::{Known, known};
+pub use options::Options;
+pub use reason::{Backend, Code, PodWait, Reason};
+pub use reference::ObjectRef;
+
+#[cfg(test)]
+mod tests;

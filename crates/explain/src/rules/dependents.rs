@@ -1,0 +1,174 @@
+//! Foreground deletion waits for dependents; or nothing is left, and the garbage collector does not act.
+//!
+//! Situations: 5.1, 5.2; 8.4 where the Job is being deleted.
+
+use std::collections::BTreeMap;
+
+use billhook_objects::{Resource, wellknown};
+use serde_json::Value;
+
+use super::namespaces::samples;
+use crate::{
+    Cause, Content, Fact, ObjectRef, Reason, Responsible, ResponsibleState,
+    case::{Case, Priority},
+    cause::Strength,
+    controller, object,
+    rule::Held,
+    steps,
+};
+
+/// How many kinds are searched for dependents.
+const KINDS: usize = 16;
+/// How many seconds the garbage collector may need: it learns about new kinds every 30 s.
+const PATIENCE: i64 = 120;
+/// Kinds that own nothing and are many.
+const NEVER: [&str; 4] = ["Event", "Lease", "Endpoints", "ControllerRevision"];
+
+pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
+    let Some(value) = held.seen.value().filter(|value| object::is_deleting(value)) else { return Vec::new() };
+    let own = [wellknown::FOREGROUND_FINALIZER, wellknown::ORPHAN_FINALIZER];
+    let Some(finalizer) = object::finalizers(value).into_iter().find(|finalizer| own.contains(finalizer)) else {
+        return Vec::new();
+    };
+    let there = Fact::new(held.object, "metadata.finalizers", finalizer);
+    let manager = controller::component(case, "kube-controller-manager");
+    let collector = |why: String, strength| {
+        let reason = Reason::ControllerManager { controller: "the garbage collector", why };
+        let party = Responsible::new("kube-controller-manager", ResponsibleState::Failing);
+        let cause = Cause::new(held.object, reason, strength).evidence([there.clone()]).evidence(manager.facts.clone());
+        vec![cause.responsible(party).steps(steps::control_plane("kube-controller-manager"))]
+    };
+    if manager.state == ResponsibleState::Failing {
+        return collector(format!("kube-controller-manager: {}", manager.problem), Strength::Proven);
+    }
+    let cycle = cycle(case, held.object, value);
+    if !cycle.is_empty() {
+        return cycle;
+    }
+    let is_foreground = finalizer == wellknown::FOREGROUND_FINALIZER;
+    let found = dependents(case, held.object, value, is_foreground);
+    if !found.objects.is_empty() {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        found.objects.iter().for_each(|object| *counts.entry(object.kind.as_str()).or_default() += 1);
+        let counts: Vec<_> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let party = Responsible::new("the garbage collector", manager.state);
+        let cause = Cause::new(held.object, Reason::DependentsRemain { counts: counts.join(", ") }, Strength::Proven);
+        return vec![cause.evidence([there]).responsible(party).waits_for(found.samples)];
+    }
+    if found.complete && case.age_of_deletion(value) >= PATIENCE {
+        let only = object::finalizers(value).len() == 1;
+        let strength = if only { Strength::Proven } else { Strength::Stated };
+        return collector("no dependent is left, and it has not removed its finalizer".to_owned(), strength);
+    }
+    let reason = Reason::InProgress {
+        finalizer: finalizer.to_owned(),
+        controller: "the garbage collector".to_owned(),
+        progress: None,
+    };
+    let party = Responsible::new("the garbage collector", manager.state);
+    let strength = if found.complete { Strength::Proven } else { Strength::Possible };
+    vec![Cause::new(held.object, reason, strength).evidence([there]).responsible(party)]
+}
+
+struct Dependents {
+    objects: Vec<ObjectRef>,
+    samples: Vec<ObjectRef>,
+    complete: bool,
+}
+
+/// Looks for the objects whose owner an object is. There is no index of owners, so kinds are listed: of a workload only those that
+/// it creates, of others the ones of its own group first.
+fn dependents(case: &Case<'_>, owner: &ObjectRef, value: &Value, is_foreground: bool) -> Dependents {
+    let mut found = Dependents { objects: Vec::new(), samples: Vec::new(), complete: true };
+    let owns = |object: &&Value| {
+        object::list(object, "/metadata/ownerReferences").any(|reference| {
+            let blocks = reference.get("blockOwnerDeletion") == Some(&Value::Bool(true));
+            object::text(reference, "/uid") == Some(object::uid(value)) && (blocks || !is_foreground)
+        })
+    };
+    let (kinds, complete) = kinds(case, owner);
+    found.complete = complete;
+    for resource in kinds {
+        let list = case.list_of(resource.clone(), owner.namespace.as_deref(), Content::Metadata, Priority::Cause);
+        found.complete &= list.is_complete();
+        let own: Vec<Value> = list.items().iter().filter(owns).cloned().collect();
+        let name = |object: &Value| {
+            let (version, kind) = (resource.api_version(), resource.kind.kind.clone());
+            ObjectRef::new(version, kind, object::namespace(object), object::name(object))
+        };
+        found.samples.extend(samples(&own).into_iter().map(name));
+        found.objects.extend(own.iter().map(name));
+    }
+    found
+}
+
+fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, bool) {
+    let created: &[&str] = match (owner.api_version.group(), owner.kind.as_str()) {
+        ("apps", "Deployment") => &["ReplicaSet"],
+        ("batch", "CronJob") => &["Job"],
+        ("apps", "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => &["Pod"],
+        _ => &[],
+    };
+    let own = owner.api_version.group();
+    let listable = case.catalog.iter().filter(|kind| {
+        let in_scope = owner.namespace.is_none() || kind.scope == billhook_objects::Scope::Namespaced;
+        kind.supports("list") && in_scope && !NEVER.contains(&kind.kind.kind.as_str())
+    });
+    let wanted = |name: &str| created.is_empty() || created.contains(&name);
+    let mut kinds: Vec<_> = listable.filter(|kind| wanted(&kind.kind.kind)).collect();
+    kinds.sort_by_key(|kind| {
+        let group = kind.kind.group.as_str();
+        let nearness = match group {
+            group if group == own => 0,
+            "apps" | "batch" => 1,
+            "" => 2,
+            _ => 3,
+        };
+        (nearness, kind.kind.clone())
+    });
+    let complete = kinds.len() <= KINDS;
+    (kinds.into_iter().take(KINDS).map(|kind| Resource::of(kind, None)).collect(), complete)
+}
+
+/// Two objects that own each other wait for each other.
+fn cycle(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Vec<Cause> {
+    let owners = super::owners::references(value, reference.namespace.as_deref());
+    let owned_by_us = |owner: &&(ObjectRef, String)| {
+        let live = case.get(&owner.0, Priority::Cause).value();
+        let is_ours = |back: &Value| object::text(back, "/uid") == Some(object::uid(value));
+        live.is_some_and(|live| object::list(live, "/metadata/ownerReferences").any(is_ours))
+    };
+    let cause = |(owner, uid): &(ObjectRef, String)| {
+        let reason = Reason::OwnerInvalid { owner: owner.to_string(), problem: "both own each other" };
+        let fact = Fact::new(reference, "metadata.ownerReferences", format!("{owner} ({uid})"));
+        Cause::new(reference, reason, Strength::Proven).evidence([fact]).steps(steps::owner())
+    };
+    owners.iter().filter(owned_by_us).map(cause).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::check_table;
+
+    /// Only dependents that block are waited for.
+    #[test]
+    fn foreground_deletion_waits_for_what_blocks() {
+        check_table(
+            r#"
+title: a dependent that does not block
+why: Deployment shop/web
+objects:
+- {kind: Deployment, name: shop/web, deleted: 30s, finalizers: [foregroundDeletion]}
+- {kind: ReplicaSet, name: shop/web-1}
+expect: {code: finalizer-in-progress}
+---
+title: the controller manager lost its Lease
+why: Deployment shop/web
+objects:
+- {kind: Deployment, name: shop/web, deleted: 30s, finalizers: [foregroundDeletion]}
+- {kind: Lease, name: kube-system/kube-controller-manager, spec: {leaseDurationSeconds: 15, renewTime: "2026-11-22T11:00:00.000000Z"}}
+expect: {code: controller-manager-not-working, responsible: failing, says: [1 h]}
+"#,
+        );
+    }
+}

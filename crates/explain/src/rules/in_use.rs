@@ -1,0 +1,192 @@
+//! A claim, volume, snapshot or configuration that is still used.
+//!
+//! Situations: 8.5, 8.7; 2.4 for a configuration with users.
+
+use serde_json::Value;
+
+use super::finalizers::{self, ATTACHED, CLAIM, CONFIGURATION, VOLUME, protects_what_is_used};
+use crate::{
+    Cause, Fact, ObjectRef, Reason, Responsible, ResponsibleState,
+    case::{Case, Found, Priority},
+    cause::Strength,
+    kinds::{self, Builtin},
+    object,
+    rule::Held,
+    steps,
+};
+
+/// How many users are named.
+const NAMED: usize = 3;
+pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
+    let Some(value) = held.seen.value().filter(|value| object::is_deleting(value)) else { return Vec::new() };
+    let own = object::finalizers(value).into_iter().filter(|finalizer| protects_what_is_used(finalizer));
+    own.filter_map(|finalizer| cause(case, held, value, finalizer)).collect()
+}
+
+fn cause(case: &Case<'_>, held: &Held<'_>, value: &Value, finalizer: &str) -> Option<Cause> {
+    let users = match finalizer {
+        CLAIM => pods(case, held.object),
+        VOLUME => claims(value),
+        CONFIGURATION => counted(held.object, value),
+        _ if finalizer.starts_with(ATTACHED) => attachments(case, held.object),
+        _ => snapshots(case, held.object, value),
+    };
+    // Nobody uses it: then it is for the finalizer's controller to act.
+    let Some(users) = users.filter(|users| !users.names.is_empty()) else {
+        return Some(finalizers::cause(case, held.object, value, finalizer));
+    };
+    let mut by = users.names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if users.names.len() > NAMED {
+        by = format!("{by} and {} more", users.names.len() - NAMED);
+    }
+    let there = Fact::new(held.object, "metadata.finalizers", finalizer);
+    let reason = Reason::InUse { by: by.clone() };
+    let cause = Cause::new(held.object, reason, Strength::Proven).evidence([there]).evidence(users.facts);
+    let party = Responsible::new(users.names.first().cloned().unwrap_or_default(), ResponsibleState::Working);
+    Some(cause.responsible(party).steps(steps::end_use(&by)).waits_for(users.waits_for))
+}
+
+#[derive(Default)]
+struct Users {
+    names: Vec<String>,
+    facts: Vec<Fact>,
+    waits_for: Vec<ObjectRef>,
+}
+
+impl Users {
+    fn add(&mut self, user: ObjectRef, path: &str, value: impl Into<String>, is_deleting: bool) {
+        self.names.push(user.to_string());
+        self.facts.push(Fact::new(&user, path, value));
+        // Why a user that is being deleted is not gone is the deeper cause.
+        if is_deleting {
+            self.waits_for.push(user);
+        }
+    }
+}
+
+fn items<'a>(case: &Case<'a>, kind: &Builtin, namespace: Option<&str>) -> Option<&'a [Value]> {
+    match case.list(kind, namespace, Priority::Cause) {
+        Found::Items(items, _) => Some(items),
+        _ => None,
+    }
+}
+
+/// Every Pod with a node and the claim among its volumes counts, whatever its phase.
+fn pods(case: &Case<'_>, claim: &ObjectRef) -> Option<Users> {
+    let mut users = Users::default();
+    for pod in items(case, &kinds::POD, claim.namespace.as_deref())? {
+        let mut volumes = object::list(pod, "/spec/volumes");
+        let uses = volumes.any(|volume| object::text(volume, "/persistentVolumeClaim/claimName") == Some(&claim.name));
+        if uses && object::text(pod, "/spec/nodeName").is_some() {
+            let phase = object::text(pod, "/status/phase").unwrap_or("unknown phase");
+            let name = kinds::POD.named(object::namespace(pod), object::name(pod));
+            let value = format!("{} ({phase})", claim.name);
+            users.add(name, "spec.volumes[].persistentVolumeClaim", value, object::is_deleting(pod));
+        }
+    }
+    Some(users)
+}
+
+fn claims(volume: &Value) -> Option<Users> {
+    let mut users = Users::default();
+    if object::text(volume, "/status/phase") == Some("Bound") {
+        let namespace = object::text(volume, "/spec/claimRef/namespace")?;
+        let claim = kinds::CLAIM.named(Some(namespace), object::text(volume, "/spec/claimRef/name")?);
+        users.add(claim.clone(), "spec.volumeName", object::name(volume), true);
+    }
+    Some(users)
+}
+
+fn attachments(case: &Case<'_>, object: &ObjectRef) -> Option<Users> {
+    let mut users = Users::default();
+    if kinds::VOLUME.is(object) {
+        for attachment in items(case, &kinds::ATTACHMENT, None)? {
+            if object::text(attachment, "/spec/source/persistentVolumeName") == Some(&object.name) {
+                let node = object::text(attachment, "/spec/nodeName").unwrap_or_default();
+                let name = kinds::ATTACHMENT.named(None, object::name(attachment));
+                users.add(name, "spec.nodeName", node, object::is_deleting(attachment));
+            }
+        }
+    }
+    Some(users)
+}
+
+/// A snapshot that is not ready uses its source; one that is bound uses its content.
+fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Option<Users> {
+    let mut users = Users::default();
+    let is_ready = |snapshot: &Value| snapshot.pointer("/status/readyToUse") == Some(&Value::Bool(true));
+    if kinds::CLAIM.is(reference) {
+        for snapshot in items(case, &kinds::SNAPSHOT, reference.namespace.as_deref())? {
+            let source = object::text(snapshot, "/spec/source/persistentVolumeClaimName");
+            if source == Some(&reference.name) && !is_ready(snapshot) {
+                let name = kinds::SNAPSHOT.named(object::namespace(snapshot), object::name(snapshot));
+                users.add(name, "status.readyToUse", "false", object::is_deleting(snapshot));
+            }
+        }
+    } else if kinds::SNAPSHOT.is(reference) {
+        for claim in items(case, &kinds::CLAIM, reference.namespace.as_deref())? {
+            let source =
+                ["/spec/dataSource/name", "/spec/dataSourceRef/name"].iter().find_map(|p| object::text(claim, p));
+            let restoring = object::text(claim, "/status/phase") == Some("Pending");
+            if source == Some(&reference.name) && restoring {
+                let name = kinds::CLAIM.named(object::namespace(claim), object::name(claim));
+                users.add(name, "spec.dataSource", &reference.name, object::is_deleting(claim));
+            }
+        }
+    } else if kinds::SNAPSHOT_CONTENT.is(reference) {
+        let namespace = object::text(value, "/spec/volumeSnapshotRef/namespace");
+        let name = object::text(value, "/spec/volumeSnapshotRef/name")?;
+        let snapshot = kinds::SNAPSHOT.named(namespace, name);
+        let live = case.builtin(&kinds::SNAPSHOT, namespace, name, Priority::Cause).value();
+        let uid = object::text(value, "/spec/volumeSnapshotRef/uid");
+        if let Some(live) = live.filter(|live| uid.is_none_or(|uid| uid == object::uid(live))) {
+            users.add(snapshot, "status.boundVolumeSnapshotContentName", &reference.name, object::is_deleting(live));
+        }
+    }
+    Some(users)
+}
+
+/// A configuration whose status counts its users.
+fn counted(reference: &ObjectRef, value: &Value) -> Option<Users> {
+    let users = value.pointer("/status/users").and_then(Value::as_i64).filter(|users| *users > 0)?;
+    let facts = vec![Fact::new(reference, "status.users", users.to_string())];
+    Some(Users { names: vec![format!("{users} other objects")], facts, waits_for: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::check_table;
+
+    /// Nobody uses it: then its controller has to act.
+    #[test]
+    fn users_are_found_by_what_they_refer_to() {
+        check_table(
+            r#"
+title: a volume that is bound
+why: PersistentVolume v1
+objects:
+- {kind: PersistentVolume, name: v1, deleted: 1h, finalizers: [kubernetes.io/pv-protection], spec: {claimRef: {namespace: shop, name: data}}, status: {phase: Bound}}
+- {kind: PersistentVolumeClaim, name: shop/data}
+expect: {code: in-use, object: PersistentVolume v1, says: [shop/data]}
+---
+title: a volume that is attached
+why: PersistentVolume v1
+objects:
+- {kind: PersistentVolume, name: v1, deleted: 1h, finalizers: [external-attacher/x-csi-example]}
+- {kind: VolumeAttachment, name: csi-1, spec: {nodeName: n1, source: {persistentVolumeName: v1}}}
+expect: {code: in-use, object: PersistentVolume v1, says: [csi-1]}
+---
+title: a configuration with users
+why: ProviderConfig aws
+kinds: [aws.example/v1 ProviderConfig providerconfigs -]
+objects: [{kind: ProviderConfig, name: aws, deleted: 1h, finalizers: [in-use.crossplane.io], status: {users: 3}}]
+expect: {code: in-use, object: ProviderConfig aws, says: [3 other objects]}
+---
+title: a claim that nobody uses, and a hosted control plane
+why: PersistentVolumeClaim shop/data
+objects: [{kind: PersistentVolumeClaim, name: shop/data, deleted: 1h, finalizers: [kubernetes.io/pvc-protection]}]
+expect: {code: finalizer-unknown, responsible: unknown, says: [kube-controller-manager]}
+"#,
+        );
+    }
+}
