@@ -8,7 +8,7 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, ObjectChange};
-use billhook_objects::{GroupKind, Manifest, ObjectKey};
+use billhook_objects::{GroupKind, Manifest, ObjectKey, Uid};
 use billhook_plan::{ApplyTask, Health, Query};
 use futures::{
     StreamExt as _,
@@ -16,7 +16,7 @@ use futures::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::readiness::{OperandVersion, Verdict, View, health, readiness};
+use crate::readiness::{Metadata, OperandVersion, Readiness, Verdict, View, health, readiness};
 
 /// What a watch last showed of an object.
 #[derive(Clone, Debug)]
@@ -24,11 +24,11 @@ pub(crate) enum Seen {
     /// Nothing yet.
     Nothing,
     /// It exists in this version.
-    Present {
-        resource_version: String,
-        verdict: Verdict,
+    Present { uid: Option<Uid>, resource_version: String, verdict: Verdict },
+    Gone {
+        /// The UID and version in which it was ready before, if the last one that was seen was.
+        ready: Option<(Option<Uid>, String)>,
     },
-    Gone,
 }
 
 /// The objects that the steps of a run wait for.
@@ -121,14 +121,22 @@ impl Awaited {
                 let key = ObjectKey::new(kind.clone(), object.metadata.namespace.as_deref(), &*object.metadata.name);
                 let Some(awaited) = self.objects.get(&key) else { return };
                 let verdict = awaited.rules.judge(kind, &object);
-                awaited
-                    .seen
-                    .send_replace(Seen::Present { resource_version: object.metadata.resource_version, verdict });
+                let Metadata { uid, resource_version, .. } = object.metadata;
+                awaited.seen.send_replace(Seen::Present { uid, resource_version, verdict });
             }
             ObjectChange::Gone(key) => {
-                if let Some(awaited) = self.objects.get(&key) {
-                    awaited.seen.send_replace(Seen::Gone);
-                }
+                let Some(awaited) = self.objects.get(&key) else { return };
+                // An object that has become ready may be gone before its step sees that, such as a Job with a time to live.
+                awaited.seen.send_modify(|seen| {
+                    *seen = match std::mem::replace(seen, Seen::Nothing) {
+                        Seen::Present { uid, resource_version, verdict } => {
+                            let is_ready = verdict.readiness == Readiness::Ready;
+                            Seen::Gone { ready: is_ready.then_some((uid, resource_version)) }
+                        }
+                        gone @ Seen::Gone { .. } => gone,
+                        Seen::Nothing => Seen::Gone { ready: None },
+                    };
+                });
             }
         }
     }

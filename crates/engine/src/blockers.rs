@@ -156,7 +156,7 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
         Work::Apply(ApplyWork { objects }) => {
             objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
         }
-        Work::Patch(PatchWork { objects }) => {
+        Work::Patch(PatchWork { objects, .. }) => {
             objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
         }
         Work::Sequence(work) => work.steps.iter().find(|step| step.object() == key).map(Step::resource),
@@ -182,12 +182,24 @@ pub(crate) fn blockers(object: &Value) -> Vec<Blocker> {
         condition: text(condition, "type"),
         message: text(condition, "message"),
     });
-    let found: Vec<_> = metadata.chain(spec).chain(conditions).collect();
+    let error = object.pointer("/status/lastError").filter(|_| is_extension(object)).map(|error| Blocker::LastError {
+        description: text(error, "description"),
+        codes: error["codes"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
+    });
+    let found: Vec<_> = metadata.chain(spec).chain(error).chain(conditions).collect();
     let node = object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|_| object["kind"] == "Pod");
     if let (true, Some(node)) = (found.is_empty(), node) {
         return vec![Blocker::Node { node: node.to_owned() }];
     }
     if found.is_empty() { vec![Blocker::Unconfirmed] } else { found }
+}
+
+/// The API group of Gardener's extension objects, whose status tells why their last operation failed.
+pub(crate) const EXTENSIONS: &str = "extensions.gardener.cloud";
+
+fn is_extension(object: &Value) -> bool {
+    let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/'));
+    group.is_some_and(|(group, _)| group == EXTENSIONS)
 }
 
 /// Returns the field manager whose `managedFields` entry owns a finalizer (`f:metadata.f:finalizers.v:"NAME"`).
@@ -216,6 +228,24 @@ mod tests {
         ]}});
         let found: Vec<_> = blockers(&object).iter().map(ToString::to_string).collect();
         assert_eq!(found, ["finalizer a.example/x (set by operator)", "finalizer b.example/y"]);
+    }
+
+    #[test]
+    fn the_last_error_of_an_extension_object_is_a_blocker() {
+        let object = |group: &str, codes: Value| {
+            json!({
+                "apiVersion": format!("{group}/v1alpha1"),
+                "metadata": {"finalizers": ["a.example/x"]},
+                "status": {"lastError": {"description": "no access", "codes": codes}},
+            })
+        };
+        let found = |object: &Value| blockers(object).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let codes = json!(["ERR_INFRA_UNAUTHORIZED", "ERR_INFRA_DEPENDENCIES"]);
+        let with_codes = "last error: no access (ERR_INFRA_UNAUTHORIZED, ERR_INFRA_DEPENDENCIES)";
+        assert_eq!(found(&object(EXTENSIONS, codes.clone())), ["finalizer a.example/x", with_codes]);
+        assert_eq!(found(&object(EXTENSIONS, Value::Null)), ["finalizer a.example/x", "last error: no access"]);
+        // What other kinds mean by such a field is unknown.
+        assert_eq!(found(&object("other.example", codes)), ["finalizer a.example/x"]);
     }
 
     #[test]

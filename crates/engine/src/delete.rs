@@ -5,17 +5,20 @@
 mod force;
 mod machine;
 mod messages;
+mod namespaces;
 mod objects;
 mod reads;
 mod reasons;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use billhook_cluster::{Cluster, DeleteOptions, Fence, Known};
-use billhook_objects::{ObjectKey, Uid};
-use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
+use billhook_objects::{ObjectKey, Uid, wellknown};
+use billhook_plan::{Annotations, DeleteWork, Observed, Plan, QueryId, Resource};
+use billhook_policy::GoDuration;
 use futures::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
@@ -29,7 +32,7 @@ use self::{
 };
 use crate::{
     blockers::look,
-    node::{Context, NodeResult, until},
+    node::{Context, NodeResult, Written, until},
 };
 
 /// The longest time that a [`DelayQueue`] is given; it panics when given some years.
@@ -41,8 +44,10 @@ pub(crate) async fn run_delete<'a>(
     cluster: &'a Cluster,
     node: usize,
     work: &'a DeleteWork,
+    written: Written,
 ) -> NodeResult {
-    let mut machine = Machine::new(context.plan, node, work, context.label.as_deref());
+    let mut machine = Machine::new(context.plan, node, work, context.label.as_deref()).after(written);
+    machine.ignore_later(cluster.server_time());
     let (stop, deadline) = (&context.options.stop, context.deadline(node));
     let mut driver = Driver {
         context,
@@ -104,9 +109,9 @@ impl<'a> Driver<'a> {
             Effect::Timer(timer, after) => {
                 self.timers.insert(timer, after.min(MAX_TIMER));
             }
-            Effect::ForceAfter { key, uid, after, deleted_at } => {
+            Effect::ForceAfter { timer, after, deleted_at } => {
                 let age = deleted_at.and_then(|at| self.cluster.seconds_since(at));
-                self.timers.insert(Timer::Force(key, uid), force::remaining(after, age).min(MAX_TIMER));
+                self.timers.insert(timer, force::remaining(after, age).min(MAX_TIMER));
             }
             Effect::Emit(event) => self.context.emit(event),
         }
@@ -116,8 +121,9 @@ impl<'a> Driver<'a> {
 async fn send(plan: &Plan, work: &DeleteWork, cluster: Cluster, request: Request) -> Answer {
     let resource = |query: QueryId| &plan.queries[query].resource;
     match request {
-        Request::Delete(key, uid, query) => {
-            let answer = cluster.delete(resource(query), &key, &options(work, &uid, false)).await;
+        Request::Delete(key, uid, query, resource_version) => {
+            let options = DeleteOptions { resource_version, ..options(work, &uid, false) };
+            let answer = cluster.delete(resource(query), &key, &options).await;
             Answer::Delete(key, uid, answer.map_err(Failure::from))
         }
         Request::EndGrace(key, uid, query) => {
@@ -145,6 +151,15 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: Cluster, request: Request
             let answer = look(&cluster, resource(query), &key).await;
             Answer::Look(key, uid, answer.map_err(Failure::from))
         }
+        Request::Namespace(name) => {
+            let key = ObjectKey::new(wellknown::namespace(), None, name.as_str());
+            let answer = cluster.get_meta(&Resource::namespaces(), &key).await;
+            Answer::Namespace(name, answer.map(|found| found.is_some()).map_err(Failure::from))
+        }
+        Request::ReleaseSnapshot(key, uid, query) => {
+            let answer = cluster.merge(resource(query), &key, &uid, &snapshots::release()).await;
+            Answer::ReleaseSnapshot(key, uid, answer.map(|found| found.is_some()).map_err(Failure::from))
+        }
         Request::List(index) => {
             let collection = &work.collections[index];
             let query = &plan.queries[collection.query];
@@ -154,11 +169,13 @@ async fn send(plan: &Plan, work: &DeleteWork, cluster: Cluster, request: Request
     }
 }
 
-fn options(work: &DeleteWork, uid: &Uid, end_grace_period: bool) -> DeleteOptions {
+fn options(work: &DeleteWork, uid: &Uid, ends_grace_period: bool) -> DeleteOptions {
+    // The API server takes whole seconds.
+    let whole = |period: GoDuration| period.0.as_secs() + u64::from(period.0.subsec_nanos() > 0);
     DeleteOptions {
         uid: Some(uid.clone()),
         propagation: work.propagation,
-        end_grace_period,
+        grace_period: if ends_grace_period { Some(0) } else { work.grace_period.map(whole) },
         ..DeleteOptions::default()
     }
 }
@@ -171,11 +188,12 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         uid,
         resource_version: String::new(),
         labels: BTreeMap::new(),
+        created_at: None,
         finalizers,
         deleting: true,
         deleted_at: None,
         owners: Vec::new(),
-        protected: false,
+        annotations: Annotations::default(),
         tracked: None,
         ready: false,
     }

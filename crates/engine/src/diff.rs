@@ -146,8 +146,10 @@ impl<'a> Context<'a> {
         let patch = self.patches.get(&task.object).copied();
         let (unchecked, how) = (self.unchecked.answer(manifest), self.how);
         async move {
-            let checked = unchecked.is_none();
+            let is_deleted = task.action == ApplyAction::Recreate;
+            let checked = unchecked.is_none() && !is_deleted;
             let states = match unchecked {
+                None if is_deleted => Ok((None, manifest.value())),
                 None => states(cluster, task, manifest, how).await.map_err(|error| error.message()),
                 Some(DryRunAnswer { message: Some(message), .. }) => Err(message),
                 Some(_) => Ok((None, manifest.value())),
@@ -180,7 +182,9 @@ async fn states(
             _ => cluster.get(&resource, &task.object).await?,
         };
         let answer = write::apply(cluster, task, manifest, how).await?;
-        let same = |live: &Value| live["metadata"]["resourceVersion"] == answer.resource_version.as_str();
+        // The dry run of a recreation has no version.
+        let is_new = answer.resource_version.is_empty();
+        let same = |live: &Value| is_new || live["metadata"]["resourceVersion"] == answer.resource_version.as_str();
         if attempt == TRIES || live.as_ref().is_none_or(same) {
             return Ok((live, answer.object.unwrap_or_default()));
         }
@@ -234,7 +238,7 @@ fn new_namespace(name: &str) -> ObjectDiff {
 
 fn action(action: ApplyAction) -> Option<DiffAction> {
     match action {
-        ApplyAction::Create => Some(DiffAction::Create),
+        ApplyAction::Create | ApplyAction::Recreate => Some(DiffAction::Create),
         ApplyAction::Update => Some(DiffAction::Update),
         ApplyAction::Adopt => Some(DiffAction::Adopt),
         ApplyAction::Unchanged | ApplyAction::Await => None,

@@ -89,7 +89,9 @@ pub async fn dry_run(
             }
             .boxed()
         }));
-        let sent = |task: &&ApplyTask| !matches!(task.action, ApplyAction::Await | ApplyAction::Unchanged);
+        let sent = |task: &&ApplyTask| {
+            !matches!(task.action, ApplyAction::Await | ApplyAction::Unchanged | ApplyAction::Recreate)
+        };
         let written = node.work.apply_tasks().filter(sent).filter_map(|t| Some((t, manifests.get(&t.object)?)));
         requests.extend(written.map(|(task, manifest)| {
             if let Some(answer) = unchecked.answer(manifest) {

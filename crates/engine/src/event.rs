@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
-use billhook_plan::{Failed, ListFailure, Note, Operation, Uncovered};
+use billhook_plan::{AppliedVersion, Failed, ListFailure, Note, Operation, Uncovered, UncoveredCause};
 use serde::{Deserialize, Serialize};
 
 /// The format version of the events; the first event of a run carries it.
@@ -17,6 +17,7 @@ pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names of the other fields describe them")]
+#[expect(clippy::large_enum_variant, reason = "each run has one summary, and no event is kept")]
 pub enum Event {
     /// The run of a plan started.
     Started {
@@ -64,6 +65,18 @@ pub enum Event {
     Appeared { node: usize, object: ObjectKey },
     /// Another client recreated a deleted object; it does not belong to the release and is not deleted.
     Recreated { node: usize, object: ObjectKey },
+    /// An object was created too late for the stage that is being cleaned; it is not deleted.
+    Ignored { node: usize, object: ObjectKey },
+    /// An object is not waited for: its annotations keep it, although they did not when the plan was made, or its namespace does
+    /// not exist any more.
+    Kept {
+        node: usize,
+        object: ObjectKey,
+        #[serde(flatten)]
+        cause: UncoveredCause,
+    },
+    /// A VolumeSnapshotContent was annotated, so that the CSI sidecar deletes its snapshot.
+    SnapshotReleased { node: usize, object: ObjectKey },
     /// The engine removed finalizers by force.
     FinalizersRemoved { node: usize, object: ObjectKey, finalizers: Vec<String> },
     /// An object that its node waits for failed and will not become ready by itself, such as a Job without retries left.
@@ -131,6 +144,8 @@ pub enum ApplyResult {
     Configured,
     /// It added an existing object that belonged to no release.
     Adopted,
+    /// It deleted the object, whose update the API server had rejected as invalid, and created it again.
+    Recreated,
     /// It patched the object, after the deployment or before the deletion.
     Patched,
     /// It changed nothing, or was not needed.
@@ -207,6 +222,12 @@ pub struct Summary {
     pub finalizers_removed: Vec<FinalizersRemoved>,
     /// The objects that another client recreated; they remain.
     pub recreated: Vec<ObjectKey>,
+    /// The objects that were created too late for the stage that was being cleaned; they remain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<ObjectKey>,
+    /// Of a cleaning that left objects: what Gardener calls that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<CodedError>>,
     /// How many requests were sent to all clusters, by verb.
     pub requests: BTreeMap<String, u64>,
     /// How long it took, in milliseconds.
@@ -224,6 +245,18 @@ pub struct Summary {
     /// What the sweep at the end found; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
+    /// What the record of the release says after an apply.
+    #[serde(skip)]
+    pub recorded: Option<Recorded>,
+}
+
+/// What the record of a release says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recorded {
+    /// The versions that were applied, the newest first.
+    pub history: Vec<AppliedVersion>,
+    /// The number of the write that made the record; 0 if there is none.
+    pub revision: u64,
 }
 
 impl Proof {
@@ -231,6 +264,15 @@ impl Proof {
     pub fn is_complete(&self) -> bool {
         self.left.is_empty() && self.unlisted.is_empty()
     }
+}
+
+/// An error with the code that Gardener has for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodedError {
+    /// The code, such as `ERR_CLEANUP_CLUSTER_RESOURCES`.
+    pub code: String,
+    /// The error.
+    pub message: String,
 }
 
 /// The nodes of a run that are not done.
@@ -303,6 +345,13 @@ pub enum Blocker {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         manager: Option<String>,
     },
+    /// What the controller of an extension object says about its last operation, which failed (`status.lastError`).
+    LastError {
+        description: String,
+        /// Gardener's codes, such as `ERR_INFRA_UNAUTHORIZED`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        codes: Vec<String>,
+    },
     /// A condition of a Namespace or CRD that explains why it is not gone.
     Condition {
         /// The condition's type, such as `NamespaceContentRemaining`.
@@ -350,13 +399,15 @@ pub enum Blocker {
 
 impl Summary {
     /// Returns the objects that failed, and why, in the order of the plan: a request failed, or an object did not become ready
-    /// or is not healthy. One that is not when the user interrupts the run did not fail.
+    /// or is not healthy. One that is not when the user interrupts the run did not fail, nor did one that is not ready when the
+    /// time limit is reached.
     pub fn failures(&self) -> impl Iterator<Item = Failed<'_>> {
         let is_interrupted = self.status == Status::Interrupted;
+        let is_cut = is_interrupted || self.status == Status::TimedOut;
         self.left.iter().filter_map(move |left| {
             let (error, code) = left.blockers.iter().find_map(|blocker| match blocker {
                 Blocker::Refused { message, .. } => Some((message.as_str(), None)),
-                Blocker::NotReady { reason } if !is_interrupted => Some((reason.as_str(), None)),
+                Blocker::NotReady { reason } if !is_cut => Some((reason.as_str(), None)),
                 Blocker::Unhealthy { code, message } if !is_interrupted => {
                     Some((message.as_str(), Some(code.as_str())))
                 }
@@ -364,6 +415,13 @@ impl Summary {
             })?;
             Some(Failed { object: &left.object, error, code })
         })
+    }
+
+    /// Returns the objects that the run was waiting for when it reached its time limit, in the order of the plan.
+    pub fn awaited(&self) -> impl Iterator<Item = &ObjectKey> {
+        let is_awaited = |left: &&Left| left.blockers.iter().any(|of| matches!(of, Blocker::NotReady { .. }));
+        let left = self.left.iter().filter(|_| self.status == Status::TimedOut);
+        left.filter(is_awaited).map(|left| &left.object)
     }
 
     /// Returns the remaining objects whose group was started.
@@ -397,6 +455,8 @@ impl std::fmt::Display for Blocker {
                 write!(f, "finalizer {finalizer} (set by {manager})")
             }
             Self::Finalizer { finalizer, manager: None } => write!(f, "finalizer {finalizer}"),
+            Self::LastError { description, codes } if codes.is_empty() => write!(f, "last error: {description}"),
+            Self::LastError { description, codes } => write!(f, "last error: {description} ({})", codes.join(", ")),
             Self::Condition { condition, message } => write!(f, "{condition}: {message}"),
             Self::Node { node } => write!(f, "node {node} has not confirmed that its containers have stopped"),
             Self::Dependents { kind, count, names } => {
@@ -421,7 +481,7 @@ impl Goal {
     pub(crate) fn of(operation: Operation) -> Self {
         match operation {
             Operation::Apply => Self::Applied,
-            Operation::Delete => Self::Gone,
+            Operation::Delete | Operation::Clean => Self::Gone,
         }
     }
 }
@@ -461,7 +521,7 @@ mod tests {
         ];
         for (status, expected) in [
             (Status::Failed, vec![("refused", "no"), ("not-ready", "not yet")]),
-            (Status::TimedOut, vec![("refused", "no"), ("not-ready", "not yet")]),
+            (Status::TimedOut, vec![("refused", "no")]),
             (Status::Interrupted, vec![("refused", "no")]),
         ] {
             let summary: Summary = serde_json::from_value(serde_json::json!({
@@ -471,6 +531,8 @@ mod tests {
             .unwrap();
             let found: Vec<_> = summary.failures().map(|failed| (failed.object.name.as_str(), failed.error)).collect();
             assert_eq!(found, expected, "{status:?}");
+            let awaited: Vec<_> = summary.awaited().map(|object| object.name.as_str()).collect();
+            assert_eq!(awaited, if status == Status::TimedOut { vec!["not-ready"] } else { vec![] }, "{status:?}");
         }
     }
 }

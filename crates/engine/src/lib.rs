@@ -6,9 +6,12 @@
 //! - an object appears in a collection that is being deleted: it is deleted too;
 //! - an object is recreated under its name with another UID: it is deleted again if it carries the release's label, else
 //!   it remains; if this repeats, the pauses before its deletion grow;
+//! - an object appears in a stage later than the stage includes new ones: it is reported, and remains;
 //! - a request fails: transient failures are retried, rejections are final, and an unavailable webhook is retried until the
 //!   time limit;
 //! - a step of a sequence fails: it is repeated after the pauses of the plan;
+//! - an object is annotated after the plan was made: it is kept, its finalizers are removed later, or it is not awaited;
+//! - an update is rejected as invalid: the object is recreated if the plan and its annotations let it;
 //! - a force stage is due: the declared finalizers that remain are removed, those of a Namespace once it is empty, and
 //!   the grace period of Pods is ended.
 
@@ -20,6 +23,7 @@ mod dependents;
 mod diff;
 mod dry_run;
 mod event;
+mod explain;
 mod gone;
 mod node;
 mod operation;
@@ -37,16 +41,18 @@ pub use billhook_plan::MissingNamespaces;
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{
-    ApplyResult, Blocker, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, RefusedBy, Sink,
-    Status, Summary,
+    ApplyResult, Blocker, CodedError, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, Recorded,
+    RefusedBy, Sink, Status, Summary,
 };
+pub use explain::{ExplainOptions, explain};
 pub use gone::{Waited, until_gone};
 pub use operation::{
-    ApplyInput, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply, PreparedDelete, Subject,
-    apply, delete, forget, forget_record, give_back, prepare_apply, prepare_delete, take_over,
+    ApplyInput, CleanSubject, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply, PreparedClean,
+    PreparedDelete, Starting, Subject, apply, apply_announced, clean, delete, forget, forget_record, give_back,
+    prepare_apply, prepare_clean, prepare_delete, take_over,
 };
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
-pub use publish::{PublishError, StatusTarget};
+pub use publish::{PublishError, StatusTarget, recorded};
 pub use run::{Clusters, RunOptions};
 pub use status::{
     KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_history,

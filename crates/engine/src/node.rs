@@ -7,7 +7,7 @@ use std::{
 
 use billhook_cluster::Known;
 use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{Fingerprint, Listed, Listing, Plan, QueryId};
+use billhook_plan::{Annotations, Fingerprint, Listed, Listing, Plan, QueryId, Uncovered};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status, awaited::Awaited};
@@ -25,6 +25,12 @@ pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 pub(crate) fn pause(attempts: u32, retry_after: Option<Duration>) -> Duration {
     let backoff = Duration::from_millis(500 << attempts.min(5)).min(MAX_PAUSE);
     backoff.max(retry_after.unwrap_or_default())
+}
+
+/// Returns how long to wait before an object is read again whose DELETE was refused this often because it had changed.
+pub(crate) fn conflict_pause(conflicts: u32) -> Duration {
+    const AT_ONCE: u32 = 3;
+    if conflicts <= AT_ONCE { Duration::ZERO } else { Duration::from_secs(1) }
 }
 
 /// What all nodes of a run share.
@@ -83,6 +89,10 @@ pub(crate) struct NodeResult {
     pub unchanged: usize,
     pub finalizers_removed: Vec<FinalizersRemoved>,
     pub recreated: Vec<ObjectKey>,
+    /// The objects that were created too late for the collections of the node.
+    pub ignored: Vec<ObjectKey>,
+    /// The objects that it did not delete because of their annotations.
+    pub kept: Vec<Uncovered>,
 }
 
 impl NodeResult {
@@ -97,6 +107,8 @@ impl NodeResult {
             unchanged: 0,
             finalizers_removed: Vec::new(),
             recreated: Vec::new(),
+            ignored: Vec::new(),
+            kept: Vec::new(),
         }
     }
 }
@@ -110,6 +122,8 @@ pub(crate) struct AppliedObject {
     pub object: ObjectKey,
     pub uid: Uid,
     pub resource_version: String,
+    /// Its annotations, as far as they matter.
+    pub annotations: Annotations,
     /// Its state apart from its status, after a server-side apply and the patch that follows it.
     pub fingerprint: Option<Fingerprint>,
     /// Whether the write changed anything.

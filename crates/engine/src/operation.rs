@@ -2,6 +2,7 @@
 
 mod apply;
 mod claims;
+mod clean;
 mod delete;
 mod error;
 mod forget;
@@ -10,7 +11,8 @@ mod record;
 mod sweep;
 mod take_over;
 
-pub use apply::{ApplyInput, GraphOf, PreparedApply, apply, prepare_apply};
+pub use apply::{ApplyInput, GraphOf, PreparedApply, Starting, apply, apply_announced, prepare_apply};
+pub use clean::{CleanSubject, PreparedClean, clean, prepare_clean};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};

@@ -107,6 +107,8 @@ impl Progress {
             Event::NamespaceCreated { .. }
             | Event::PollOnly { .. }
             | Event::ListFailed { .. }
+            | Event::Ignored { .. }
+            | Event::SnapshotReleased { .. }
             | Event::GracePeriodEnded { .. } => {}
             Event::NodeStarted { node, .. }
             | Event::Applied { node, .. }
@@ -117,6 +119,7 @@ impl Progress {
             | Event::Gone { node, .. }
             | Event::Appeared { node, .. }
             | Event::Recreated { node, .. }
+            | Event::Kept { node, .. }
             | Event::FinalizersRemoved { node, .. }
             | Event::Failed { node, .. }
             | Event::Refused { node, .. }
@@ -130,7 +133,7 @@ impl Progress {
 
     /// Whether the run is a deletion.
     pub fn deletes(&self) -> bool {
-        self.operation == Some(Operation::Delete)
+        matches!(self.operation, Some(Operation::Delete | Operation::Clean))
     }
 
     /// Counts the objects of all nodes that were applied, by what the request did.
@@ -224,6 +227,10 @@ impl NodeProgress {
                 self.total += 1;
             }
             Event::Recreated { object, .. } => {
+                self.held.remove(object);
+            }
+            Event::Kept { object, .. } => {
+                self.total = self.total.saturating_sub(1);
                 self.held.remove(object);
             }
             Event::FinalizersRemoved { object, finalizers: removed, .. } => {

@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use billhook_cluster::{ApplyOptions, Error, ErrorKind, FieldConflict};
-use billhook_objects::ObjectKey;
+use billhook_objects::{ObjectKey, ReleaseName};
 use billhook_plan::Resource;
 use serde_json::Value;
 
-use crate::Clusters;
+use crate::{Clusters, Recorded};
 
 /// How many fields of a manager an error lists.
 const LISTED: usize = 4;
@@ -45,8 +45,23 @@ pub enum PublishError {
         /// The fields.
         fields: Vec<FieldConflict>,
     },
+    /// Another client has changed it since it was read.
+    Changed(ObjectKey),
     /// A request failed for another reason.
     Failed(Error),
+}
+
+/// Reads what the record of a release says; nothing if another operation works on the release, or one that was killed.
+///
+/// # Errors
+///
+/// When the record cannot be read.
+pub async fn recorded(clusters: &Clusters, release: &ReleaseName) -> Result<Option<Recorded>, PublishError> {
+    let Some(head) = clusters.inventory().head(release).await.map_err(PublishError::Failed)? else {
+        return Ok(Some(Recorded::default()));
+    };
+    let is_free = !head.is_locked() || head.is_locked_by(&clusters.holder);
+    Ok(is_free.then(|| Recorded { history: head.history().to_vec(), revision: head.revision() }))
 }
 
 impl StatusTarget {
@@ -84,23 +99,31 @@ impl StatusTarget {
         }
     }
 
-    /// Publishes a status by server-side apply. The object must have what identifies it, and its status.
+    /// Publishes a status by server-side apply, and returns the new version of the object. The given one must have its name, the
+    /// version that was read and its status. A `dry_run` only finds out whether that would succeed.
     ///
     /// # Errors
     ///
-    /// When the right is missing, other managers own fields of the status, or the request fails. Nothing was published then.
-    pub async fn publish(&self, clusters: &Clusters, object: &Value) -> Result<(), PublishError> {
-        let options =
-            ApplyOptions { subresource: Some("status"), field_manager: &self.field_manager, ..ApplyOptions::default() };
+    /// When the right is missing, other managers own fields of the status, the object has another version, or the request fails.
+    /// Nothing was published then.
+    pub async fn publish(&self, clusters: &Clusters, object: &Value, dry_run: bool) -> Result<String, PublishError> {
+        let options = ApplyOptions {
+            subresource: Some("status"),
+            field_manager: &self.field_manager,
+            versioned: true,
+            dry_run,
+            ..ApplyOptions::default()
+        };
         let applied = clusters.own.apply(&self.resource, &self.key, &object.to_string(), &options).await;
-        applied.map(|_| ()).map_err(|error| self.explain("patch", error))
+        applied.map(|applied| applied.resource_version).map_err(|error| self.explain("patch", error))
     }
 
     fn explain(&self, verb: &'static str, error: Error) -> PublishError {
         let object = self.key.clone();
         match error.kind() {
             ErrorKind::Forbidden => PublishError::Forbidden { verb, object },
-            ErrorKind::Conflict(fields) if !fields.is_empty() => PublishError::Owned { object, fields: fields.clone() },
+            ErrorKind::Conflict(fields) if fields.is_empty() => PublishError::Changed(object),
+            ErrorKind::Conflict(fields) => PublishError::Owned { object, fields: fields.clone() },
             ErrorKind::Other if error.code() == Some(404) => PublishError::Missing(object),
             _ => PublishError::Failed(error),
         }
@@ -130,6 +153,7 @@ impl fmt::Display for PublishError {
                 let managers: Vec<_> = managers.iter().map(line).collect();
                 write!(f, "the status of {object} has other field managers: {}", managers.join("; "))
             }
+            Self::Changed(object) => write!(f, "other clients keep changing {object}"),
             Self::Failed(error) => write!(f, "failed to {error}"),
         }
     }

@@ -8,16 +8,21 @@ mod verdict;
 mod view;
 mod workloads;
 
-use billhook_objects::GroupKind;
+use billhook_objects::{GroupKind, wellknown};
 
 pub use health::health;
 pub use verdict::{Readiness, Verdict};
+pub(crate) use view::Metadata;
 use view::{Condition, ObjectStatus};
 pub use view::{OperandVersion, View};
 
-/// Returns whether an object is ready.
+/// Returns whether an object is ready, or is annotated so that nothing waits for it.
 pub fn readiness(kind: &GroupKind, object: &View) -> Readiness {
     let status = &object.status;
+    // Instances of a CRD can only be created once it is Established.
+    if object.skips_health_check() && *kind != wellknown::crd() {
+        return Readiness::Ready;
+    }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("apps", "Deployment") => workloads::deployment(object),
         ("apps", "StatefulSet") => workloads::stateful_set(object),

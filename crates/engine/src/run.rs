@@ -6,8 +6,8 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
-use billhook_objects::{Manifest, ObjectKey};
-use billhook_plan::{ApplyAction, ApplyTask, Plan, Snapshot, Step, Work};
+use billhook_objects::{Manifest, ObjectKey, wellknown};
+use billhook_plan::{ApplyAction, ApplyTask, Note, Operation, Plan, Resource, Snapshot, Step, Uncovered, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -165,13 +165,16 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
     }
 }
 
-/// Returns what the nodes that are done have written of the objects that a node patches or only waits for.
+/// Returns what the nodes that are done have written of the objects that a node patches, deletes or only waits for.
 fn written_before(work: &Work, results: &[Option<NodeResult>]) -> Written {
     let concerned: BTreeSet<&ObjectKey> = match work {
         Work::Patch(work) => work.objects.iter().map(|task| &task.object).collect(),
         Work::Apply(work) => {
             let awaited = work.objects.iter().filter(|task| task.action == ApplyAction::Await);
             awaited.map(|task| &task.object).collect()
+        }
+        Work::Delete(work) if results.iter().flatten().any(|result| !result.applied.is_empty()) => {
+            work.objects.iter().map(|task| &task.object).collect()
         }
         Work::Delete(_) | Work::Sequence(_) => BTreeSet::new(),
     };
@@ -189,7 +192,7 @@ async fn run_node(context: &Context<'_>, index: usize, written: Written) -> Node
     // Boxed, because thousands of nodes may be started and wait for their turn.
     let result = match (context.clusters.get(node.cluster.as_deref()), &node.work) {
         (Some(cluster), Work::Apply(work)) => Box::pin(run_apply(context, cluster, index, work, written)).await,
-        (Some(cluster), Work::Delete(work)) => Box::pin(run_delete(context, cluster, index, work)).await,
+        (Some(cluster), Work::Delete(work)) => Box::pin(run_delete(context, cluster, index, work, written)).await,
         (Some(cluster), Work::Patch(work)) => Box::pin(run_patch(context, cluster, index, work, &written)).await,
         (Some(cluster), Work::Sequence(work)) => run_sequence(context, cluster, index, work).await,
         (None, work) => {
@@ -210,6 +213,12 @@ async fn run_node(context: &Context<'_>, index: usize, written: Written) -> Node
     result
 }
 
+/// Returns the notes about what the run leaves out.
+fn left_out(plan: &Plan) -> Vec<Note> {
+    let cleans = plan.operation == Operation::Clean;
+    plan.notes.iter().filter(|note| note.is_omission() || (cleans && note.is_kept())).cloned().collect()
+}
+
 async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begun: Instant) -> Outcome {
     let mut outcome = Outcome {
         summary: Summary {
@@ -221,15 +230,18 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             incomplete: None,
             left: Vec::new(),
             uncovered: context.plan.uncovered.clone(),
-            left_out: context.plan.notes.iter().filter(|note| note.is_omission()).cloned().collect(),
+            left_out: left_out(context.plan),
             finalizers_removed: Vec::new(),
             recreated: Vec::new(),
+            ignored: Vec::new(),
+            error: None,
             requests: BTreeMap::new(),
             elapsed_ms: 0,
             record_error: None,
             lock_lost: false,
             retained: false,
             proof: None,
+            recorded: None,
         },
         gone: Vec::new(),
         applied: Vec::new(),
@@ -263,6 +275,9 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         summary.unchanged += result.unchanged;
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);
+        summary.ignored.extend(result.ignored);
+        // The record lists objects of the release's own cluster only.
+        summary.uncovered.extend(result.kept.into_iter().filter(|_| node.cluster.is_none()));
         summary.gone += result.gone.len();
         summary.requested.extend(result.requested);
         // The record lists objects of the release's own cluster only. What a sequence deletes is verified by a later apply.
@@ -274,11 +289,23 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             Work::Apply(_) | Work::Delete(_) | Work::Sequence(_) => outcome.applied.extend(result.applied),
         }
     }
+    let gone = outcome.gone.iter().collect();
     let summary = &mut outcome.summary;
+    mark_contained(context.plan, &gone, &mut summary.uncovered);
     summary.applied = changed(&outcome.applied);
     summary.requests = context.clusters.requests();
     summary.elapsed_ms = millis(begun);
     outcome
+}
+
+/// Marks the objects that were kept in this run, and deleted with their Namespace or CRD later.
+fn mark_contained(plan: &Plan, gone: &BTreeSet<&ObjectKey>, uncovered: &mut [Uncovered]) {
+    for Uncovered { object, deleted_with, .. } in uncovered.iter_mut().skip(plan.uncovered.len()) {
+        let namespace = object.namespace.as_deref().map(|name| ObjectKey::new(wellknown::namespace(), None, name));
+        let resource = plan.queries.iter().map(|query| &query.resource).find(|resource| resource.kind == object.kind);
+        *deleted_with =
+            namespace.into_iter().chain(resource.map(Resource::crd)).find(|container| gone.contains(container));
+    }
 }
 
 /// Returns what the objects of each node are to become; nothing if it is the same for all, as the operation says.

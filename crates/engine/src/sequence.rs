@@ -5,22 +5,27 @@
 //! other retries, so that it does not keep a turn from the node that creates it. An interruption or a time limit is no failure,
 //! and ends the node.
 
-use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Fence, resource_version::is_older};
-use billhook_objects::ObjectKey;
-use billhook_plan::{ApplyTask, DeleteStep, SequenceWork, Step};
+use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Error, ErrorKind, Fence, resource_version::is_older};
+use billhook_objects::{ObjectKey, Uid};
+use billhook_plan::{Annotation, ApplyAction, ApplyTask, DeleteStep, SequenceWork, Step, Uncovered, UncoveredCause};
 use serde::Deserialize as _;
-use tokio::{sync::SemaphorePermit, time::Instant};
+use tokio::{
+    sync::SemaphorePermit,
+    time::{Instant, sleep},
+};
 
 use crate::{
     Blocker, Event, RefusedBy, Status,
     awaited::{Rules, Seen},
-    node::{Context, NodeResult, until},
+    node::{Context, NodeResult, conflict_pause, until},
     readiness::{Readiness, Verdict, View},
     write,
 };
 
 /// Why an object is not ready of which nothing was seen.
 const UNSEEN: &str = "not seen yet";
+/// Why an object is left that has the name of one that was deleted.
+const AGAIN: &str = "another client has created it again";
 
 /// Returns what keeps an object that is not healthy or not ready.
 fn blocker(verdict: &Verdict, message: &str) -> Blocker {
@@ -28,6 +33,20 @@ fn blocker(verdict: &Verdict, message: &str) -> Blocker {
     match verdict.code {
         Some(code) => Blocker::Unhealthy { code: code.to_owned(), message },
         None => Blocker::NotReady { reason: message },
+    }
+}
+
+/// What the write of a step has returned.
+struct Written {
+    uid: Uid,
+    /// The `resourceVersion`.
+    version: String,
+}
+
+impl Written {
+    /// Whether an object that was ready in a version was so after the write.
+    fn is_ready_in(&self, uid: Option<&Uid>, version: &str) -> bool {
+        uid.is_none_or(|uid| *uid == self.uid) && !is_older(version, &self.version)
     }
 }
 
@@ -63,7 +82,7 @@ pub(crate) async fn run_sequence<'a>(
 impl<'a> Run<'a> {
     /// Carries out a step, with its repetitions.
     async fn step(&mut self, step: &Step, work: &SequenceWork) -> Status {
-        // The version that the write returned: a step that has written its object only waits when it is repeated.
+        // What the write returned: a step that has written its object only waits when it is repeated.
         let mut written = None;
         let mut pauses = work.retries.iter();
         loop {
@@ -82,9 +101,20 @@ impl<'a> Run<'a> {
     }
 
     /// Writes an object, unless that is done, and waits until it is ready.
-    async fn apply(&mut self, task: &ApplyTask, written: &mut Option<String>, repeated: bool) -> Status {
+    async fn apply(&mut self, task: &ApplyTask, written: &mut Option<Option<Written>>, repeated: bool) -> Status {
         let Self { context, cluster, node, deadline, .. } = *self;
         if written.is_none() {
+            let created;
+            let task = match task.action {
+                ApplyAction::Recreate => match self.is_gone(task).await {
+                    Ok(()) => {
+                        created = task.to_create();
+                        &created
+                    }
+                    Err((status, blocker)) => return self.held(task, status, blocker, repeated),
+                },
+                _ => task,
+            };
             let _turn = match self.turn(&task.object).await {
                 Ok(turn) => turn,
                 Err(status) => return status,
@@ -97,14 +127,22 @@ impl<'a> Run<'a> {
                 return status;
             }
             let applied = self.result.applied.last().filter(|applied| applied.object == task.object);
-            *written = Some(applied.map(|applied| applied.resource_version.clone()).unwrap_or_default());
+            *written = Some(applied.map(|of| Written { uid: of.uid.clone(), version: of.resource_version.clone() }));
         }
         let held = match (task.wait, task.health) {
-            (true, _) => self.wait(task, written.as_deref()).await,
+            (true, _) => self.wait(task, written.as_ref().and_then(Option::as_ref)).await,
             (false, Some(_)) => self.look(task).await,
             (false, None) => return Status::Done,
         };
-        let Err((status, blocker)) = held else { return Status::Done };
+        match held {
+            Ok(()) => Status::Done,
+            Err((status, blocker)) => self.held(task, status, blocker, repeated),
+        }
+    }
+
+    /// Reports what keeps an object from its desired state.
+    fn held(&mut self, task: &ApplyTask, status: Status, blocker: Blocker, repeated: bool) -> Status {
+        let Self { context, node, .. } = *self;
         let object = || task.object.clone();
         match &blocker {
             _ if status != Status::Failed => {}
@@ -124,26 +162,39 @@ impl<'a> Run<'a> {
         status
     }
 
-    /// Looks once at an object, or returns why it is not healthy.
-    async fn look(&self, task: &ApplyTask) -> Result<(), (Status, Blocker)> {
-        let Self { context, cluster, deadline, .. } = *self;
+    /// Checks that an object that was being deleted is gone.
+    async fn is_gone(&self, task: &ApplyTask) -> Result<(), (Status, Blocker)> {
+        let reason = match self.read(self.cluster.get_meta(&task.resource, &task.object)).await? {
+            None => return Ok(()),
+            Some(found) if Some(&found.uid) == task.uid.as_ref() => "it is being deleted",
+            Some(_) => AGAIN,
+        };
+        Err((Status::Failed, Blocker::NotReady { reason: reason.to_owned() }))
+    }
+
+    /// Reads an object by a request, or returns why that is not possible.
+    async fn read<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, (Status, Blocker)> {
         let unseen = || Blocker::NotReady { reason: UNSEEN.to_owned() };
         let read = async {
-            let _turn = context.turns.acquire().await;
-            cluster.get(&task.resource, &task.object).await
+            let _turn = self.context.turns.acquire().await;
+            request.await
         };
-        let read = tokio::select! {
-            read = read => read,
-            () = context.options.stop.cancelled() => return Err((Status::Interrupted, unseen())),
-            () = until(deadline) => return Err((Status::TimedOut, unseen())),
-        };
-        let object = match read {
-            Ok(Some(object)) => View::deserialize(&object).map_err(|error| error.to_string()),
-            Ok(None) => Err("it was deleted".to_owned()),
-            Err(error) => {
+        tokio::select! {
+            read = read => read.map_err(|error| {
                 let (message, by) = (error.message(), RefusedBy::of(&error));
-                return Err((Status::Failed, Blocker::Refused { message, by }));
-            }
+                (Status::Failed, Blocker::Refused { message, by })
+            }),
+            () = self.context.options.stop.cancelled() => Err((Status::Interrupted, unseen())),
+            () = until(self.deadline) => Err((Status::TimedOut, unseen())),
+        }
+    }
+
+    /// Looks once at an object, or returns why it is not healthy.
+    async fn look(&self, task: &ApplyTask) -> Result<(), (Status, Blocker)> {
+        let context = self.context;
+        let object = match self.read(self.cluster.get(&task.resource, &task.object)).await? {
+            Some(object) => View::deserialize(&object).map_err(|error| error.to_string()),
+            None => Err("it was deleted".to_owned()),
         };
         let verdict = match object {
             Ok(object) => Rules::of(task.health, context.manifests.get(&task.object)).judge(&task.object.kind, &object),
@@ -157,7 +208,7 @@ impl<'a> Run<'a> {
 
     /// Waits until an object is ready, or returns why it is not. What a watch has shown of it counts from the version that our
     /// own write returned.
-    async fn wait(&self, task: &ApplyTask, written: Option<&str>) -> Result<(), (Status, Blocker)> {
+    async fn wait(&self, task: &ApplyTask, written: Option<&Written>) -> Result<(), (Status, Blocker)> {
         let Self { context, node, deadline, .. } = *self;
         let Some(mut changes) = context.awaited.follow(&task.object) else { return Ok(()) };
         let object = || task.object.clone();
@@ -166,8 +217,13 @@ impl<'a> Run<'a> {
         loop {
             let why = match changes.borrow_and_update().clone() {
                 Seen::Nothing => None,
-                Seen::Present { resource_version, .. } if written.is_some_and(|at| is_older(&resource_version, at)) => {
+                Seen::Present { resource_version, .. }
+                    if written.is_some_and(|of| is_older(&resource_version, &of.version)) =>
+                {
                     None
+                }
+                Seen::Present { uid: Some(uid), .. } if written.is_some_and(|of| of.uid != uid) => {
+                    return Err((Status::Failed, not_ready("it was recreated by another client")));
                 }
                 Seen::Present { verdict, .. } => match &verdict.readiness {
                     Readiness::Ready => {
@@ -179,7 +235,13 @@ impl<'a> Run<'a> {
                         Some((verdict.detail.clone().unwrap_or_else(|| why.clone()), blocker(&verdict, why)))
                     }
                 },
-                Seen::Gone => Some(("it was deleted".to_owned(), not_ready("it was deleted"))),
+                Seen::Gone { ready: Some((uid, version)) }
+                    if written.is_none_or(|of| of.is_ready_in(uid.as_ref(), &version)) =>
+                {
+                    context.emit(Event::Ready { node, object: object() });
+                    return Ok(());
+                }
+                Seen::Gone { .. } => return Err((Status::Failed, not_ready("it was deleted"))),
             };
             if let Some((reason, blocker)) = why {
                 held = blocker;
@@ -220,38 +282,41 @@ impl<'a> Run<'a> {
         let stop = context.options.stop.clone();
         let fence = Fence::new("the operation was interrupted", move || !stop.is_cancelled());
         let cluster = self.cluster.fenced(fence);
-        let options = DeleteOptions {
-            uid: Some(step.uid.clone()),
-            propagation: step.propagation,
-            read_if_lost: true,
-            ..DeleteOptions::default()
-        };
         let object = step.object.clone();
         let answer = tokio::select! {
-            answer = Box::pin(cluster.delete(&step.resource, &step.object, &options)) => answer,
+            answer = Box::pin(delete_unless_kept(&cluster, step)) => answer,
             () = until(deadline) => {
                 self.result.left.push((object, Some(Blocker::NotRequested)));
                 return Status::TimedOut;
             }
         };
         match answer {
-            Ok(answer @ (DeleteAnswer::Accepted { .. } | DeleteAnswer::Done)) => {
-                let finalizers =
-                    if let DeleteAnswer::Accepted { finalizers, .. } = answer { finalizers } else { Vec::new() };
+            Ok(Requested::Kept(annotation)) => {
+                let cause = UncoveredCause::kept_by(annotation);
+                self.result.kept.push(Uncovered { object: object.clone(), cause: cause.clone(), deleted_with: None });
+                context.emit(Event::Kept { node, object, cause });
+                Status::Done
+            }
+            Ok(Requested::Accepted(finalizers)) => {
                 self.result.requested.push(object.clone());
                 context.emit(Event::Deleting { node, object, finalizers });
                 Status::Done
             }
-            Ok(DeleteAnswer::NotFound) => {
+            Ok(Requested::NotFound) => {
                 self.result.gone.push(object.clone());
                 context.emit(Event::Gone { node, object, uid: step.uid.clone() });
                 Status::Done
             }
-            // The object that was to be deleted is gone; the next pass decides about the other one.
-            Ok(DeleteAnswer::OtherUid) => {
-                self.result.recreated.push(object.clone());
-                context.emit(Event::Recreated { node, object });
-                Status::Done
+            // The object that was to be deleted is gone. The version is not complete before the other one is, too: only another
+            // pass of an update deletes it.
+            Ok(Requested::Recreated) => {
+                if !repeated {
+                    self.result.recreated.push(object.clone());
+                    context.emit(Event::Recreated { node, object: object.clone() });
+                }
+                let blocker = Blocker::Refused { message: AGAIN.to_owned(), by: RefusedBy::Server };
+                self.result.left.push((object, Some(blocker)));
+                Status::Failed
             }
             // If the answer was lost, the summary reads the object for what keeps it.
             Err(error) if context.options.stop.is_cancelled() => {
@@ -271,5 +336,51 @@ impl<'a> Run<'a> {
                 Status::Failed
             }
         }
+    }
+}
+
+/// What became of an object whose deletion was requested.
+enum Requested {
+    /// The request was accepted; these finalizers hold the object.
+    Accepted(Vec<String>),
+    NotFound,
+    /// Another object has its name.
+    Recreated,
+    /// This annotation keeps it, so that nothing was requested.
+    Kept(Annotation),
+}
+
+/// Requests the deletion of an object, in the version whose annotations were read: they may keep it since the plan was made.
+async fn delete_unless_kept(cluster: &Cluster, step: &DeleteStep) -> Result<Requested, Error> {
+    let DeleteStep { object, resource, uid, resource_version, propagation } = step;
+    let mut options = DeleteOptions {
+        uid: Some(uid.clone()),
+        resource_version: resource_version.clone(),
+        propagation: *propagation,
+        read_if_lost: true,
+        ..DeleteOptions::default()
+    };
+    let mut conflicts = 0;
+    loop {
+        match cluster.delete(resource, object, &options).await? {
+            DeleteAnswer::Accepted { finalizers, .. } => return Ok(Requested::Accepted(finalizers)),
+            DeleteAnswer::Done => return Ok(Requested::Accepted(Vec::new())),
+            DeleteAnswer::NotFound => return Ok(Requested::NotFound),
+            DeleteAnswer::OtherUid => return Ok(Requested::Recreated),
+            DeleteAnswer::Changed => {}
+        }
+        conflicts += 1;
+        sleep(conflict_pause(conflicts)).await;
+        options.resource_version = match cluster.get_meta(resource, object).await {
+            Ok(Some(found)) if found.uid == *uid => match found.annotations.treatment().kept_by() {
+                Some(annotation) => return Ok(Requested::Kept(annotation)),
+                None => found.resource_version,
+            },
+            // The answer to the next request tells what became of it.
+            Ok(_) => String::new(),
+            // What the plan knows of it decides.
+            Err(error) if *error.kind() == ErrorKind::Forbidden => String::new(),
+            Err(error) => return Err(error),
+        };
     }
 }

@@ -103,6 +103,9 @@ pub struct ObjectStatus {
     /// Since when it is being deleted: its `deletionTimestamp`, in seconds since 1970 by the server's clock.
     #[serde(rename = "deletedAt", skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<i64>,
+    /// Whether a manifest has requested its deletion.
+    #[serde(rename = "deletionRequested", skip_serializing_if = "std::ops::Not::not")]
+    pub deletion_requested: bool,
 }
 
 impl ObjectStatus {
@@ -292,6 +295,7 @@ impl Found {
             finalizers: found.map(|found| found.finalizers.clone()).unwrap_or_default(),
             blockers: detail.map(|detail| detail.blockers.clone()).unwrap_or_default(),
             deleted_at: found.and_then(|found| found.deleted_at),
+            deletion_requested: entry.deletion_requested,
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Requests that write objects in parallel: by update strategy, or as a patch.
 
+mod object;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
-use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind, WriteOptions};
+use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind};
 use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{ApplyAction, ApplyTask, PatchTask, PatchWork, Resource};
+use billhook_plan::{ApplyAction, ApplyTask, PatchTask, PatchWork, Work};
 use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::Instant;
@@ -17,13 +19,19 @@ use crate::{
     node::{AppliedObject, Context, GRACE, NodeResult, WINDOW, Written, pause, until},
 };
 
-/// A request in flight. Its answer is empty if a patch found no object.
+use object::recreate;
+pub(crate) use object::{How, apply};
+
+/// A request in flight. Its answer is empty if a patch found no object, or an object was not recreated.
 type Sending<'a> = BoxFuture<'a, (Attempt<'a>, Result<Option<Applied>, Error>)>;
 
 /// A request for one object.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Apply(&'a ApplyTask, &'a Manifest),
+    /// The object is created again once it is gone: it is being deleted, or it is deleted because its update was rejected as
+    /// invalid.
+    Recreate(&'a ApplyTask, &'a Manifest),
     /// A patch, and what the run itself has written to the object before.
     Patch(&'a PatchTask, Option<&'a AppliedObject>),
 }
@@ -31,8 +39,18 @@ enum Write<'a> {
 impl<'a> Write<'a> {
     fn object(self) -> &'a ObjectKey {
         match self {
-            Self::Apply(task, _) => &task.object,
+            Self::Apply(task, _) | Self::Recreate(task, _) => &task.object,
             Self::Patch(task, _) => &task.object,
+        }
+    }
+
+    /// Returns what follows a failure, if the plan lets an object be recreated whose update is invalid.
+    fn after(self, error: &Error) -> Option<Self> {
+        match self {
+            Self::Apply(task, manifest) if *error.kind() == ErrorKind::Invalid => {
+                task.recreate.map(|_| Self::Recreate(task, manifest))
+            }
+            _ => None,
         }
     }
 }
@@ -40,19 +58,22 @@ impl<'a> Write<'a> {
 /// A request and what its earlier attempts came to.
 pub(crate) struct Attempt<'a> {
     write: Write<'a>,
+    /// How often it failed for now, and how often it was rejected.
     failures: u32,
+    rejections: usize,
     /// The failure that was last reported, so that it is reported once.
     reported: String,
 }
 
 impl<'a> Attempt<'a> {
     fn first(write: Write<'a>) -> Self {
-        Self { write, failures: 0, reported: String::new() }
+        Self { write, failures: 0, rejections: 0, reported: String::new() }
     }
 }
 
 /// Sends requests in parallel, and ends with the deadline or Ctrl-C. It retries those that may succeed later, unless the
-/// caller repeats what fails: then `repeated` says whether it does so once more, which is only reported.
+/// caller repeats what fails: then `repeated` says whether it does so once more, which is only reported. Patches that are
+/// rejected are repeated as the plan says.
 pub(crate) async fn send(
     context: &Context<'_>,
     cluster: &Cluster,
@@ -63,8 +84,10 @@ pub(crate) async fn send(
     result: &mut NodeResult,
 ) -> Status {
     let stop = &context.options.stop;
+    let retries = if let Work::Patch(work) = &context.plan.nodes[node].work { work.retries.as_slice() } else { &[] };
+    // What is not known to be left is read at the end.
     let mut left: BTreeMap<&ObjectKey, Option<Blocker>> =
-        queue.iter().map(|next| (next.write.object(), None)).collect();
+        queue.iter().map(|next| (next.write.object(), Some(Blocker::NotRequested))).collect();
     let mut sending: FuturesUnordered<Sending<'_>> = FuturesUnordered::new();
     let mut status = Status::Done;
     let mut stop_at = None;
@@ -73,10 +96,20 @@ pub(crate) async fn send(
             && stop_at.is_none()
             && let Some(next) = queue.pop_front()
         {
-            sending.push(send_one(context, cluster, next, Duration::ZERO));
+            if matches!(next.write, Write::Recreate(..)) {
+                left.insert(next.write.object(), None);
+            }
+            sending.push(send_one(context, cluster, node, next, Duration::ZERO));
         }
         tokio::select! {
             answer = sending.next() => match answer {
+                // Its annotations do not let it be recreated any more.
+                Some((Attempt { write: Write::Recreate(task, _), reported, .. }, Ok(None))) => {
+                    let blocker = Blocker::Refused { message: reported.clone(), by: RefusedBy::Server };
+                    left.insert(&task.object, Some(blocker));
+                    context.emit(Event::Refused { node, object: task.object.clone(), message: reported, retried: false });
+                    status = Status::Failed;
+                }
                 Some((Attempt { write, .. }, Ok(written))) => {
                     left.remove(write.object());
                     if let Some(written) = written {
@@ -85,16 +118,29 @@ pub(crate) async fn send(
                 }
                 Some((attempt, Err(error))) => {
                     let message = error.message();
+                    let recreation = attempt.write.after(&error).filter(|_| stop_at.is_none());
                     left.insert(attempt.write.object(), Some(Blocker::Refused { message: message.clone(), by: RefusedBy::of(&error) }));
-                    let retried = repeated.is_none() && may_succeed_later(&error) && stop_at.is_none();
+                    let later = may_succeed_later(&error);
+                    let repetition = retries.get(attempt.rejections).filter(|_| !later);
+                    let retried = repeated.is_none() && (later || repetition.is_some()) && stop_at.is_none();
                     if attempt.reported != message {
                         let object = attempt.write.object().clone();
-                        context.emit(Event::Refused { node, object, message: message.clone(), retried: retried || repeated == Some(true) });
+                        let retried = retried || recreation.is_some() || repeated == Some(true);
+                        context.emit(Event::Refused { node, object, message: message.clone(), retried });
                     }
-                    if retried {
-                        let pause = pause(attempt.failures, error.retry_after());
-                        let next = Attempt { failures: attempt.failures + 1, reported: message, ..attempt };
-                        sending.push(send_one(context, cluster, next, pause));
+                    if let Some(write) = recreation {
+                        let next = Attempt { write, reported: message, ..attempt };
+                        left.insert(write.object(), None);
+                        sending.push(send_one(context, cluster, node, next, Duration::ZERO));
+                    } else if retried {
+                        let backoff = || pause(attempt.failures, error.retry_after());
+                        let pause = repetition.map_or_else(backoff, |pause| pause.0);
+                        let (failures, rejections) = match repetition {
+                            Some(_) => (attempt.failures, attempt.rejections + 1),
+                            None => (attempt.failures + 1, attempt.rejections),
+                        };
+                        let next = Attempt { failures, rejections, reported: message, ..attempt };
+                        sending.push(send_one(context, cluster, node, next, pause));
                     } else {
                         status = Status::Failed;
                     }
@@ -112,10 +158,7 @@ pub(crate) async fn send(
             }
         }
     }
-    let blocked = |(object, blocker): (&ObjectKey, Option<Blocker>)| {
-        (object.clone(), Some(blocker.unwrap_or(Blocker::NotRequested)))
-    };
-    result.left.extend(left.into_iter().map(blocked));
+    result.left.extend(left.into_iter().map(|(object, blocker)| (object.clone(), blocker)));
     status
 }
 
@@ -149,16 +192,26 @@ pub(crate) fn to_apply<'a>(
                 result.unchanged += 1;
                 context.emit(applied_event(node, &task.object, ApplyResult::Unchanged));
             }
-            ApplyAction::Create | ApplyAction::Update | ApplyAction::Adopt => {
+            ApplyAction::Create | ApplyAction::Update | ApplyAction::Adopt | ApplyAction::Recreate => {
+                let write = |manifest| match task.action {
+                    ApplyAction::Recreate => Write::Recreate(task, manifest),
+                    _ => Write::Apply(task, manifest),
+                };
                 let manifest = context.manifests.get(&task.object);
-                queue.extend(manifest.map(|manifest| Attempt::first(Write::Apply(task, manifest))));
+                queue.extend(manifest.map(|manifest| Attempt::first(write(manifest))));
             }
         }
     }
     queue
 }
 
-fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, pause: Duration) -> Sending<'a> {
+fn send_one<'a>(
+    context: &'a Context<'_>,
+    cluster: &'a Cluster,
+    node: usize,
+    next: Attempt<'a>,
+    pause: Duration,
+) -> Sending<'a> {
     let how = How {
         field_manager: context.plan.field_manager(),
         force_conflicts: context.options.force_conflicts,
@@ -170,42 +223,18 @@ fn send_one<'a>(context: &Context<'_>, cluster: &'a Cluster, next: Attempt<'a>, 
         }
         let answer = match next.write {
             Write::Apply(task, manifest) => apply(cluster, task, manifest, &how).await.map(Some),
+            Write::Recreate(task, manifest) => {
+                let waits = |reason: &str| {
+                    let (object, reason) = (task.object.clone(), reason.to_owned());
+                    context.emit(Event::Waiting { node, object, reason });
+                };
+                recreate(cluster, task, manifest, &how, waits).await
+            }
             Write::Patch(task, written) => patch(cluster, task, written.map(|written| &written.uid)).await,
         };
         (next, answer)
     }
     .boxed()
-}
-
-/// How the objects of a plan are written.
-#[derive(Clone, Debug)]
-pub(crate) struct How {
-    /// The manager that owns the written fields.
-    pub field_manager: String,
-    pub force_conflicts: bool,
-    pub dry_run: bool,
-}
-
-/// Writes an object by the update strategy of its task, if it is as the plan saw it.
-pub(crate) async fn apply(
-    cluster: &Cluster,
-    task: &ApplyTask,
-    manifest: &Manifest,
-    how: &How,
-) -> Result<Applied, Error> {
-    // An object is written in the version of its manifest; the plan's resource may have another one.
-    let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
-    let options = WriteOptions {
-        strategy: task.strategy,
-        expected: task.uid.as_ref(),
-        field_manager: &how.field_manager,
-        adopt: task.adopt,
-        takes_over: &task.takes_over,
-        annotate_before_create: &task.annotate_before_create,
-        force_conflicts: how.force_conflicts,
-        dry_run: how.dry_run,
-    };
-    cluster.write(&resource, &task.object, manifest.json(), &options).await
 }
 
 /// Patches an object; returns nothing if it is gone. One that the run itself has written must still be that one; any other
@@ -242,18 +271,20 @@ fn succeeded(context: &Context<'_>, node: usize, write: Write<'_>, applied: Appl
         // The namespace of the record is created before the run.
         Write::Apply(ApplyTask { action: ApplyAction::Create, uid: Some(_), .. }, _) => ApplyResult::Created,
         Write::Apply(..) => ApplyResult::Configured,
+        Write::Recreate(..) => ApplyResult::Recreated,
         Write::Patch(..) => ApplyResult::Patched,
     };
     context.emit(applied_event(node, object, what));
     result.unchanged += usize::from(what == ApplyResult::Unchanged);
     let server_side = match write {
-        Write::Apply(task, _) => task.strategy == UpdateStrategy::ServerSide,
+        Write::Apply(task, _) | Write::Recreate(task, _) => task.strategy == UpdateStrategy::ServerSide,
         Write::Patch(_, written) => written.is_some_and(|written| written.fingerprint.is_some()),
     };
     result.applied.push(AppliedObject {
         object: object.clone(),
         uid: applied.uid,
         resource_version: applied.resource_version,
+        annotations: applied.annotations,
         fingerprint: applied.fingerprint.filter(|_| server_side),
         changed: what != ApplyResult::Unchanged,
     });

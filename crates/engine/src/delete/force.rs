@@ -5,6 +5,7 @@ use std::time::Duration;
 use billhook_cluster::{DeleteAnswer, ErrorKind, RemoveAnswer};
 use billhook_objects::{ObjectKey, Uid, wellknown};
 use billhook_plan::{Observed, QueryId};
+use billhook_policy::Force;
 use serde_json::Value;
 
 use super::{
@@ -15,19 +16,22 @@ use super::{
 use crate::{Event, blockers::Looked, node::MAX_PAUSE};
 
 impl Machine<'_> {
-    /// Returns those of an object's finalizers that the force stage of the group removes.
+    /// Returns those of an object's finalizers that its force stages remove: that of its group, and that of its annotation.
     ///
     /// A CRD's cleanup finalizer is never among them: without it the API server deletes the CRD but keeps its instances
     /// in storage, and they reappear with the next CRD of that name. Nor is `orphan`: the garbage collector would delete
     /// the dependents that it protects. `foregroundDeletion` is if the policy names it, or if it had time to take effect.
-    fn removable(&self, finalizers: &[String]) -> Vec<String> {
-        let Some(force) = &self.work.force else { return Vec::new() };
-        let is_removable = |name: &String| match name.as_str() {
-            name if wellknown::is_never_removed(name) => false,
+    fn removable(&self, object: &Object, finalizers: &[String]) -> Vec<String> {
+        let force = self.work.force.as_ref().filter(|_| object.forced);
+        let by_group = |name: &String, force: &Force| match name.as_str() {
             wellknown::FOREGROUND_FINALIZER => force.finalizers.contains(name) || !force.after.0.is_zero(),
             _ => force.finalizers.is_empty() || force.finalizers.contains(name),
         };
-        finalizers.iter().filter(|name| is_removable(name)).cloned().collect()
+        let is_removable = |name: &&String| {
+            let is_named = object.finalized || force.is_some_and(|force| by_group(name, force));
+            is_named && !wellknown::is_never_removed(name)
+        };
+        finalizers.iter().filter(is_removable).cloned().collect()
     }
 
     /// Queues the next request of an object's force stage.
@@ -53,16 +57,18 @@ impl Machine<'_> {
             return;
         }
         let (uid, query, present) = (object.uid.clone(), object.query, object.finalizers.clone());
-        let grace_ended = object.grace_ended;
-        if let Some(instances) = object.instances {
+        let (forced, grace_ended) = (object.forced, object.grace_ended);
+        if let Some(instances) = object.instances.filter(|_| forced) {
             self.watch_instances(instances);
         }
-        let remove = self.removable(&present);
-        let ends_grace_period = self.work.force.as_ref().is_some_and(|force| force.end_grace_period);
+        let remove = self.objects.get(key).map(|object| self.removable(object, &present)).unwrap_or_default();
+        let ends_grace_period = forced && self.work.force.as_ref().is_some_and(|force| force.end_grace_period);
         if ends_grace_period && !grace_ended && key.kind == wellknown::pod() {
             self.send_force(Request::EndGrace(key.clone(), uid, query), key);
         } else if !remove.is_empty() {
             self.send_force(Request::RemoveFinalizers { key: key.clone(), uid, query, present, remove }, key);
+        } else if self.holds_snapshot(key) {
+            self.send_force(Request::ReleaseSnapshot(key.clone(), uid, query), key);
         } else if key.kind == wellknown::namespace() {
             self.send_force(Request::ReadNamespace(key.clone(), uid, query), key);
         }
@@ -86,6 +92,8 @@ impl Machine<'_> {
             Ok(DeleteAnswer::Done) => object.grace_ended = true,
             Ok(DeleteAnswer::NotFound) => self.gone(&key, &uid),
             Ok(DeleteAnswer::OtherUid) => self.replaced(key, &uid),
+            // Only a precondition about the version is answered so.
+            Ok(DeleteAnswer::Changed) => self.read(key),
             Err(failure) => self.force_failed(key, uid, &failure),
         }
     }
@@ -105,7 +113,9 @@ impl Machine<'_> {
             // The watch has shown it since: there is nothing to read.
             Ok(RemoveAnswer::Changed | RemoveAnswer::Gone | RemoveAnswer::NothingToDo) if outdated => self.force(&key),
             Ok(RemoveAnswer::Changed) => self.read(key),
-            Ok(RemoveAnswer::Gone | RemoveAnswer::NothingToDo) => {}
+            // The API server also answers so if the namespace of the object does not exist.
+            Ok(RemoveAnswer::Gone) => self.look_up_namespace_of(&key),
+            Ok(RemoveAnswer::NothingToDo) => {}
             Err(failure) => self.force_failed(key, uid, &failure),
         }
     }
@@ -115,13 +125,16 @@ impl Machine<'_> {
     pub(super) fn namespace_answered(&mut self, key: ObjectKey, uid: Uid, answer: Result<Option<Value>, Failure>) {
         let named = |finalizer: &String| finalizer == wellknown::NAMESPACE_FINALIZER;
         let is_named = self.work.force.as_ref().is_some_and(|force| force.finalizers.iter().any(named));
-        let Some((_, outdated)) = self.force_answered(&key, &uid) else { return };
+        let Some((object, outdated)) = self.force_answered(&key, &uid) else { return };
+        let is_named = is_named && object.forced;
         if let Ok(Some(namespace)) = &answer {
             self.set_seen(&key, Looked::at(namespace).blockers);
         }
         match answer {
             Ok(Some(namespace)) if is_named || is_emptied(&namespace) => {
-                let remove = self.removable(&spec_finalizers(&namespace));
+                let finalizers = spec_finalizers(&namespace);
+                let object = self.objects.get(&key);
+                let remove = object.map(|object| self.removable(object, &finalizers)).unwrap_or_default();
                 if !remove.is_empty() {
                     self.send_force(Request::FinalizeNamespace(key.clone(), uid, remove), &key);
                 }
@@ -135,18 +148,18 @@ impl Machine<'_> {
 
     /// Returns the object that a request was about, and whether it changed while the request was in flight. Returns
     /// nothing if another object has its name now.
-    fn force_answered(&mut self, key: &ObjectKey, uid: &Uid) -> Option<(&mut Object, bool)> {
+    pub(super) fn force_answered(&mut self, key: &ObjectKey, uid: &Uid) -> Option<(&mut Object, bool)> {
         let object = self.objects.get_mut(key).filter(|object| object.uid == *uid)?;
         let outdated = std::mem::replace(&mut object.force_request, ForceRequest::None) == ForceRequest::Outdated;
         Some((object, outdated))
     }
 
-    fn force_failed(&mut self, key: ObjectKey, uid: Uid, failure: &Failure) {
+    pub(super) fn force_failed(&mut self, key: ObjectKey, uid: Uid, failure: &Failure) {
         if self.is_stopping() && failure.kind == ErrorKind::Stopped {
             return;
         }
         self.report(&key, &failure.message, true);
-        self.set_timer(Timer::Force(key, uid), MAX_PAUSE);
+        self.set_timer(Timer::ForceAgain(key, uid), MAX_PAUSE);
     }
 
     /// A CRD is deleted together with its instances, so what holds it is their finalizers. The stage of each instance counts
@@ -158,7 +171,7 @@ impl Machine<'_> {
         match self.objects.get_mut(&key) {
             Some(object) if object.uid == found.uid => {
                 object.finalizers = found.finalizers;
-                if object.forced {
+                if object.is_forced() {
                     self.force(&key);
                 }
             }
@@ -173,7 +186,31 @@ impl Machine<'_> {
     /// Starts the time after which the force stage of an object begins, if the group has one.
     pub(super) fn force_after(&mut self, key: ObjectKey, uid: Uid, deleted_at: Option<i64>) {
         if let Some(force) = &self.work.force {
-            self.effects.push(Effect::ForceAfter { key, uid, after: force.after.0, deleted_at });
+            let timer = Timer::Force(key, uid);
+            self.effects.push(Effect::ForceAfter { timer, after: force.after.0, deleted_at });
+        }
+    }
+
+    /// Starts the time after which the annotation of an object that is being deleted lets its finalizers be removed, if it has
+    /// changed. An earlier time does not count any more.
+    pub(super) fn finalize_after(&mut self, key: &ObjectKey) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        let after = object.annotations.treatment().finalize_after.map(|after| after.0);
+        if object.finalize_after == after {
+            return;
+        }
+        (object.finalize_after, object.finalized) = (after, false);
+        if let Some(after) = after {
+            let (timer, deleted_at) = (Timer::Finalize(key.clone(), object.uid.clone(), after), object.deleted_at);
+            self.effects.push(Effect::ForceAfter { timer, after, deleted_at });
+        }
+    }
+
+    /// The time of an object's annotation has passed, unless it has changed since.
+    pub(super) fn finalize(&mut self, key: &ObjectKey, uid: &Uid, after: Duration) {
+        if let Some(object) = self.objects.present(key, uid).filter(|object| object.finalize_after == Some(after)) {
+            object.finalized = true;
+            self.force(key);
         }
     }
 }

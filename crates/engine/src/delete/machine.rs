@@ -4,14 +4,15 @@
 //! the parent module carries the effects out and returns their answers as inputs.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     time::Duration,
     vec,
 };
 
-use billhook_cluster::{Change, DeleteAnswer, ErrorKind};
+use billhook_cluster::{Change, DeleteAnswer, ErrorKind, resource_version::is_older};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
+use billhook_policy::GoDuration;
 
 use super::{
     messages::{Answer, Effect, Failure, Input, Request, Timer},
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     Blocker, Event, FinalizersRemoved, Status,
-    node::{GRACE, MAX_PAUSE, NodeResult, WINDOW, pause},
+    node::{GRACE, MAX_PAUSE, NodeResult, WINDOW, Written, conflict_pause, pause},
 };
 
 /// The longest pause before an object that is recreated again and again is deleted again.
@@ -37,11 +38,13 @@ enum Emptiness {
 
 /// A node that deletes. It ends when the API server has confirmed of each object that it is gone.
 pub(super) struct Machine<'a> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     node: usize,
     pub(super) work: &'a DeleteWork,
     /// The value of the release's label; none if the objects come from manifests alone.
     label: Option<&'a str>,
+    /// What the nodes before it have written of its objects, until it starts.
+    written: Written,
     pub(super) objects: Objects,
     queue: VecDeque<ObjectKey>,
     /// Objects whose force stage may have a request to send.
@@ -64,6 +67,10 @@ pub(super) struct Machine<'a> {
     instance_queries: HashSet<QueryId>,
     /// Queries whose watch cannot reach the API server.
     away: HashSet<QueryId>,
+    /// Objects of collections that were created later than this, in seconds since 1970 by the server's clock, are ignored.
+    latest: Option<i64>,
+    /// Those of them that exist, each with its UID.
+    ignored: BTreeMap<ObjectKey, Uid>,
     stopping: bool,
     ended: bool,
     pub(super) effects: Vec<Effect>,
@@ -77,6 +84,7 @@ impl<'a> Machine<'a> {
             node,
             work,
             label,
+            written: Written::default(),
             objects: Objects::default(),
             queue: VecDeque::with_capacity(work.objects.len()),
             force_queue: VecDeque::new(),
@@ -89,6 +97,8 @@ impl<'a> Machine<'a> {
             failed_lists: HashSet::new(),
             instance_queries: HashSet::new(),
             away: HashSet::new(),
+            latest: None,
+            ignored: BTreeMap::new(),
             stopping: false,
             ended: false,
             effects: Vec::new(),
@@ -96,13 +106,24 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Ignores objects that are created later than the node says, if it starts at this time by the server's clock.
+    pub fn ignore_later(&mut self, start: Option<i64>) {
+        let seconds = |limit: GoDuration| i64::try_from(limit.0.as_secs()).unwrap_or(i64::MAX);
+        self.latest = self.work.new_objects.and_then(|limit| Some(start?.saturating_add(seconds(limit))));
+    }
+
+    /// Sets what the nodes before it have written of its objects.
+    #[must_use]
+    pub fn after(self, written: Written) -> Self {
+        Self { written, ..self }
+    }
+
     /// Processes an input and returns its effects in order.
     pub fn on(&mut self, input: Input) -> vec::Drain<'_, Effect> {
         match input {
             Input::Start => self.start(),
             Input::Answer(answer) => {
-                // The node does not wait for looks.
-                self.in_flight -= usize::from(!matches!(answer, Answer::Look(..)));
+                self.in_flight -= usize::from(answer.is_awaited());
                 self.answered(answer);
             }
             Input::Change(query, change) => self.changed(query, change),
@@ -137,12 +158,14 @@ impl<'a> Machine<'a> {
         // Which objects have these names now is unknown, and whether they belong to the release.
         let object = |key: &ObjectKey| self.objects.get(key);
         let is_gone = |key: &&ObjectKey| object(key).is_some_and(|object| object.state == State::Gone);
+        self.result.ignored = self.ignored.into_keys().collect();
         let unknown: BTreeSet<_> = self.reading.keys().filter(is_gone).cloned().collect();
         // Of several objects that had one name after another, the last one counts.
         let remains =
             |key: &ObjectKey| unknown.contains(key) || object(key).is_some_and(|object| object.state != State::Gone);
         self.result.gone.retain(|key| !remains(key));
         self.result.left.extend(unknown.into_iter().map(|key| (key, Some(Blocker::Unconfirmed))));
+        self.result.kept = self.objects.kept().collect();
         for (key, blocker, seen) in self.objects.left() {
             if !seen.is_empty() {
                 self.result.seen.insert(key.clone(), seen);
@@ -158,12 +181,25 @@ impl<'a> Machine<'a> {
     }
 
     fn start(&mut self) {
+        let written = std::mem::take(&mut self.written);
         let mut queries: BTreeSet<_> = self.work.collections.iter().map(|collection| collection.query).collect();
         for task in &self.work.objects {
             queries.insert(task.query);
             let object = Object::new(task.uid.clone(), task.query, task.finalizers.clone());
-            // The snapshot showed it, and the watch continues from there.
-            let object = Object { instances: task.instances, watched: true, ..object };
+            let written = written.get(&task.object).filter(|written| written.uid == task.uid);
+            // The version of our own write has its annotations, too: another client may have set them before it.
+            let (annotations, version) = match written {
+                Some(written) => (&written.annotations, &written.resource_version),
+                None => (&task.annotations, &task.resource_version),
+            };
+            let object = Object {
+                instances: task.instances,
+                // The snapshot showed it, and the watch continues from there.
+                watched: true,
+                annotations: annotations.clone(),
+                resource_version: version.clone(),
+                ..object
+            };
             self.insert(task.object.clone(), object);
             self.queue.push_back(task.object.clone());
         }
@@ -219,9 +255,9 @@ impl<'a> Machine<'a> {
     }
 
     /// Sends a request that the node does not wait for.
-    pub(super) fn look(&mut self, key: ObjectKey, uid: Uid, query: QueryId) {
+    pub(super) fn send_aside(&mut self, request: Request) {
         if !self.stopping {
-            self.effects.push(Effect::Send(Request::Look(key, uid, query)));
+            self.effects.push(Effect::Send(request));
         }
     }
 
@@ -261,9 +297,43 @@ impl<'a> Machine<'a> {
 
     fn delete(&mut self, key: ObjectKey) {
         let Some(object) = self.objects.get(&key).filter(|object| object.state == State::Queued) else { return };
+        if object.annotations.treatment().is_kept() {
+            return self.keep(key);
+        }
+        let version = if object.unreadable { String::new() } else { object.resource_version.clone() };
         let (uid, query) = (object.uid.clone(), object.query);
         self.objects.set_state(&key, State::Requested);
-        self.send(Request::Delete(key, uid, query));
+        self.send(Request::Delete(key, uid, query, version));
+    }
+
+    /// Leaves an object because of its annotations.
+    fn keep(&mut self, key: ObjectKey) {
+        let Some(object) = self.objects.get(&key) else { return };
+        let cause = object.kept_because();
+        self.objects.set_state(&key, State::Kept);
+        self.emit(Event::Kept { node: self.node, object: key, cause });
+    }
+
+    /// An object was not deleted because it has changed since it was seen: its annotations may keep it now. One that keeps
+    /// changing is read and deleted again until the version that was read is still the newest.
+    fn changed_before_delete(&mut self, key: ObjectKey) {
+        let Some(object) = self.objects.get_mut(&key).filter(|object| object.state == State::Requested) else { return };
+        object.conflicts += 1;
+        let (pause, uid) = (conflict_pause(object.conflicts), object.uid.clone());
+        self.objects.set_state(&key, State::Queued);
+        if pause.is_zero() {
+            return self.read(key);
+        }
+        self.reading.insert(key.clone(), uid);
+        self.set_timer(Timer::Read(key), pause);
+    }
+
+    /// Sends the DELETE of an object whose newest version was read, or may not be read: before all others, so that it changes
+    /// as little as possible in between.
+    pub(super) fn delete_read(&mut self, key: ObjectKey) {
+        if self.objects.get(&key).is_some_and(|object| object.state == State::Queued && object.conflicts > 0) {
+            self.queue.push_front(key);
+        }
     }
 
     fn answered(&mut self, answer: Answer) {
@@ -275,6 +345,8 @@ impl<'a> Machine<'a> {
             Answer::ReadNamespace(key, uid, answer) => self.namespace_answered(key, uid, answer),
             Answer::List(index, answer) => self.list_answered(index, answer),
             Answer::Look(key, uid, answer) => self.looked(&key, &uid, answer),
+            Answer::Namespace(name, answer) => self.namespace_looked_up(&name, &answer),
+            Answer::ReleaseSnapshot(key, uid, answer) => self.snapshot_released(key, uid, answer),
         }
     }
 
@@ -293,6 +365,7 @@ impl<'a> Machine<'a> {
             Ok(DeleteAnswer::Accepted { .. } | DeleteAnswer::Done) => self.confirm_later(&key),
             Ok(DeleteAnswer::NotFound) => self.gone(&key, uid),
             Ok(DeleteAnswer::OtherUid) => self.replaced(key, uid),
+            Ok(DeleteAnswer::Changed) => self.changed_before_delete(key),
             Err(failure) => {
                 object.requested |= failure.is_unknown;
                 if failure.kind != ErrorKind::Stopped || !self.stopping {
@@ -315,15 +388,27 @@ impl<'a> Machine<'a> {
     }
 
     fn delete_failed(&mut self, key: ObjectKey, failure: Failure) {
-        let retried = !failure.is_final();
-        if retried && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
+        let (work, rejections) = (self.work, self.objects.get(&key).map_or(0, |object| object.rejections));
+        let is_final = failure.is_final();
+        let repetition = work.retries.get(rejections).filter(|_| is_final);
+        let retried = !is_final || repetition.is_some();
+        if !is_final && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
             // The watch shows that the DELETE took effect; only its answer was lost.
             return self.confirm_later(&key);
         }
         self.report(&key, &failure.message, retried);
         if let Some(object) = self.objects.get_mut(&key).filter(|_| retried) {
-            object.attempts += 1;
-            let (after, uid) = (pause(object.attempts, failure.retry_after), object.uid.clone());
+            let after = match repetition {
+                Some(pause) => {
+                    object.rejections += 1;
+                    pause.0
+                }
+                None => {
+                    object.attempts += 1;
+                    pause(object.attempts, failure.retry_after)
+                }
+            };
+            let uid = object.uid.clone();
             self.set_timer(Timer::Retry(key.clone(), uid), after);
         }
         self.objects.set_state(&key, State::Refused { message: failure.message, by: failure.by, retried });
@@ -339,7 +424,12 @@ impl<'a> Machine<'a> {
     fn list_answered(&mut self, index: usize, answer: Result<Vec<Observed>, Failure>) {
         let query = self.work.collections[index].query;
         match answer {
-            Ok(found) => {
+            Ok(mut found) => {
+                // A watch may report them later.
+                for late in found.extract_if(.., |object| self.is_late(object)).collect::<Vec<_>>() {
+                    self.ignore(late.key(self.kind(query)), late);
+                }
+                found.retain(|object| !self.is_stranded(&object.key(self.kind(query)), &object.uid));
                 // It is not listing any more if an object was added to it since: then this answer is too old.
                 let is_empty = found.is_empty() && self.collections[index] == Emptiness::Listing;
                 self.collections[index] = if is_empty { Emptiness::Confirmed } else { Emptiness::Unknown };
@@ -375,7 +465,11 @@ impl<'a> Machine<'a> {
                 }
             }
             Change::Gone { namespace, name, uid } => {
-                self.gone(&ObjectKey { kind: self.kind(query).clone(), namespace, name }, &uid);
+                let key = ObjectKey { kind: self.kind(query).clone(), namespace, name };
+                if self.ignored.get(&key) == Some(&uid) {
+                    self.ignored.remove(&key);
+                }
+                self.gone(&key, &uid);
             }
             Change::KindGone => {
                 for (key, uid) in self.objects.present_of(query) {
@@ -410,7 +504,11 @@ impl<'a> Machine<'a> {
         }
         match tracked {
             Some(object) if object.uid == found.uid => {
-                if object.state != State::Gone {
+                // A watch may be behind a read.
+                if !matches!(object.state, State::Gone | State::Stranded)
+                    && !is_older(&found.resource_version, &object.resource_version)
+                {
+                    (object.annotations, object.resource_version) = (found.annotations, found.resource_version);
                     self.settle(&key);
                     self.set_finalizers(&key, found.finalizers);
                     if found.deleting {
@@ -436,12 +534,16 @@ impl<'a> Machine<'a> {
     fn appeared(&mut self, key: ObjectKey, found: Observed) {
         let contains = |query: QueryId| *self.kind(query) == key.kind;
         let collection = self.work.collections.iter().find(|c| contains(c.query) && c.contains(&found));
+        if collection.is_some() && self.is_late(&found) {
+            return self.ignore(key, found);
+        }
         let is_ours = self.label.is_some_and(|label| found.carries(label));
         let replaced = self.objects.get_mut(&key);
         let query = collection.map(|c| c.query).or(replaced.as_ref().filter(|_| is_ours).map(|object| object.query));
         match (query, replaced) {
             (Some(query), replaced) => {
                 let mut object = Object::new(found.uid, query, found.finalizers);
+                (object.annotations, object.resource_version) = (found.annotations, found.resource_version);
                 if let Some(replaced) = replaced {
                     (object.instances, object.recreated) = (replaced.instances, replaced.recreated);
                     (object.recreations, object.creator) = (replaced.recreations + 1, replaced.creator.take());
@@ -461,6 +563,17 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Returns whether an object was created too late for the collections of the node.
+    fn is_late(&self, object: &Observed) -> bool {
+        self.latest.is_some_and(|latest| object.created_at.is_some_and(|created| created > latest))
+    }
+
+    fn ignore(&mut self, key: ObjectKey, found: Observed) {
+        if self.ignored.insert(key.clone(), found.uid.clone()).is_none_or(|uid| uid != found.uid) {
+            self.emit(Event::Ignored { node: self.node, object: key });
+        }
+    }
+
     /// Queues the DELETE of an object that has appeared. One that is recreated again and again is deleted less and less
     /// often: a controller that competes with the deletion must not be driven.
     fn delete_in_time(&mut self, key: ObjectKey) {
@@ -475,9 +588,19 @@ impl<'a> Machine<'a> {
 
     /// An object carries a `deletionTimestamp`.
     fn deleting(&mut self, key: &ObjectKey, deleted_at: Option<i64>) {
-        let Some(object) = self.objects.get(key) else { return };
+        let Some(object) = self.objects.get_mut(key) else { return };
+        object.deleted_at = deleted_at.or(object.deleted_at);
+        // Another client has requested the deletion of an object that is kept: nothing is forced.
+        match object.state {
+            State::Kept => return,
+            State::Queued | State::Refused { .. } if object.annotations.treatment().is_kept() => {
+                return self.keep(key.clone());
+            }
+            _ => {}
+        }
         if object.state == State::Deleting {
-            if object.forced {
+            self.finalize_after(key);
+            if self.objects.get(key).is_some_and(Object::is_forced) {
                 self.force(key);
             }
             return;
@@ -485,7 +608,9 @@ impl<'a> Machine<'a> {
         let (finalizers, uid) = (object.finalizers.clone(), object.uid.clone());
         self.objects.set_state(key, State::Deleting);
         self.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
-        self.force_after(key.clone(), uid, deleted_at);
+        self.force_after(key.clone(), uid.clone(), deleted_at);
+        self.finalize_after(key);
+        self.release_snapshot_after(key, uid, deleted_at);
         self.start_looking(key);
     }
 
@@ -532,6 +657,13 @@ impl<'a> Machine<'a> {
             Timer::Force(key, uid) => {
                 if let Some(object) = self.objects.present(&key, &uid) {
                     object.forced = true;
+                    self.force(&key);
+                }
+            }
+            Timer::Finalize(key, uid, after) => self.finalize(&key, &uid, after),
+            Timer::ReleaseSnapshot(key, uid) => self.release_snapshot(&key, &uid),
+            Timer::ForceAgain(key, uid) => {
+                if self.objects.present(&key, &uid).is_some_and(|object| object.is_forced()) {
                     self.force(&key);
                 }
             }

@@ -35,6 +35,17 @@ pub(super) enum Answer {
     ReadNamespace(ObjectKey, Uid, Result<Option<Value>, Failure>),
     List(usize, Result<Vec<Observed>, Failure>),
     Look(ObjectKey, Uid, Result<Option<Looked>, Failure>),
+    /// Whether the namespace exists.
+    Namespace(String, Result<bool, Failure>),
+    /// Whether the object still exists.
+    ReleaseSnapshot(ObjectKey, Uid, Result<bool, Failure>),
+}
+
+impl Answer {
+    /// Returns whether the node waits for such an answer.
+    pub fn is_awaited(&self) -> bool {
+        !matches!(self, Self::Look(..) | Self::Namespace(..))
+    }
 }
 
 /// Why a request failed.
@@ -76,11 +87,10 @@ pub(super) enum Effect {
     },
     /// Returns the timer as an input after this time.
     Timer(Timer, Duration),
-    /// Returns [`Timer::Force`] this long after the `deletionTimestamp` of an object, by the server's clock; if it is
-    /// unknown, after now.
+    /// Returns the timer this long after the `deletionTimestamp` of an object, by the server's clock; if it is unknown, after
+    /// now.
     ForceAfter {
-        key: ObjectKey,
-        uid: Uid,
+        timer: Timer,
         after: Duration,
         deleted_at: Option<i64>,
     },
@@ -89,7 +99,8 @@ pub(super) enum Effect {
 
 /// A request. Each is answered by exactly one [`Answer`].
 pub(super) enum Request {
-    Delete(ObjectKey, Uid, QueryId),
+    /// Deletes an object that has this version; whatever version it has if it is empty.
+    Delete(ObjectKey, Uid, QueryId, String),
     /// Deletes a Pod that is being deleted again, with a grace period of zero.
     EndGrace(ObjectKey, Uid, QueryId),
     /// Removes some of an object's `metadata.finalizers`, which were last seen as `present`.
@@ -110,14 +121,24 @@ pub(super) enum Request {
     List(usize),
     /// Reads an object for what it says about its deletion or its creation. The node does not wait for the answer.
     Look(ObjectKey, Uid, QueryId),
+    /// Reads whether a namespace exists. The node does not wait for the answer.
+    Namespace(String),
+    /// Annotates a VolumeSnapshotContent, so that the CSI sidecar deletes its snapshot.
+    ReleaseSnapshot(ObjectKey, Uid, QueryId),
 }
 
 /// What a timer is for.
 pub(super) enum Timer {
     /// Sends a failed DELETE again.
     Retry(ObjectKey, Uid),
-    /// Begins the force stage of an object, or retries a request of it.
+    /// Begins the force stage that the group has for an object.
     Force(ObjectKey, Uid),
+    /// Begins the force stage that an annotation of the object asked for, after this time.
+    Finalize(ObjectKey, Uid, Duration),
+    /// Annotates a VolumeSnapshotContent.
+    ReleaseSnapshot(ObjectKey, Uid),
+    /// Sends a failed request of a force stage again.
+    ForceAgain(ObjectKey, Uid),
     /// Sends the DELETE of an object that was recreated again.
     Again(ObjectKey, Uid),
     /// Reads an object that is being deleted, if no watch has shown it by then.

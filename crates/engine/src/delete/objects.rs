@@ -1,9 +1,9 @@
 //! The objects that a deletion tracks, with running counts of those that remain.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use billhook_objects::{ObjectKey, Uid};
-use billhook_plan::QueryId;
+use billhook_plan::{Annotation, Annotations, QueryId, Uncovered, UncoveredCause};
 
 use crate::{Blocker, RefusedBy};
 
@@ -13,10 +13,21 @@ pub(super) struct Object {
     pub query: QueryId,
     pub state: State,
     pub finalizers: Vec<String>,
+    /// Its annotations and version when it was last seen.
+    pub annotations: Annotations,
+    pub resource_version: String,
+    /// How often its DELETE was refused because it had changed.
+    pub conflicts: u32,
+    /// It may not be read, so that it is deleted in any version.
+    pub unreadable: bool,
+    /// Its `deletionTimestamp`, if it is known.
+    pub deleted_at: Option<i64>,
     /// For a CRD under a force stage: the query that lists its instances.
     pub instances: Option<QueryId>,
-    /// How many DELETE requests failed and were retried.
+    /// How many DELETE requests failed for now and were retried.
     pub attempts: u32,
+    /// How many were rejected, and repeated as the plan says.
+    pub rejections: usize,
     /// A DELETE whose answer was lost may have taken effect.
     pub requested: bool,
     /// A watch knows it, and will report it gone. A list or a read may find an object that no watch ever sees.
@@ -24,8 +35,13 @@ pub(super) struct Object {
     /// How often it was to be read to confirm that it is gone, and whether it is waiting for that.
     pub reads: u32,
     pub waits_for_read: bool,
-    /// The force stage of this object has begun.
+    /// The force stage that the group has for this object has begun.
     pub forced: bool,
+    /// The time of its annotation that was waited for last, and whether it has passed.
+    pub finalize_after: Option<Duration>,
+    pub finalized: bool,
+    /// Of a VolumeSnapshotContent: the time has passed after which it is annotated.
+    pub releases_snapshot: bool,
     pub force_request: ForceRequest,
     /// The failure that was last reported, so that it is reported once.
     pub reported: String,
@@ -54,13 +70,22 @@ impl Object {
             query,
             state: State::Queued,
             finalizers,
+            annotations: Annotations::default(),
+            resource_version: String::new(),
+            conflicts: 0,
+            unreadable: false,
+            deleted_at: None,
             instances: None,
             attempts: 0,
+            rejections: 0,
             requested: false,
             watched: false,
             reads: 0,
             waits_for_read: false,
             forced: false,
+            finalize_after: None,
+            finalized: false,
+            releases_snapshot: false,
             force_request: ForceRequest::None,
             reported: String::new(),
             instance: false,
@@ -81,11 +106,25 @@ impl Object {
         self.seen.iter().cloned().chain((self.recreations > 1).then_some(recreated)).collect()
     }
 
+    /// Whether a force stage of this object has begun.
+    pub fn is_forced(&self) -> bool {
+        self.forced || self.finalized || self.releases_snapshot
+    }
+
+    /// Returns why it is not deleted, or not waited for.
+    pub fn kept_because(&self) -> UncoveredCause {
+        if self.state == State::Stranded {
+            return UncoveredCause::NamespaceGone;
+        }
+        // The annotation may have been removed again since.
+        UncoveredCause::kept_by(self.annotations.treatment().kept_by().unwrap_or(Annotation::KeepObject))
+    }
+
     /// Returns what this object adds to the counts.
     fn counts(&self) -> Counts {
         let member = !self.instance;
         Counts {
-            remaining: usize::from(member && self.state != State::Gone),
+            remaining: usize::from(member && !matches!(self.state, State::Gone | State::Kept | State::Stranded)),
             refused: usize::from(member && matches!(self.state, State::Refused { retried: false, .. })),
         }
     }
@@ -114,6 +153,10 @@ pub(super) enum State {
     Refused { message: String, by: RefusedBy, retried: bool },
     /// The API server has confirmed that it is gone.
     Gone,
+    /// It is not deleted because of its annotations.
+    Kept,
+    /// It is being deleted, but nobody can remove its finalizers, because its namespace does not exist any more.
+    Stranded,
 }
 
 /// All tracked objects. The counts change with each state, so that asking for them costs nothing.
@@ -123,7 +166,7 @@ pub(super) struct Objects {
     counts: Counts,
 }
 
-/// How many members of the group are not gone, and how many of these were refused for good.
+/// How many members of the group are neither gone nor kept, and how many of these were refused for good.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub remaining: usize,
@@ -179,6 +222,12 @@ impl Objects {
         self.by_key.iter()
     }
 
+    /// Returns the members that are not deleted because of their annotations, or not waited for, and why.
+    pub fn kept(&self) -> impl Iterator<Item = Uncovered> {
+        let kept = self.by_key.iter().filter(|(_, object)| matches!(object.state, State::Kept | State::Stranded));
+        kept.map(|(key, object)| Uncovered { object: key.clone(), cause: object.kept_because(), deleted_with: None })
+    }
+
     /// Returns the members that are not gone, each with the reason if it is certain, and what was last seen of it.
     pub fn left(self) -> impl Iterator<Item = (ObjectKey, Option<Blocker>, Vec<Blocker>)> {
         self.by_key.into_iter().filter(|(_, object)| object.counts().remaining > 0).map(|(key, object)| {
@@ -187,7 +236,7 @@ impl Objects {
                 State::Refused { message, by, .. } => Some(Blocker::Refused { message, by }),
                 State::Queued if object.requested => None,
                 State::Queued => seen.last().cloned().or(Some(Blocker::NotRequested)),
-                State::Requested | State::Deleting | State::Gone => None,
+                State::Requested | State::Deleting | State::Gone | State::Kept | State::Stranded => None,
             };
             (key, blocker, seen)
         })

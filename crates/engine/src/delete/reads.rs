@@ -59,6 +59,7 @@ impl Machine<'_> {
             self.observed(query, key.clone(), found);
         }
         self.confirm_later(&key);
+        self.delete_read(key);
     }
 
     fn read_failed(&mut self, key: ObjectKey, uid: &Uid, failure: Failure) {
@@ -66,6 +67,13 @@ impl Machine<'_> {
         // Nothing depends on the answer any more.
         if object.is_none_or(|object| object.state == State::Gone && !object.replaced && failure.is_final()) {
             self.reading.remove(&key);
+        } else if failure.is_final() && object.is_some_and(|object| object.state == State::Queued) {
+            // What is known of it decides.
+            self.reading.remove(&key);
+            if let Some(object) = self.objects.get_mut(&key) {
+                object.unreadable = true;
+            }
+            self.delete_read(key);
         } else if failure.is_final() {
             self.unreadable.insert(key.clone(), failure);
             self.set_timer(Timer::Unreadable(key), GRACE);

@@ -9,10 +9,15 @@ use billhook_objects::{ObjectKey, Uid, wellknown};
 
 use super::{
     machine::Machine,
-    messages::{Failure, Timer},
+    messages::{Failure, Request, Timer},
+    namespaces::Lookups,
     objects::{Object, State},
 };
-use crate::{Blocker, Event, blockers::Looked, dependents};
+use crate::{
+    Blocker, Event,
+    blockers::{EXTENSIONS, Looked},
+    dependents,
+};
 
 /// How often objects are looked at. Most are gone before the first time, so that short deletions send no such request.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -22,9 +27,10 @@ const AT_ONCE: usize = 8;
 /// The rounds of looking.
 #[derive(Default)]
 pub(super) struct Looks {
-    round: u32,
+    pub(super) round: u32,
     /// Whether the timer of the next round is running.
     waiting: bool,
+    pub(super) namespaces: Lookups,
 }
 
 impl Machine<'_> {
@@ -32,7 +38,7 @@ impl Machine<'_> {
     pub(super) fn start_looking(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.get_mut(key) else { return };
         object.seen = object.finalizers.iter().map(|finalizer| held_by(finalizer)).collect();
-        if is_looked_at(key, object) {
+        if is_looked_at(key, object) || self.may_be_stranded(key) {
             self.wait_for_next_look();
         }
     }
@@ -47,8 +53,9 @@ impl Machine<'_> {
     pub(super) fn look_again(&mut self) {
         self.looks.waiting = false;
         self.looks.round += 1;
+        let looks_up = self.look_up_namespaces();
         let mut due: Vec<_> = self.objects.iter().filter(|(key, object)| is_looked_at(key, object)).collect();
-        if due.is_empty() {
+        if due.is_empty() && !looks_up {
             return;
         }
         due.sort_by_key(|(_, object)| (!object.changed, object.last_look));
@@ -57,7 +64,7 @@ impl Machine<'_> {
             if let Some(object) = self.objects.get_mut(&key) {
                 (object.last_look, object.changed) = (self.looks.round, false);
             }
-            self.look(key, uid, query);
+            self.send_aside(Request::Look(key, uid, query));
         }
         self.wait_for_next_look();
     }
@@ -115,7 +122,7 @@ impl Machine<'_> {
         let (uid, query, is_known) = (object.uid.clone(), object.query, object.creator.is_some());
         self.emit_blocked(key);
         if !is_known {
-            self.look(key.clone(), uid, query);
+            self.send_aside(Request::Look(key.clone(), uid, query));
         }
     }
 
@@ -139,6 +146,7 @@ fn is_looked_at(key: &ObjectKey, object: &Object) -> bool {
     let tells = key.kind == wellknown::namespace()
         || key.kind == wellknown::crd()
         || (key.kind == wellknown::pod() && object.finalizers.is_empty())
+        || key.kind.group == EXTENSIONS
         || (dependents::created_by(&key.kind).is_some() && in_foreground(object));
     tells && !object.instance && object.state == State::Deleting
 }

@@ -1,5 +1,7 @@
 //! The decisions of a deletion, each as a line of input and the effects that it must have.
 
+mod annotations;
+mod clean;
 mod interleavings;
 mod reads;
 mod waiting;
@@ -8,7 +10,7 @@ use std::collections::BTreeMap;
 
 use billhook_cluster::{Change, DeleteAnswer, ErrorKind, RemoveAnswer};
 use billhook_objects::{GroupKind, ObjectKey, Uid, wellknown};
-use billhook_plan::{Observed, Plan, Work};
+use billhook_plan::{Annotations, Observed, Plan, UncoveredCause, Work};
 use serde_json::{Value, json};
 
 use super::{
@@ -58,7 +60,7 @@ impl<'a> Deletion<'a> {
 }
 
 /// Makes a plan that deletes the objects of `NAME-N NAME-N`. Query 0 is about ConfigMaps, 1 about Namespaces, 2 about
-/// CRDs, 3 about Widgets and 4 about Pods.
+/// CRDs, 3 about Widgets, 4 about Pods and 5 about VolumeSnapshotContents.
 fn plan(objects: &str, rest: Value) -> Plan {
     let query = |kind: GroupKind| {
         let namespaced = kind.kind != "Namespace" && kind.kind != "CustomResourceDefinition";
@@ -72,6 +74,7 @@ fn plan(objects: &str, rest: Value) -> Plan {
             "ConfigMap" => (0, None),
             "Namespace" => (1, None),
             "Pod" => (4, None),
+            "VolumeSnapshotContent" => (5, None),
             _ => (2, Some(3)),
         };
         json!({"object": key, "uid": name, "query": query, "instances": instances})
@@ -81,7 +84,7 @@ fn plan(objects: &str, rest: Value) -> Plan {
     for (name, value) in rest.as_object().into_iter().flatten() {
         work[name] = value.clone();
     }
-    let kinds = [kind_of("a"), kind_of("namespace"), kind_of("crd"), kind_of("widget"), kind_of("pod")];
+    let kinds = ["a", "namespace", "crd", "widget", "pod", "content"].map(kind_of);
     serde_json::from_value(json!({
         "format": 1, "operation": "delete", "uncovered": [], "notes": [], "queries": kinds.map(query),
         "nodes": [{"title": "objects", "after": [], "work": {"delete": work}, "barrier": "gone"}],
@@ -95,16 +98,21 @@ fn kind_of(name: &str) -> GroupKind {
         "pod" => wellknown::pod(),
         "crd" => wellknown::crd(),
         "widget" => GroupKind::new("a.example", "Widget"),
+        "content" => wellknown::volume_snapshot_content(),
         _ => GroupKind::new("", "ConfigMap"),
     }
 }
 
 fn key(object: &str) -> ObjectKey {
     let (name, _) = object.split_once('-').unwrap();
-    ObjectKey::new(kind_of(name), (!(name.starts_with("namespace") || name == "crd")).then_some("ns"), name)
+    ObjectKey::new(
+        kind_of(name),
+        (!(name.starts_with("namespace") || matches!(name, "crd" | "content"))).then_some("ns"),
+        name,
+    )
 }
 
-/// What a list or watch shows of `NAME-N [deleting] [ours] [extra] [FINALIZER…]`.
+/// What a list or watch shows of `NAME-N [deleting] [ours] [extra] [@ANNOTATION=VALUE…] [FINALIZER…]`.
 fn observed(text: &str) -> Observed {
     let mut words = text.split_whitespace();
     let uid = words.next().unwrap();
@@ -115,11 +123,12 @@ fn observed(text: &str) -> Observed {
         uid: Uid::new(uid),
         resource_version: String::new(),
         labels: BTreeMap::new(),
+        created_at: None,
         finalizers: Vec::new(),
         deleting: false,
         deleted_at: None,
         owners: Vec::new(),
-        protected: false,
+        annotations: Annotations::default(),
         tracked: None,
         ready: false,
     };
@@ -128,6 +137,10 @@ fn observed(text: &str) -> Observed {
             "deleting" => found.deleting = true,
             "ours" => drop(found.labels.insert(wellknown::RELEASE_LABEL.to_owned(), LABEL.to_owned())),
             "extra" => drop(found.labels.insert("extra".to_owned(), "yes".to_owned())),
+            annotation if let Some((name, value)) = annotation.strip_prefix('@').and_then(|a| a.split_once('=')) => {
+                let key = if name.contains('/') { name.to_owned() } else { format!("billhook.dev/{name}") };
+                found.annotations = found.annotations.with(&serde_json::from_value(json!({key: value})).unwrap());
+            }
             finalizer => found.finalizers.push(finalizer.to_owned()),
         }
     }
@@ -141,6 +154,7 @@ fn query(object: &str) -> usize {
         "crd" => 2,
         "widget" => 3,
         "pod" => 4,
+        "content" => 5,
         _ => 0,
     }
 }
@@ -191,12 +205,14 @@ fn listed(found: &[&str]) -> Input {
 fn text(effect: &Effect) -> String {
     match effect {
         Effect::Send(request) => match request {
-            Request::Delete(_, uid, query) => {
+            Request::Delete(_, uid, query, _) => {
                 assert_eq!(*query, self::query(uid.as_str()));
                 format!("delete {uid}")
             }
             Request::EndGrace(_, uid, _) => format!("end grace of {uid}"),
             Request::Look(key, ..) => format!("look at {}", key.name),
+            Request::Namespace(name) => format!("look up {name}"),
+            Request::ReleaseSnapshot(_, uid, _) => format!("release {uid}"),
             Request::RemoveFinalizers { uid, remove, .. } => format!("remove {} of {uid}", remove.join(",")),
             Request::FinalizeNamespace(_, uid, remove) => format!("finalize {} of {uid}", remove.join(",")),
             Request::Read(key, ..) => format!("read {}", key.name),
@@ -207,7 +223,9 @@ fn text(effect: &Effect) -> String {
         Effect::Watch { query, from_snapshot: false } => format!("list and watch {query}"),
         Effect::Timer(timer, after) => match timer {
             Timer::Retry(_, uid) => format!("retry {uid} in {after:?}"),
-            Timer::Force(_, uid) => format!("force {uid} in {after:?}"),
+            Timer::Force(_, uid) | Timer::ForceAgain(_, uid) => format!("force {uid} in {after:?}"),
+            Timer::Finalize(_, uid, _) => format!("finalize {uid} in {after:?}"),
+            Timer::ReleaseSnapshot(_, uid) => format!("release {uid} in {after:?}"),
             Timer::Again(_, uid) => format!("delete {uid} in {after:?}"),
             Timer::Confirm(_, uid) => format!("confirm {uid} in {after:?}"),
             Timer::Unreadable(key) => format!("give up {} in {after:?}", key.name),
@@ -216,9 +234,15 @@ fn text(effect: &Effect) -> String {
             Timer::List(index) => format!("list {index} in {after:?}"),
             Timer::Grace => format!("stop in {after:?}"),
         },
-        Effect::ForceAfter { uid, after, deleted_at, .. } => {
+        Effect::ForceAfter { timer, after, deleted_at } => {
             let since = deleted_at.map(|at| format!(" since {at}")).unwrap_or_default();
-            format!("force {uid} in {after:?}{since}")
+            let (what, uid) = match timer {
+                Timer::Force(_, uid) => ("force", uid),
+                Timer::Finalize(_, uid, _) => ("finalize", uid),
+                Timer::ReleaseSnapshot(_, uid) => ("release", uid),
+                _ => unreachable!("no force stage"),
+            };
+            format!("{what} {uid} in {after:?}{since}")
         }
         Effect::Emit(event) => match event {
             Event::Blocked { object, blockers, .. } => {
@@ -233,6 +257,9 @@ fn text(effect: &Effect) -> String {
             Event::Gone { uid, .. } => format!("{uid} is gone"),
             Event::Appeared { object, .. } => format!("{} appeared", object.name),
             Event::Recreated { object, .. } => format!("{} remains", object.name),
+            Event::Kept { object, cause: UncoveredCause::NamespaceGone, .. } => format!("{} is stranded", object.name),
+            Event::Kept { object, .. } => format!("{} is kept", object.name),
+            Event::SnapshotReleased { object, .. } => format!("{} is released", object.name),
             Event::FinalizersRemoved { object, finalizers, .. } => {
                 format!("{} lost {}", object.name, finalizers.join(","))
             }

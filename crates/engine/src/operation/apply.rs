@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use billhook_cluster::ApplyOptions;
@@ -12,16 +13,17 @@ use billhook_plan::{
     NoteKind, Observed, Plan, PlanError, Problem, Resource, Snapshot, TaskGraph, Unlabelled, Wait,
 };
 use billhook_policy::{Policy, Propagation, UpdateStrategy};
+use tokio::time::Instant;
 
 use super::{
     claims::gone,
     delete::unlisted_note,
     error::OperationError,
-    read::{GraphRules, catalog, catalogs, note_foreign},
+    read::{GraphRules, add_contents, catalog, catalogs},
     record::{Inherited, Loaded, Record, applied, finish},
     sweep::sweep,
 };
-use crate::{Clusters, Event, RunOptions, Summary};
+use crate::{Clusters, Event, Recorded, RunOptions, Summary};
 
 /// Returns the graph of a deployment for the versions that were applied before, the newest first.
 pub type GraphOf = Box<dyn FnOnce(&[AppliedVersion]) -> TaskGraph + Send>;
@@ -93,12 +95,32 @@ pub struct PreparedApply {
     snapshot: Snapshot,
     record: Record,
     prune: bool,
+    /// When the planning started, which is the time of the call.
+    since: Instant,
+}
+
+/// An apply whose run is about to start.
+pub struct Starting {
+    /// The clusters, behind the fence of the lock.
+    pub clusters: Clusters,
+    /// Whether the release is locked. It is not if the apply has nothing to write.
+    pub is_locked: bool,
 }
 
 impl PreparedApply {
     /// Returns whether the release was locked when its record was read, by another operation or by one that was killed.
     pub fn is_locked(&self) -> bool {
         self.record.is_locked()
+    }
+
+    /// Returns whether the record of the release was lost, so that nothing is known of the versions before.
+    pub fn is_lost(&self) -> bool {
+        self.record.is_lost()
+    }
+
+    /// Returns the number of the write that made the record that was read; 0 if there is none.
+    pub fn revision(&self) -> u64 {
+        self.record.inventory.revision
     }
 }
 
@@ -109,6 +131,7 @@ impl PreparedApply {
 /// When the manifests or the policy do not fit the cluster, objects belong to another release, or the cluster cannot be
 /// read.
 pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<PreparedApply, OperationError> {
+    let since = Instant::now();
     let catalog = catalog(clusters, input.catalog);
     let record =
         async { if input.is_new { Ok(Loaded::Nothing(None)) } else { Record::load(clusters, &input.release).await } };
@@ -172,7 +195,8 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
         manifests.extend(plan.namespaces.iter().flat_map(|name| namespace_of(&input.release, name)));
         (plan, snapshot) = plan_apply(clusters, &request, &manifests, &record).await?;
     }
-    note_foreign(clusters, &mut plan, &catalogs, Some(&input.release)).await;
+    add_contents(clusters, &plan, &catalogs, &mut snapshot).await;
+    billhook_plan::add_blast_notes(&mut plan, &snapshot, Some(&input.release));
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
     }
@@ -185,11 +209,12 @@ pub async fn prepare_apply(clusters: &Clusters, input: ApplyInput) -> Result<Pre
     let labelled = labelled(&snapshot, &input.release).map(|object| &object.uid).collect();
     let mut record = record.intend(&manifests, &directives, &tasks, &labelled, policy, &created);
     record.intend_deletions(&plan, &clusters.now);
+    record.intend_to_release(&plan);
     if let Some(version) = &input.version {
         record.begin_version(version, &clusters.now);
     }
     let prune = input.prune;
-    Ok(PreparedApply { plan, manifests, directives, not_served, history, failures, snapshot, record, prune })
+    Ok(PreparedApply { plan, manifests, directives, not_served, history, failures, snapshot, record, prune, since })
 }
 
 /// Whether the namespace of the record of a release carries the release's label.
@@ -265,20 +290,52 @@ pub async fn apply(
     prepared: PreparedApply,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedApply { mut plan, manifests, snapshot, mut record, prune, .. } = prepared;
+    apply_announced(clusters, prepared, options, async |_| Ok(())).await
+}
+
+/// Like [`apply`], and calls `announce` once nothing but the run itself can fail any more: the release is locked, unless there is
+/// nothing to write.
+///
+/// # Errors
+///
+/// As [`apply`], and when `announce` fails. Then nothing is applied, and the lock is removed.
+pub async fn apply_announced<E: From<OperationError>>(
+    clusters: &Clusters,
+    prepared: PreparedApply,
+    options: &RunOptions,
+    announce: impl AsyncFnOnce(Starting) -> Result<(), E>,
+) -> Result<Summary, E> {
+    let PreparedApply { mut plan, manifests, snapshot, mut record, prune, since, .. } = prepared;
     crate::run::announce(&plan, options);
     // The record names the namespaces before they are created, except the one that holds it.
     let is_first = |name: &String| clusters.record_here() && name == record.inventory.release.namespace();
     let (first, others): (Vec<String>, Vec<String>) = plan.namespaces.iter().cloned().partition(is_first);
     create_namespaces(clusters, &first, options).await?;
-    record.begin_apply(clusters, &mut plan, &manifests).await?;
-    if let Err(error) = create_namespaces(&record.fenced(clusters), &others, options).await {
+    let is_locked = record.begin_apply(clusters, &mut plan, &manifests).await?;
+    let fenced = record.fenced(clusters);
+    let begun = match create_namespaces(&fenced, &others, options).await {
+        Ok(()) => announce(Starting { clusters: fenced, is_locked }).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = begun {
         record.unlock(clusters).await;
         return Err(error);
     }
-    let outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
-    let written = record.end_apply(clusters, &plan, &outcome, prune).await;
+    let mut outcome = record.run(&plan, &snapshot, clusters, &manifests, options).await;
+    record.release_unmanaged(clusters, &plan, &snapshot, options, &mut outcome).await;
+    let ended = Clusters { now: later(&clusters.now, since.elapsed()), ..clusters.clone() };
+    let before = record.inventory.history.clone();
+    let written = record.end_apply(&ended, &plan, &outcome, prune).await;
+    let Inventory { history, revision, .. } = record.inventory;
+    outcome.summary.recorded = Some(Recorded { history: if written.is_ok() { history } else { before }, revision });
     Ok(finish(outcome, written, clusters, options))
+}
+
+/// Returns a time in RFC 3339 format after some time, in whole seconds.
+fn later(time: &str, elapsed: Duration) -> String {
+    let at = time.parse::<jiff::Timestamp>().ok();
+    let later = at.and_then(|at| at.checked_add(Duration::from_secs(elapsed.as_secs())).ok());
+    later.map_or_else(|| time.to_owned(), |later| later.to_string())
 }
 
 /// Returns the directives by the object of the manifest at their index.

@@ -16,7 +16,7 @@ use billhook_policy::{Policy, Propagation};
 use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
-    read::{catalog, catalogs, note_foreign},
+    read::{add_contents, catalog, catalogs},
     record::{Inherited, Loaded, NotWritten, Record, deleted, finish},
     sweep::{prove, sweep},
 };
@@ -133,7 +133,8 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
     let mut snapshot = clusters.snapshot(deletion.queries()).await;
     snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
     let mut plan = deletion.plan(&snapshot)?;
-    note_foreign(clusters, &mut plan, &catalogs, release).await;
+    add_contents(clusters, &plan, &catalogs, &mut snapshot).await;
+    billhook_plan::add_blast_notes(&mut plan, &snapshot, release);
     if let Some(max) = input.max_deletions {
         billhook_plan::limit_deletions(&mut plan, max);
     }
@@ -203,9 +204,10 @@ pub async fn delete(
     record.begin_delete(clusters, &plan).await?;
     let release = record.inventory.release.clone();
     let mut outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
+    record.release_unmanaged(clusters, &plan, &snapshot, options, &mut outcome).await;
     let done = outcome.summary.status == Status::Done;
     let released = match done && !retain {
-        true => release_remaining(&record.fenced(clusters), &plan, &outcome, &snapshot, &release.label_value()).await,
+        true => release_remaining(&record.fenced(clusters), &outcome, &snapshot, &release.label_value()).await,
         false => Ok(()),
     };
     if released.is_err() {
@@ -216,7 +218,7 @@ pub async fn delete(
     let written = released.map_err(NotWritten::Failed).and(written);
     outcome.summary.retained = written.as_ref().is_ok_and(|retained| *retained);
     if let Some(catalog) = sweep.filter(|_| done) {
-        let expected = plan.uncovered.iter().map(|uncovered| uncovered.object.clone()).collect();
+        let expected = outcome.summary.uncovered.iter().map(|uncovered| uncovered.object.clone()).collect();
         let proof = prove(clusters, &catalog, &release, &expected, &options.stop).await;
         if !proof.is_complete() {
             outcome.summary.status = Status::Failed;
@@ -230,13 +232,12 @@ pub async fn delete(
 /// cannot be removed keeps it: the claim of a release that does not exist refuses nobody.
 async fn release_remaining(
     clusters: &Clusters,
-    plan: &Plan,
     outcome: &Outcome,
     snapshot: &Snapshot,
     label: &str,
 ) -> Result<(), Error> {
     let gone: BTreeSet<_> = outcome.gone.iter().collect();
-    let remaining = plan.uncovered.iter().filter(|uncovered| match &uncovered.deleted_with {
+    let remaining = outcome.summary.uncovered.iter().filter(|uncovered| match &uncovered.deleted_with {
         Some(container) => !gone.contains(container),
         None => true,
     });

@@ -6,7 +6,7 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error, Judge};
-use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey, ReleaseName};
+use billhook_objects::{Catalog, GroupKind, Manifest, ObjectKey};
 use billhook_plan::{Catalogs, Deployment, Listing, Plan, Query, Snapshot, TaskGraph};
 use billhook_policy::DeletionGroup;
 use futures::future::join_all;
@@ -96,14 +96,9 @@ pub(super) async fn catalogs(
     Ok(Catalogs { own, targets })
 }
 
-/// Adds notes on the contents of the Namespaces and CRDs that a plan deletes. Sends no request if it deletes none.
-pub(super) async fn note_foreign(
-    clusters: &Clusters,
-    plan: &mut Plan,
-    catalogs: &Catalogs,
-    release: Option<&ReleaseName>,
-) {
+/// Adds the contents of the Namespaces and CRDs that a plan deletes to the snapshot that it was made from, for
+/// [`billhook_plan::add_blast_notes`]: what the plan has listed already is not listed again. Sends no request if it deletes none.
+pub(super) async fn add_contents(clusters: &Clusters, plan: &Plan, catalogs: &Catalogs, snapshot: &mut Snapshot) {
     let queries = billhook_plan::blast_queries(plan, catalogs);
-    let contents = clusters.snapshot(&queries).await;
-    billhook_plan::add_blast_notes(plan, &contents, release);
+    snapshot.listings.extend(clusters.snapshot(&queries).await.listings);
 }

@@ -10,14 +10,17 @@ use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, Token
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
     ApplyAction, ApplyTask, DeletionState, Directives, Entry, Failures, Inventory, Phase, Plan, PlanError, Problem,
-    RequestedDeletion, Snapshot, Uncovered, Work,
+    RequestedDeletion, Snapshot, Uncovered, UncoveredCause, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
 
-use super::error::OperationError;
+use super::{
+    claims::{labelled, remove_labels},
+    error::OperationError,
+};
 use crate::{
-    Clusters, Event, RunOptions, Status, Summary,
+    Blocker, Clusters, Event, Left, RefusedBy, RunOptions, Status, Summary,
     node::AppliedObject,
     run,
     run::Outcome,
@@ -26,6 +29,9 @@ use crate::{
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
+
+/// The group of the objects that a release gives up.
+const GIVEN_UP: &str = "no longer managed";
 
 /// An object of an earlier deployer of the same release. It becomes part of the inventory if there is none yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +193,7 @@ impl Record {
                 }
             }
             entry.keep = directives.policy == ManifestPolicy::Keep;
+            entry.deletion_requested = false;
             entry.before_delete = directives.before_delete.clone().map(Box::new);
             self.dirty |= *entry != before;
         }
@@ -210,11 +217,15 @@ impl Record {
             });
         }
         let before = std::mem::take(deleted);
-        for RequestedDeletion { object, state, .. } in &plan.requested_deletions {
+        for RequestedDeletion { object, state, dropped, .. } in &plan.requested_deletions {
             let was_recorded = *state == DeletionState::NotFound && entries.remove(object).is_some();
             let verified = was_recorded.then(|| now.to_owned()).or_else(|| before.get(object).cloned());
-            deleted.extend(verified.map(|at| (object.clone(), at)));
+            deleted.extend(verified.filter(|_| !dropped).map(|at| (object.clone(), at)));
             self.dirty |= was_recorded;
+            // Whoever requested it, it is what the manifest asks for.
+            if let (DeletionState::Deleting { .. }, Some(entry)) = (state, entries.get_mut(object)) {
+                self.dirty |= !std::mem::replace(&mut entry.deletion_requested, true);
+            }
             let is_gone = *state == DeletionState::NotFound && object.kind == wellknown::namespace();
             if is_gone {
                 let count = entries.len();
@@ -233,13 +244,13 @@ impl Record {
     }
 
     /// Writes the intended objects before the first request of an apply, and locks the release. Does neither if there is
-    /// nothing to write.
+    /// nothing to write. Returns whether the release is locked.
     pub(super) async fn begin_apply(
         &mut self,
         clusters: &Clusters,
         plan: &mut Plan,
         manifests: &BTreeMap<ObjectKey, Manifest>,
-    ) -> Result<(), OperationError> {
+    ) -> Result<bool, OperationError> {
         let idle = |node: &billhook_plan::Node| match &node.work {
             Work::Apply(_) | Work::Sequence(_) => {
                 node.work.apply_tasks().all(|t| matches!(t.action, ApplyAction::Unchanged | ApplyAction::Await))
@@ -249,11 +260,12 @@ impl Record {
         };
         // A lock that a killed command left is removed at the end.
         if !self.dirty && !self.is_locked() && plan.nodes.iter().all(idle) {
-            return Ok(());
+            return Ok(false);
         }
         self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
-        self.begin(clusters, "apply", false).await
+        self.begin(clusters, "apply", false).await?;
+        Ok(true)
     }
 
     /// Whether the inventory was locked when it was read.
@@ -365,7 +377,7 @@ impl Record {
 
     /// Writes what an apply has confirmed.
     pub(super) async fn end_apply(
-        mut self,
+        &mut self,
         clusters: &Clusters,
         plan: &Plan,
         outcome: &Outcome,
@@ -384,6 +396,7 @@ impl Record {
                 self.confirm(patched, true);
             }
         }
+        self.confirm_deletions(plan, outcome);
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
         let failures = Failures::of(outcome.summary.failures());
         self.dirty |= self.inventory.failures != failures;
@@ -396,7 +409,17 @@ impl Record {
         if !self.dirty {
             return Ok(());
         }
-        in_time(outcome, self.save(clusters)).await.map_err(|error| not_written(error, locked))
+        in_time(outcome, self.save(clusters)).await.map_err(not_written)
+    }
+
+    /// Notes which deletions that manifests ask for were requested, or are not necessary any more.
+    fn confirm_deletions(&mut self, plan: &Plan, outcome: &Outcome) {
+        let steps: HashSet<_> = plan.delete_steps().map(|step| &step.object).collect();
+        let Summary { requested, recreated, .. } = &outcome.summary;
+        for object in requested.iter().chain(recreated).chain(&outcome.gone).filter(|object| steps.contains(object)) {
+            let entry = self.inventory.entries.get_mut(object);
+            self.dirty |= entry.is_some_and(|entry| !std::mem::replace(&mut entry.deletion_requested, true));
+        }
     }
 
     /// Confirms an object, which may be in its desired state.
@@ -413,12 +436,13 @@ impl Record {
 
     /// Marks the release as being deleted, and locks it.
     pub(super) async fn begin_delete(&mut self, clusters: &Clusters, plan: &Plan) -> Result<(), OperationError> {
+        let changes_nothing = plan.nodes.is_empty() && plan.unmanaged.is_empty();
         match self.origin {
             // Deleting a retained release again changes nothing.
-            Origin::Stored if self.is_retained() && plan.nodes.is_empty() && !self.is_locked() => return Ok(()),
+            Origin::Stored if self.is_retained() && changes_nothing && !self.is_locked() => return Ok(()),
             Origin::Stored | Origin::Inherited => {}
             // Collections may be deleted without any record, and a head that an operation has left is.
-            Origin::New | Origin::Swept if !plan.nodes.is_empty() || self.token.is_some() => {}
+            Origin::New | Origin::Swept if !changes_nothing || self.token.is_some() => {}
             // There is nothing to record.
             Origin::New | Origin::Swept => return Ok(()),
         }
@@ -426,6 +450,10 @@ impl Record {
         if !self.is_retained() {
             self.inventory.phase = Phase::Deleting;
         }
+        // What is applied after the deletion is an installation.
+        self.inventory.history.clear();
+        self.inventory.deleted.clear();
+        self.inventory.failures = Failures::default();
         match self.begin(clusters, "delete", true).await {
             // A record that is not stored may have no place to be written to. Its objects are found again: by a sweep, or by
             // what an earlier deployer knows.
@@ -468,7 +496,7 @@ impl Record {
         match written {
             // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
             Err(error) if unwritable(clusters, plan, &release, lost, &error) => Ok(false),
-            written => written.map(|()| retains).map_err(|error| not_written(error, locked)),
+            written => written.map(|()| retains).map_err(not_written),
         }
     }
 
@@ -478,22 +506,66 @@ impl Record {
         let gone: BTreeSet<_> = outcome.gone.iter().collect();
         let planned = deleted(plan);
         let remains = |uncovered: &&Uncovered| !uncovered.deleted_with.as_ref().is_some_and(|with| gone.contains(with));
-        let uncovered: BTreeSet<_> = plan.uncovered.iter().filter(remains).map(|uncovered| &uncovered.object).collect();
+        let all = &outcome.summary.uncovered;
+        let uncovered: BTreeSet<_> = all.iter().filter(remains).map(|uncovered| &uncovered.object).collect();
+        let contained: BTreeSet<_> = all.iter().filter(|u| !remains(u)).map(|uncovered| &uncovered.object).collect();
         let before = self.inventory.entries.len();
         self.inventory.entries.retain(|key, entry| {
-            !concerned(entry) || uncovered.contains(key) || (planned.contains(key) && !gone.contains(key))
+            let is_left = planned.contains(key) && !gone.contains(key) && !contained.contains(key);
+            !concerned(entry) || uncovered.contains(key) || is_left
         });
         self.dirty |= self.inventory.entries.len() != before;
     }
 
+    /// Notes that the release gives up objects, so that there is something to write.
+    pub(super) fn intend_to_release(&mut self, plan: &Plan) {
+        self.dirty |= !plan.unmanaged.is_empty();
+    }
+
+    /// Removes the label of the release from the objects that are annotated as no longer managed, and forgets these objects. One
+    /// whose label cannot be removed, or was not because of Ctrl-C, remains in the record, so that the next operation tries it
+    /// again.
+    pub(super) async fn release_unmanaged(
+        &mut self,
+        clusters: &Clusters,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        options: &RunOptions,
+        outcome: &mut Outcome,
+    ) {
+        let keys: BTreeSet<_> = plan.unmanaged.iter().map(|unmanaged| &unmanaged.object).collect();
+        let is_stopped = options.stop.is_cancelled();
+        let mut failed = BTreeMap::new();
+        if !keys.is_empty() && !is_stopped {
+            let label = self.inventory.release.label_value();
+            let cluster = self.fenced(clusters).own;
+            let answers = remove_labels(&cluster, &label, labelled(snapshot, &label, &keys)).await;
+            failed.extend(answers.into_iter().filter_map(|(object, error)| Some((object, error?))));
+        }
+        let summary = &mut outcome.summary;
+        if is_stopped && !keys.is_empty() {
+            summary.status = summary.status.max(Status::Interrupted);
+        }
+        for object in keys {
+            if !is_stopped && !failed.contains_key(object) {
+                self.dirty |= self.inventory.entries.remove(object).is_some();
+                continue;
+            }
+            let (object, cause) = (object.clone(), UncoveredCause::Unmanaged);
+            summary.uncovered.push(Uncovered { object, cause, deleted_with: None });
+        }
+        for (object, error) in failed {
+            let blocker = Blocker::Refused { message: error.message(), by: RefusedBy::of(&error) };
+            summary.left.push(Left { object, group: GIVEN_UP.to_owned(), blockers: vec![blocker] });
+            summary.status = summary.status.max(Status::Failed);
+        }
+    }
+
     /// Deletes the inventory, if one is stored, and with it the lock.
     pub(super) async fn remove(mut self, clusters: &Clusters) -> Result<(), NotWritten> {
-        let locked = self.end_lock().await?;
+        self.end_lock().await?;
         match self.token {
-            Some(token) => {
-                let removed = clusters.inventory().remove(&self.inventory.release, token).await;
-                removed.map_err(|error| not_written(error, locked))
-            }
+            Some(token) => clusters.inventory().remove(&self.inventory.release, token).await.map_err(not_written),
             None => Ok(()),
         }
     }
@@ -506,10 +578,11 @@ impl Record {
     }
 }
 
-/// While the release is locked, only an operation that takes the lock over writes the inventory.
-fn not_written(error: Error, locked: bool) -> NotWritten {
+/// Another operation has written the inventory if it took the lock over, or if this one had no lock, because it had nothing to
+/// write when it started.
+fn not_written(error: Error) -> NotWritten {
     match error.kind() {
-        ErrorKind::Conflict(fields) if locked && fields.is_empty() => NotWritten::LockLost,
+        ErrorKind::Conflict(fields) if fields.is_empty() => NotWritten::LockLost,
         _ => NotWritten::Failed(error),
     }
 }

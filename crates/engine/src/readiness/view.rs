@@ -1,6 +1,7 @@
 //! The fields of an object that readiness depends on.
 
 use billhook_objects::Uid;
+use billhook_plan::Annotations;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
 /// The fields of an object that readiness depends on; the others are not decoded.
@@ -25,6 +26,7 @@ pub struct Metadata {
     pub generation: Option<i64>,
     pub resource_version: String,
     pub deletion_timestamp: Option<String>,
+    pub annotations: Option<Annotations>,
 }
 
 /// See [`View`].
@@ -109,6 +111,11 @@ pub struct Condition {
 }
 
 impl View {
+    /// Whether an annotation of the object says that nothing waits until it is ready.
+    pub(super) fn skips_health_check(&self) -> bool {
+        self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.treatment().skip_health_check)
+    }
+
     /// Whether the status describes an older generation than that of the object.
     pub(super) fn is_stale(&self) -> bool {
         self.metadata.generation > self.status.observed_generation

@@ -111,5 +111,6 @@ fn status(task: DeleteTask) -> ObjectStatus {
         blockers: if task.deleting { task.finalizers.iter().map(finalizer).collect() } else { Vec::new() },
         finalizers: task.finalizers,
         deleted_at: None,
+        deletion_requested: false,
     }
 }

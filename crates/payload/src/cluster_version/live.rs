@@ -11,11 +11,13 @@ pub(super) const UPGRADEABLE: &str = "Upgradeable";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Live {
     name: String,
-    uid: Value,
+    version: Value,
     pub(super) generation: Value,
     pub(super) status: Value,
     /// Whether the field manager has published the condition [`UPGRADEABLE`].
     owns_upgradeable: bool,
+    /// Whether other field managers have set fields of the status.
+    is_shared: bool,
 }
 
 impl Live {
@@ -23,17 +25,25 @@ impl Live {
     pub fn read(object: &Value, manager: &str) -> Self {
         let metadata = &object["metadata"];
         let key = format!("k:{}", json!({"type": UPGRADEABLE}));
+        let entries = metadata["managedFields"].as_array().into_iter().flatten();
+        let of_status = entries.filter(|entry| entry["fieldsV1"].get("f:status").is_some());
         let is_ours = |entry: &&Value| {
             entry["manager"] == manager && entry["operation"] == "Apply" && entry["subresource"] == "status"
         };
-        let mut entries = metadata["managedFields"].as_array().into_iter().flatten().filter(is_ours);
+        let (ours, others): (Vec<&Value>, Vec<&Value>) = of_status.partition(is_ours);
         Self {
             name: metadata["name"].as_str().unwrap_or_default().to_owned(),
-            uid: metadata["uid"].clone(),
+            version: metadata["resourceVersion"].clone(),
             generation: metadata["generation"].clone(),
             status: object["status"].clone(),
-            owns_upgradeable: entries.any(|of| of["fieldsV1"]["f:status"]["f:conditions"].get(&key).is_some()),
+            owns_upgradeable: ours.iter().any(|of| of["fieldsV1"]["f:status"]["f:conditions"].get(&key).is_some()),
+            is_shared: !others.is_empty(),
         }
+    }
+
+    /// Returns whether other field managers have set fields of the status, so that publishing it may be a conflict.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Returns the object to apply to the subresource `status`, or nothing if that would change nothing. `now` is the time in
@@ -41,14 +51,14 @@ impl Live {
     pub fn patch(&self, facts: &Facts<'_>, now: &str) -> Option<Value> {
         let status = self.wanted(facts, now);
         self.differs(&status).then(|| {
-            // Another object of that name is rejected by its UID.
-            let metadata = json!({"name": self.name, "uid": self.uid});
+            // What another process has published since is not overwritten.
+            let metadata = json!({"name": self.name, "resourceVersion": self.version});
             json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": KIND, "metadata": metadata, "status": status})
         })
     }
 
-    /// Takes over that a patch was applied.
-    pub fn patched(&mut self, patch: &Value) {
+    /// Takes over that a patch was applied, which made this version of the object.
+    pub fn patched(&mut self, patch: &Value, version: String) {
         let published = &patch["status"];
         let is_published = |kind: &Value| elements(&published["conditions"]).iter().any(|of| of["type"] == *kind);
         let is_kept = |of: &&Value| {
@@ -61,13 +71,16 @@ impl Live {
         fields.extend(published.as_object().cloned().unwrap_or_default());
         fields.insert("conditions".to_owned(), conditions.into());
         self.owns_upgradeable = is_published(&UPGRADEABLE.into());
-        self.status = fields.into();
+        (self.status, self.version) = (fields.into(), version.into());
     }
 
     fn wanted(&self, facts: &Facts<'_>, now: &str) -> Value {
+        let is_kept = self.owns_upgradeable && facts.deleting.is_none();
+        let kept = self.condition(UPGRADEABLE).filter(|_| is_kept).cloned();
+        let conditions = facts.conditions().into_iter().map(|of| self.dated(&of, now)).chain(kept);
         let mut status = json!({
-            "conditions": facts.conditions().into_iter().map(|of| self.dated(&of, now)).collect::<Vec<_>>(),
-            "desired": {"version": facts.version(), "image": ""},
+            "conditions": conditions.collect::<Vec<_>>(),
+            "desired": {"version": facts.version, "image": ""},
             "history": facts.entries(),
             "observedGeneration": self.generation,
             "versionHash": facts.fingerprint,

@@ -23,7 +23,17 @@ fn history(text: &str) -> Vec<AppliedVersion> {
 }
 
 fn facts(history: &[AppliedVersion], state: State) -> Facts<'_> {
-    Facts { history, state, failures: &[], progress: None, deleting: &[], has_overrides: false, fingerprint: "f" }
+    Facts {
+        version: history.first().map_or("", |last| &last.version),
+        history,
+        state,
+        failures: &[],
+        progress: None,
+        awaited: &[],
+        deleting: Some(&[]),
+        has_overrides: false,
+        fingerprint: "f",
+    }
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -115,7 +125,7 @@ fn a_pass_that_ended_early_tells_how_far_it_came() {
 
 #[test]
 fn a_failure_is_the_reason_of_two_conditions() {
-    let one = ["Could not update configmap \"ns/a\" (1 of 2): no".to_owned()];
+    let one = [TaskError::new("Could not update configmap \"ns/a\" (1 of 2): no")];
     let failing = "Failing=True UpdatePayloadFailed: Could not update configmap \"ns/a\" (1 of 2): no";
     for (of, state, available, progressing) in [
         (
@@ -147,8 +157,32 @@ fn a_failure_is_the_reason_of_two_conditions() {
 }
 
 #[test]
-fn several_failures_are_listed() {
-    let several = ["a".to_owned(), "b".to_owned()];
+fn an_object_that_is_not_healthy_has_a_reason_of_its_own() {
+    let history = history("4.20.1 partial, 4.20.0");
+    for (reason, name, summary) in [
+        ("WorkloadNotAvailable", "ns/a", "the workload ns/a has not yet successfully rolled out"),
+        ("WorkloadNotProgressing", "ns/a", "the workload ns/a cannot roll out"),
+        ("ClusterOperatorNotAvailable", "dns", "the cluster operator dns is not available"),
+        ("ClusterOperatorDegraded", "dns", "the cluster operator dns is degraded"),
+        ("ClusterOperatorNoVersions", "dns", "the cluster operator dns does not declare expected versions"),
+        ("UpgradePreconditionCheckFailed", "", "it may not be safe to apply this update"),
+        ("Other", "dns", "dns has an unknown error: Other"),
+    ] {
+        let one = [TaskError { reason: reason.to_owned(), name: name.to_owned(), ..TaskError::new("m") }];
+        let facts = Facts { failures: &one, ..facts(&history, State::Updating) };
+        let progressing = format!("Progressing=True {reason}: Unable to apply 4.20.1: {summary}");
+        assert_eq!(lines(&facts)[1..], [format!("Failing=True {reason}: m"), progressing]);
+    }
+}
+
+/// An error with a reason of its own.
+fn error(reason: &str, name: &str, message: &str) -> TaskError {
+    TaskError { reason: reason.to_owned(), name: name.to_owned(), ..TaskError::new(message) }
+}
+
+#[test]
+fn several_failures_are_listed_once_and_sorted() {
+    let several = ["b", "a", "b"].map(TaskError::new);
     let history = history("4.20.1 partial, 4.20.0");
     let facts = Facts { failures: &several, ..facts(&history, State::Updating) };
     assert_eq!(
@@ -161,10 +195,124 @@ fn several_failures_are_listed() {
 }
 
 #[test]
+fn operators_with_the_same_reason_are_one_failure() {
+    let history = history("4.20.1 partial, 4.20.0");
+    let operators = |reason: &str| ["dns", "console"].map(|name| error(reason, name, "m"));
+    for (reason, plural, message, summary) in [
+        (
+            "ClusterOperatorNotAvailable",
+            "ClusterOperatorsNotAvailable",
+            "Cluster operators console, dns are not available",
+            "some cluster operators are not available",
+        ),
+        (
+            "ClusterOperatorDegraded",
+            "ClusterOperatorsDegraded",
+            "Cluster operators console, dns are degraded",
+            "console, dns has an unknown error: ClusterOperatorsDegraded",
+        ),
+        (
+            "ClusterOperatorNoVersions",
+            "ClusterOperatorsNoVersions",
+            "Cluster operators console, dns do not declare expected versions",
+            "console, dns has an unknown error: ClusterOperatorsNoVersions",
+        ),
+    ] {
+        let failures = operators(reason);
+        let facts = Facts { failures: &failures, ..facts(&history, State::Updating) };
+        let progressing = format!("Progressing=True {plural}: Unable to apply 4.20.1: {summary}");
+        assert_eq!(lines(&facts)[1..], [format!("Failing=True {plural}: {message}"), progressing]);
+    }
+    let mut failures = operators("ClusterOperatorNotAvailable").to_vec();
+    failures.push(error("WorkloadNotAvailable", "ns/a", "deployment ns/a"));
+    let facts = Facts { failures: &failures, ..facts(&history, State::Updating) };
+    assert_eq!(
+        lines(&facts)[1],
+        "Failing=True MultipleErrors: Multiple errors are preventing progress:\n\
+         * Cluster operators console, dns are not available\n* deployment ns/a"
+    );
+}
+
+#[test]
+fn an_operator_that_is_updating_is_waited_for() {
+    let updating = |name: &str| error("ClusterOperatorUpdating", name, "Cluster operator is updating versions");
+    let one = [updating("dns")];
+    let several = [updating("dns"), updating("console")];
+    let job = [ObjectKey::new(GroupKind::new("batch", "Job"), Some("ns"), "migrate")];
+    let progress = Some(Progress { done: 30, total: 78 });
+    let history_before = history("4.20.1 partial, 4.20.0");
+    let start = facts(&history_before, State::Updating);
+    let cut = Facts { progress, ..start };
+    for (facts, progressing) in [
+        (
+            Facts { failures: &one, ..cut },
+            "ClusterOperatorUpdating: Working towards 4.20.1: 30 of 78 done (38% complete), waiting on dns",
+        ),
+        (Facts { failures: &one, ..start }, "ClusterOperatorUpdating: Working towards 4.20.1: waiting on dns"),
+        (
+            Facts { failures: &several, ..cut },
+            "ClusterOperatorsUpdating: Working towards 4.20.1: 30 of 78 done (38% complete), waiting on console, dns",
+        ),
+        (
+            Facts { failures: &one, awaited: &job, ..cut },
+            "ClusterOperatorUpdating: Working towards 4.20.1: 30 of 78 done (38% complete), waiting on dns, job \"ns/migrate\"",
+        ),
+    ] {
+        assert_eq!(lines(&facts)[1..], ["Failing=False".to_owned(), format!("Progressing=True {progressing}")]);
+    }
+    let facts_of_job = Facts { awaited: &job, ..cut };
+    assert_eq!(
+        lines(&facts_of_job)[1..],
+        [
+            "Failing=False",
+            "Progressing=True: Working towards 4.20.1: 30 of 78 done (38% complete), waiting on job \"ns/migrate\""
+        ]
+    );
+    // It is one of several errors if something else has failed, and it has failed if nothing is to be updated.
+    let mixed = [updating("dns"), TaskError::new("no")];
+    assert_eq!(
+        lines(&Facts { failures: &mixed, ..cut })[1..],
+        [
+            "Failing=True UpdatePayloadFailed: no",
+            "Progressing=True MultipleErrors: Unable to apply 4.20.1: an unknown error has occurred: MultipleErrors",
+        ]
+    );
+    let completed = history("4.20.1");
+    assert_eq!(
+        lines(&Facts { failures: &one, ..facts(&completed, State::Reconciling) })[1..],
+        [
+            "Failing=True ClusterOperatorUpdating: Cluster operator is updating versions",
+            "Progressing=False ClusterOperatorUpdating: Error while reconciling 4.20.1: waiting on dns",
+        ]
+    );
+}
+
+#[test]
+fn a_version_that_was_not_started_is_not_in_the_history() {
+    let refused = [error(CHECK_FAILED, "", "no")];
+    for (of, available) in [("4.20.0", "Available=True: Done applying 4.20.0"), ("", "Available=False")] {
+        let history = history(of);
+        let facts = Facts { version: "4.22.0", failures: &refused, ..facts(&history, State::Updating) };
+        assert_eq!(
+            lines(&facts),
+            [
+                available,
+                "Failing=True UpgradePreconditionCheckFailed: no",
+                "Progressing=True UpgradePreconditionCheckFailed: Unable to apply 4.22.0: it may not be safe to apply this \
+                 update",
+            ]
+        );
+        let patch = Live::read(&object(Value::Null, &[]), MANAGER).patch(&facts, NOW).unwrap();
+        assert_eq!(patch["status"]["desired"]["version"], "4.22.0");
+        assert_eq!(patch["status"]["history"].as_array().unwrap().len(), history.len());
+    }
+}
+
+#[test]
 fn upgradeable_is_false_or_absent() {
     let history = history("4.20.1");
     let reason = |deleting: &[ObjectKey], has_overrides: bool| {
-        let facts = Facts { deleting, has_overrides, ..facts(&history, State::Updating) };
+        let facts = Facts { deleting: Some(deleting), has_overrides, ..facts(&history, State::Updating) };
         let found = facts.conditions().into_iter().find(|of| of.kind == "Upgradeable");
         found.map(|of| (of.status, of.reason, of.message))
     };
@@ -212,7 +360,7 @@ fn everything_that_the_kind_requires_is_published() {
         json!({
             "apiVersion": "config.openshift.io/v1",
             "kind": "ClusterVersion",
-            "metadata": {"name": "version", "uid": "u"},
+            "metadata": {"name": "version", "resourceVersion": "9"},
             "status": {
                 "availableUpdates": null,
                 "conditions": [
@@ -239,15 +387,34 @@ fn everything_that_the_kind_requires_is_published() {
 fn published(facts: &Facts<'_>) -> Live {
     let mut live = Live::read(&object(Value::Null, &[]), MANAGER);
     let patch = live.patch(facts, BEFORE).unwrap();
-    live.patched(&patch);
+    live.patched(&patch, "10".to_owned());
     live
+}
+
+#[test]
+fn a_status_with_fields_of_other_managers_is_shared() {
+    let mut object = object(Value::Null, &["Available"]);
+    assert!(Live::read(&object, MANAGER).is_shared());
+    let entries = object["metadata"]["managedFields"].as_array_mut().unwrap();
+    entries.remove(0);
+    assert!(!Live::read(&object, MANAGER).is_shared());
+    assert!(Live::read(&object, "billhook/ns/other").is_shared());
+}
+
+#[test]
+fn a_patch_is_for_the_version_that_was_read_or_last_written() {
+    let history = history("4.20.1 partial, 4.20.0");
+    let start = facts(&history, State::Updating);
+    let live = published(&start);
+    let patch = live.patch(&Facts { has_overrides: true, ..start }, NOW).unwrap();
+    assert_eq!(patch["metadata"], json!({"name": "version", "resourceVersion": "10"}));
 }
 
 #[test]
 fn nothing_is_written_if_nothing_changed() {
     let history = history("4.20.0");
     let deleting = [key("a")];
-    let facts = Facts { deleting: &deleting, ..facts(&history, State::Updating) };
+    let facts = Facts { deleting: Some(&deleting), ..facts(&history, State::Updating) };
     let live = published(&facts);
     assert_eq!(live.patch(&facts, NOW), None);
     // As another process reads it, with fields and conditions of other managers.
@@ -269,7 +436,7 @@ fn every_change_is_written() {
     check("history", &live, &facts(&history("4.20.1, 4.20.0"), State::Reconciling));
     check("fingerprint", &live, &Facts { fingerprint: "g", ..same });
     check("overrides", &live, &Facts { has_overrides: true, ..same });
-    check("failures", &live, &Facts { failures: &["a".to_owned()], ..same });
+    check("failures", &live, &Facts { failures: &[TaskError::new("a")], ..same });
     let mut newer = live.clone();
     newer.generation = json!(4);
     check("generation", &newer, &same);
@@ -285,7 +452,7 @@ fn the_time_of_a_transition_changes_with_the_status_only() {
     let history = history("4.20.1 partial, 4.20.0");
     let start = facts(&history, State::Updating);
     let live = published(&start);
-    let failures = ["a".to_owned()];
+    let failures = [TaskError::new("a")];
     let patch = live.patch(&Facts { failures: &failures, ..start }, NOW).unwrap();
     // Progressing keeps its status, with another message.
     assert_eq!(times(&patch), [("Available", BEFORE), ("Failing", NOW), ("Progressing", BEFORE)]);
@@ -296,13 +463,16 @@ fn upgradeable_is_removed_if_it_is_ours() {
     let history = history("4.20.0");
     let same = facts(&history, State::Reconciling);
     let deleting = [key("a")];
-    let mut live = published(&Facts { deleting: &deleting, ..same });
+    let mut live = published(&Facts { deleting: Some(&deleting), ..same });
+    let unknown = live.patch(&Facts { deleting: None, failures: &[TaskError::new("a")], ..same }, NOW).unwrap();
+    let kept = unknown["status"]["conditions"].as_array().unwrap().last().unwrap();
+    assert_eq!((kept["type"].as_str(), kept["lastTransitionTime"].as_str()), (Some("Upgradeable"), Some(BEFORE)));
     let patch = live.patch(&same, NOW).unwrap();
     assert_eq!(
         times(&patch).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>(),
         ["Available", "Failing", "Progressing"]
     );
-    live.patched(&patch);
+    live.patched(&patch, "10".to_owned());
     assert_eq!(live.patch(&same, NOW), None);
     assert!(!live.status.to_string().contains("Upgradeable"));
     // The condition of another manager remains.

@@ -31,6 +31,8 @@ struct World {
     /// How many times other clients and failures may still interfere.
     mischief: usize,
     created: usize,
+    /// The version of the object that was changed last.
+    version: usize,
     /// The objects whose DELETE the API server has answered, or carried out.
     requested: BTreeSet<Uid>,
     /// An object was created after the API server answered the last list.
@@ -56,12 +58,15 @@ enum Step {
     Prevent(usize),
     /// Another client creates an object, in place of the one of that name.
     Create(&'static str, &'static str),
+    /// Another client annotates an object, so that it is not deleted.
+    Keep(&'static str),
     Stop,
 }
 
 impl World {
     fn new(mode: Mode) -> Self {
-        let objects = ["a-1 ours", "b-1 ours x", "c-1 extra x"].map(observed);
+        let first = |text| Observed { resource_version: "1".to_owned(), ..observed(text) };
+        let objects = ["a-1 ours", "b-1 ours x", "c-1 extra x"].map(first);
         let objects: BTreeMap<_, _> = objects.into_iter().map(|object| (object.name.clone(), object)).collect();
         let extra = objects.clone().into_iter().filter(|(_, object)| is_extra(object)).collect();
         Self {
@@ -74,6 +79,7 @@ impl World {
             timers: Vec::new(),
             mischief: 6,
             created: 1,
+            version: 1,
             requested: BTreeSet::new(),
             created_since_list: false,
             refused: false,
@@ -100,6 +106,7 @@ impl World {
             }
             for name in ["a", "b", "c", "d"] {
                 mischief.extend(["ours x", "extra", ""].map(|rest| Step::Create(name, rest)));
+                mischief.extend(self.objects.contains_key(name).then_some(Step::Keep(name)));
             }
             mischief.push(Step::Stop);
         }
@@ -151,6 +158,12 @@ impl World {
                 self.created_since_list = true;
                 self.show(name);
             }
+            Step::Keep(name) => {
+                if let Some(object) = self.objects.get_mut(name) {
+                    object.annotations = observed("a-1 @keep-object=true").annotations;
+                    self.show(name);
+                }
+            }
             Step::Stop => {
                 self.stopped = true;
                 self.mischief = 0;
@@ -162,13 +175,14 @@ impl World {
 
     fn serve(&mut self, request: &Request) -> Answer {
         match request {
-            Request::Delete(key, uid, _) => {
-                self.requested.insert(uid.clone());
+            Request::Delete(key, uid, _, version) => {
                 let answer = match self.objects.get_mut(&key.name) {
                     None => DeleteAnswer::NotFound,
                     Some(object) if object.uid != *uid => DeleteAnswer::OtherUid,
+                    Some(object) if !version.is_empty() && object.resource_version != *version => DeleteAnswer::Changed,
                     Some(object) => {
                         assert!(!object.labels.is_empty(), "{uid} belongs to another client");
+                        assert!(version.is_empty() || !is_kept(object), "{uid} is kept");
                         let finalizers = object.finalizers.clone();
                         object.deleting = !finalizers.is_empty();
                         if finalizers.is_empty() {
@@ -179,6 +193,9 @@ impl World {
                         DeleteAnswer::Accepted { deletion: !finalizers.is_empty(), finalizers, deleted_at: None }
                     }
                 };
+                if answer != DeleteAnswer::Changed {
+                    self.requested.insert(uid.clone());
+                }
                 Answer::Delete(key.clone(), uid.clone(), Ok(answer))
             }
             Request::RemoveFinalizers { key, uid, present, .. } => {
@@ -199,13 +216,15 @@ impl World {
             }
             Request::List(index) => {
                 self.created_since_list = false;
-                let found = self.objects.values().filter(|object| is_extra(object)).cloned().collect();
+                let found =
+                    self.objects.values().filter(|object| is_extra(object) && !is_kept(object)).cloned().collect();
                 Answer::List(*index, Ok(found))
             }
             Request::Look(key, uid, _) => Answer::Look(key.clone(), uid.clone(), Ok(None)),
             Request::FinalizeNamespace(..) | Request::ReadNamespace(..) | Request::EndGrace(..) => {
                 unreachable!("no object is a Namespace or Pod")
             }
+            Request::Namespace(..) | Request::ReleaseSnapshot(..) => unreachable!("the plan cleans no cluster"),
         }
     }
 
@@ -222,7 +241,10 @@ impl World {
     }
 
     fn show(&mut self, name: &str) {
-        let object = self.objects[name].clone();
+        self.version += 1;
+        let Some(object) = self.objects.get_mut(name) else { return };
+        object.resource_version = self.version.to_string();
+        let object = object.clone();
         self.report(&object, Change::Present(object.clone()));
     }
 
@@ -255,7 +277,7 @@ impl World {
                 self.requests.push(request);
             }
             Effect::Timer(timer, _) => self.timers.push(timer),
-            Effect::ForceAfter { key, uid, .. } => self.timers.push(Timer::Force(key, uid)),
+            Effect::ForceAfter { timer, .. } => self.timers.push(timer),
             Effect::Watch { .. } => {}
             Effect::Emit(Event::Gone { uid, .. }) => {
                 assert!(self.objects.values().all(|object| object.uid != uid), "{uid} is not gone");
@@ -266,11 +288,11 @@ impl World {
         }
     }
 
-    fn check_end(&self, status: Status) {
+    fn check_end(&self, status: Status, kept: usize) {
         match status {
             Status::Done => {
-                assert_eq!(self.gone, 3 + self.appeared, "the node ended before all objects were gone");
-                let left = self.objects.values().find(|object| is_extra(object));
+                assert_eq!(self.gone + kept, 3 + self.appeared, "the node ended before all objects were gone");
+                let left = self.objects.values().find(|object| is_extra(object) && !is_kept(object));
                 assert!(left.is_none() || self.created_since_list, "the collection is not empty: {left:?}");
             }
             Status::Failed => assert!(self.refused, "nothing was refused for good"),
@@ -288,10 +310,14 @@ fn is_extra(object: &Observed) -> bool {
     object.labels.contains_key("extra")
 }
 
+fn is_kept(object: &Observed) -> bool {
+    object.annotations.treatment().is_kept()
+}
+
 fn failed(request: Request, kind: ErrorKind) -> Answer {
     let failure = failure(kind);
     match request {
-        Request::Delete(key, uid, _) => Answer::Delete(key, uid, Err(failure)),
+        Request::Delete(key, uid, ..) => Answer::Delete(key, uid, Err(failure)),
         Request::RemoveFinalizers { key, uid, .. } | Request::FinalizeNamespace(key, uid, _) => {
             Answer::Remove(key, uid, Err(failure))
         }
@@ -300,6 +326,8 @@ fn failed(request: Request, kind: ErrorKind) -> Answer {
         Request::EndGrace(key, uid, _) => Answer::EndGrace(key, uid, Err(failure)),
         Request::Look(key, uid, _) => Answer::Look(key, uid, Err(failure)),
         Request::List(index) => Answer::List(index, Err(failure)),
+        Request::Namespace(name) => Answer::Namespace(name, Err(failure)),
+        Request::ReleaseSnapshot(key, uid, _) => Answer::ReleaseSnapshot(key, uid, Err(failure)),
     }
 }
 
@@ -320,6 +348,7 @@ proptest! {
         plan.queries[1] = plan.queries[0].clone();
         let Work::Delete(work) = &mut plan.nodes[0].work else { unreachable!("the node deletes") };
         work.objects[2].query = 1;
+        work.objects.iter_mut().for_each(|task| task.resource_version = "1".to_owned());
         let work = work.clone();
 
         let mut machine = Machine::new(&plan, 0, &work, Some(LABEL));
@@ -354,6 +383,6 @@ proptest! {
             let is_requested = world.requested.contains(&tracked[key]);
             prop_assert!(!is_requested || *blocker != Some(Blocker::NotRequested), "{key} was requested");
         }
-        world.check_end(result.status);
+        world.check_end(result.status, result.kept.len());
     }
 }
