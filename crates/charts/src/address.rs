@@ -69,6 +69,11 @@ impl<'a> Reference<'a> {
         }
     }
 
+    /// Returns whether the reference has a digest: what it refers to cannot change.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.digest.is_some()
+    }
+
     /// Returns the address for the lookup of credentials.
     pub(crate) fn address(&self) -> Address {
         Address::new("oci", self.host, self.repository)
@@ -127,6 +132,14 @@ impl Address {
             address.host = DOCKER_HUB.to_owned();
         }
         address
+    }
+
+    pub(crate) fn host_without_port(&self) -> &str {
+        match self.host.rsplit_once(':') {
+            // Not a colon of an IPv6 address.
+            Some((host, port)) if !port.ends_with(']') => host,
+            _ => &self.host,
+        }
     }
 
     /// Returns the number of path segments that a more general address shares with this one, if it covers this one.
@@ -206,6 +219,25 @@ mod tests {
         check("https://a.example.evil/x", "https://a.example", None);
         check("https://a.example:8443/x", "https://a.example", None);
         check("http://a.example/x", "https://a.example", None);
+    }
+
+    #[test]
+    fn the_host_of_a_chart_has_no_port() {
+        use crate::chart::Chart;
+        use billhook_policy::ChartSource::{Archive, Oci, RemoteArchive, Repository};
+        let repository = |url: &str| Repository { url: url.to_owned(), name: "shop".to_owned(), version: None };
+        for (source, host) in [
+            (Oci("A.example:5000/shop:1.2.3".to_owned()), Some("a.example")),
+            (Oci("oci://[::1]:5000/shop".to_owned()), Some("[::1]")),
+            (RemoteArchive("https://a.example/x.tgz".to_owned()), Some("a.example")),
+            (RemoteArchive("http://[::1]/x.tgz".to_owned()), Some("[::1]")),
+            (repository("https://169.254.169.254:80?x=/y"), Some("169.254.169.254")),
+            (Archive(Vec::new()), None),
+        ] {
+            assert_eq!(Chart::from(source.clone()).host().unwrap().as_deref(), host, "{source:?}");
+        }
+        Chart::from(Oci("shop".to_owned())).host().unwrap_err();
+        Chart::from(repository("https://a.example@b.example")).host().unwrap_err();
     }
 
     #[test]

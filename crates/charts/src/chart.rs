@@ -1,6 +1,6 @@
 //! Where a chart comes from, and the arguments with which helm fetches it.
 
-use std::{ffi::OsString, fmt, io, path::Path};
+use std::{ffi::OsString, fmt, io, sync::Arc};
 
 use billhook_policy::ChartSource;
 use serde_json::json;
@@ -8,8 +8,10 @@ use serde_json::json;
 use crate::{
     address::{Address, Reference, SourceError, without_user},
     credentials::{Credentials, RepositoryAuth},
-    error::ErrorKind,
+    error::{Error, ErrorKind},
+    helm::Helm,
     home::{Home, REGISTRIES, REPOSITORIES},
+    packed::Packed,
     program::Program,
 };
 
@@ -74,12 +76,14 @@ impl From<ChartSource> for Chart {
     }
 }
 
-/// A chart with the program and the arguments that fetch it.
+/// A chart with the program and the arguments that read it.
 #[derive(Debug)]
 pub(crate) struct LocatedChart {
     pub(crate) helm: Program,
     pub(crate) chart: OsString,
     pub(crate) flags: Vec<OsString>,
+    /// The chart itself, if it was fetched already.
+    pub(crate) packed: Option<Arc<Packed>>,
 }
 
 impl LocatedChart {
@@ -96,13 +100,35 @@ impl LocatedChart {
 
 /// The name of the repository in the run's own list of repositories.
 const REPOSITORY: &str = "charts";
+/// The index of that repository, where helm expects it.
+const INDEX: &str = "cache/repository/charts-index.yaml";
+/// The maximum size of the index of a repository; large ones have 20 MiB.
+const MAX_INDEX: u64 = 50 << 20;
 
 impl Chart {
+    /// Returns the host that the chart is fetched from, without a port; none for an archive, and for a reference that helm
+    /// resolves itself.
+    ///
+    /// # Errors
+    ///
+    /// When the reference or address is invalid.
+    pub fn host(&self) -> Result<Option<String>, Error> {
+        let host = match &self.source {
+            Source::Reference { .. } | Source::Configured(ChartSource::Archive(_)) => return Ok(None),
+            Source::Configured(ChartSource::Oci(reference)) => Reference::parse(reference).map(|found| found.address()),
+            Source::Configured(ChartSource::RemoteArchive(url) | ChartSource::Repository { url, .. }) => {
+                Address::of_url(url)
+            }
+        };
+        let fail = |error: SourceError| Error { what: format!("fetch chart {}", self.source), kind: error.into() };
+        host.map(|address| Some(address.host_without_port().to_owned())).map_err(fail)
+    }
+
     /// Writes the files that helm needs to fetch the chart, and returns the arguments.
-    pub(crate) async fn locate(&self, helm: &Path, home: &Home) -> Result<LocatedChart, ErrorKind> {
-        let helm = Program::helm(helm);
+    pub(crate) async fn fetch_arguments(&self, helm: &Helm, home: &Home) -> Result<LocatedChart, ErrorKind> {
+        let helm = helm.program();
         let helm = if matches!(self.source, Source::Reference { .. }) { helm } else { home.isolate(helm) };
-        let mut located = LocatedChart { helm, chart: OsString::new(), flags: Vec::new() };
+        let mut located = LocatedChart { helm, chart: OsString::new(), flags: Vec::new(), packed: None };
         let configured = match &self.source {
             Source::Reference { reference, version } => {
                 located.chart = reference.into();
@@ -164,8 +190,7 @@ impl Chart {
         let repositories = json!({"apiVersion": "", "generated": NEVER, "repositories": [repository]});
         let chart = json!({"apiVersion": "v2", "name": REPOSITORY, "version": "0.0.0", "urls": [url]});
         let index = json!({"apiVersion": "v1", "generated": NEVER, "entries": {REPOSITORY: [chart]}});
-        let index_file = format!("cache/repository/{REPOSITORY}-index.yaml");
-        for (name, content) in [(REPOSITORIES, repositories), (index_file.as_str(), index)] {
+        for (name, content) in [(REPOSITORIES, repositories), (INDEX, index)] {
             home.write(name, content.to_string().as_bytes()).map_err(ErrorKind::Folder)?;
         }
         Ok(())
@@ -185,6 +210,11 @@ impl Chart {
         }
         arguments.extend(["--", REPOSITORY, url].map(Into::into));
         helm.run_with_input(&arguments, input).await.map_err(ErrorKind::Program)?;
+        let index = std::fs::metadata(home.path().join(INDEX)).map_err(ErrorKind::Folder)?;
+        if index.len() > MAX_INDEX {
+            let problem = "the index of the repository is larger than 50 MiB";
+            return Err(SourceError { what: without_user(url), problem }.into());
+        }
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use billhook_objects::{ManifestError, yaml};
 
-use crate::{address::SourceError, credentials::CredentialsError, program::ProgramError};
+use crate::{address::SourceError, credentials::CredentialsError, packed::ArchiveError, program::ProgramError};
 
 /// An operation on a chart, a kustomization or a release that failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,12 @@ pub enum ErrorKind {
     /// Credentials are invalid.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// The packed chart is invalid, or beyond the limits.
+    #[error(transparent)]
+    Archive(ArchiveError),
+    /// Fetching the chart took too long.
+    #[error("fetching the chart took longer than 60 seconds")]
+    FetchTime,
     /// The private folder of the run could not be written.
     #[error("write a temporary folder")]
     Folder(#[source] io::Error),

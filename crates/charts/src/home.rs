@@ -30,7 +30,16 @@ impl Home {
     pub(crate) fn new() -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let folder = builder.prefix("billhook-helm-").permissions(Permissions::from_mode(0o700)).tempdir()?;
-        Ok(Self { folder })
+        let home = Self { folder };
+        home.create_folder(TEMPORARY)?;
+        Ok(home)
+    }
+
+    /// Creates a folder that only this user can read.
+    pub(crate) fn create_folder(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(path)
     }
 
     /// Writes a file that only this user can read, and creates its folders.
@@ -51,12 +60,12 @@ impl Home {
         self.write("ca.pem", format!("{}\n{trusted}", pem.trim_end()).as_bytes())
     }
 
-    /// Restricts helm to this folder, with separate credentials and repositories and without the user's plugins.
+    /// Restricts helm to this folder, with its own credentials and repositories and without the user's environment and
+    /// plugins.
     pub(crate) fn isolate(&self, helm: Program) -> Program {
         let folder = |name: &str| self.folder.path().join(name);
-        ["HELM_CONTENT_CACHE", "HELM_REPOSITORY_CACHE", "HELM_REPOSITORY_CONFIG", "HELM_PLUGINS", "HELM_DEBUG"]
-            .into_iter()
-            .fold(helm, Program::without)
+        helm.with("HOME", self.path())
+            .with("TMPDIR", folder(TEMPORARY))
             .with("HELM_CACHE_HOME", folder("cache"))
             .with("HELM_CONFIG_HOME", folder("config"))
             .with("HELM_DATA_HOME", folder("data"))
@@ -65,6 +74,7 @@ impl Home {
             .with("DOCKER_CONFIG", folder("docker"))
             .with("KUBECACHEDIR", folder("kube"))
             .within(self.path())
+            .isolated()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -72,6 +82,8 @@ impl Home {
     }
 }
 
+/// The folder for temporary files.
+const TEMPORARY: &str = "tmp";
 /// The file with the credentials of registries.
 pub(crate) const REGISTRIES: &str = "registries.json";
 /// The file with the repositories and their credentials, where helm expects it.

@@ -9,7 +9,7 @@ use std::{
 use billhook_objects::{ApiVersion, Catalog};
 use serde_json::Value;
 
-use crate::{error::ErrorKind, home::Home};
+use crate::{error::ErrorKind, home::Home, packed::contains_lookup};
 
 /// The release that a chart is rendered for, with its values.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +27,12 @@ pub struct Release<'a> {
 }
 
 impl Release<'_> {
+    /// Returns whether templates in the values may use the function `lookup`.
+    pub(crate) fn may_look_up(&self) -> bool {
+        let in_values = self.values.is_some_and(|values| contains_lookup(values.to_string().as_bytes()));
+        in_values || !self.values_files.is_empty() || !self.set.is_empty()
+    }
+
     /// Returns helm's flags for the release, without its name.
     pub(crate) fn arguments(&self, home: &Home) -> Result<Vec<OsString>, ErrorKind> {
         let mut arguments: Vec<OsString> = ["--namespace", self.namespace].map(Into::into).into();

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use billhook_objects::{
-    Manifest, ManifestError, ObjectKey,
+    Manifest, ManifestError, ObjectKey, Source,
     yaml::{self, Document},
 };
+use serde_json::Value;
 
 use crate::error::ErrorKind;
 
 /// The objects of a rendered chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rendered {
-    /// The objects to deploy, in helm's order: the chart's CRDs, its objects, its hooks. Their source is the template
-    /// (or the reference of the chart), with the line in helm's output.
+    /// The objects to deploy, in helm's order: the chart's CRDs, its objects, its hooks. Their source is the template, with the
+    /// line in the document that it rendered; without a template, the reference of the chart with the line in helm's output.
     pub manifests: Vec<Manifest>,
+    /// Where documents are that have neither `apiVersion` nor `kind`, such as notes. They are not deployed.
+    pub not_objects: Vec<Source>,
     /// The hooks of install and upgrade, which are deployed as plain objects: they are among the manifests.
     pub hooks_deployed: Vec<ObjectKey>,
     /// The hooks of deletion, rollback and unknown events, which are not deployed.
@@ -37,11 +40,17 @@ enum Role {
 /// Sorts helm's output into objects, hooks and tests.
 pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorKind> {
     let mut sources = sources(output).into_iter().peekable();
-    let mut file: Arc<str> = reference.into();
+    let (mut file, mut before): (Arc<str>, _) = (reference.into(), 0);
     let (mut roles, mut documents) = (Vec::new(), Vec::new());
-    for document in yaml::parse(output).map_err(ErrorKind::Yaml)? {
-        while let Some((_, source)) = sources.next_if(|(line, _)| *line < document.line) {
-            file = source.into();
+    let mut rendered = Rendered::default();
+    for mut document in yaml::parse(output).map_err(ErrorKind::Yaml)? {
+        while let Some((line, source)) = sources.next_if(|(line, _)| *line < document.line) {
+            (file, before) = (source.into(), line);
+        }
+        document.line -= before;
+        if is_no_object(&document.value) {
+            rendered.not_objects.push(Source { file: Arc::clone(&file), line: document.line });
+            continue;
         }
         // Like helm, this reads the annotation of the document, not those of the items of a List.
         let annotation = document.value.pointer("/metadata/annotations/helm.sh~1hook").and_then(|hook| hook.as_str());
@@ -49,7 +58,6 @@ pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorK
         documents.push((document, Arc::clone(&file)));
     }
     let objects = objects(documents).map_err(ErrorKind::Manifests)?;
-    let mut rendered = Rendered::default();
     for (role, manifests) in roles.into_iter().zip(objects) {
         let keys = |manifests: &[Manifest]| -> Vec<ObjectKey> { manifests.iter().map(|m| m.key.clone()).collect() };
         match role {
@@ -63,6 +71,13 @@ pub(crate) fn sort_out(output: &str, reference: &str) -> Result<Rendered, ErrorK
         }
     }
     Ok(rendered)
+}
+
+/// Returns whether a document that is not empty is none of Kubernetes. Landscaper ignores the same documents
+/// (`ParseFilesToRawExtension` in `controller-utils/pkg/kubernetes`).
+fn is_no_object(document: &Value) -> bool {
+    let is_set = |name| document.get(name).is_some_and(|value| !value.is_null() && value != "");
+    !document.is_null() && !is_set("apiVersion") && !is_set("kind")
 }
 
 /// Returns the objects of each document, or the problems of all documents.
@@ -141,11 +156,31 @@ mod tests {
         assert_eq!(
             sources,
             [
-                "c/templates/a.yaml:3 ConfigMap/a",
-                "c/templates/c.yaml:17 ConfigMap/c",
-                "c/templates/c.yaml:17 ConfigMap/d"
+                "c/templates/a.yaml:1 ConfigMap/a",
+                "c/templates/c.yaml:2 ConfigMap/c",
+                "c/templates/c.yaml:2 ConfigMap/d"
             ]
         );
+    }
+
+    #[test]
+    fn documents_that_are_no_objects_are_left_out() {
+        let output = "---\n# Source: c/templates/a.yaml\nThank you: for installing\n---\n# Source: c/templates/b.yaml\n\
+                      just a text\n---\n# Source: c/templates/c.yaml\n# nothing\n---\n# Source: c/templates/d.yaml\n\
+                      kind: \"\"\napiVersion: null\n---\n# Source: c/templates/e.yaml\n\
+                      {apiVersion: v1, kind: Pod, metadata: {name: e}}\n";
+        let rendered = sort_out(output, "c").unwrap();
+        let left_out: Vec<_> = rendered.not_objects.iter().map(ToString::to_string).collect();
+        assert_eq!(left_out, ["c/templates/a.yaml:1", "c/templates/b.yaml:1", "c/templates/d.yaml:1"]);
+        assert_eq!(rendered.manifests.len(), 1);
+    }
+
+    #[test]
+    fn an_error_names_the_line_in_the_document_of_the_template() {
+        let first = "---\n# Source: c/templates/a.yaml\napiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n".repeat(10);
+        let output = format!("{first}---\n# Source: c/templates/z.yaml\n# x\nkind: Pod\n");
+        let Err(ErrorKind::Manifests(errors)) = sort_out(&output, "c") else { panic!("no error") };
+        assert_eq!(errors[0].source_line.to_string(), "c/templates/z.yaml:2");
     }
 
     #[test]

@@ -4,10 +4,19 @@ use std::{
     ffi::OsString,
     io,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    pin::pin,
+    process::{ExitStatus, Output, Stdio},
+    time::Duration,
 };
 
-use tokio::{io::AsyncWriteExt as _, process::Command};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, ChildStdin, Command},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::isolation;
 
 /// An error of running a program.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +54,32 @@ pub enum ProgramError {
         /// The path of the program.
         program: PathBuf,
     },
+    /// The output is too large.
+    #[error("the output of {} is larger than {} MiB", .program.display(), MAX_OUTPUT >> 20)]
+    TooMuchOutput {
+        /// The path of the program.
+        program: PathBuf,
+    },
+    /// The program needed more than it may use.
+    #[error("{} reached its limit of {limit}", .program.display())]
+    Limit {
+        /// The path of the program.
+        program: PathBuf,
+        /// The limit.
+        limit: String,
+    },
+    /// The caller stopped the program, which was then killed or not started.
+    #[error("{} was stopped", .program.display())]
+    Stopped {
+        /// The path of the program.
+        program: PathBuf,
+    },
 }
+
+/// The maximum size of standard output: a release is at most 1 MiB of packed data.
+pub(crate) const MAX_OUTPUT: u64 = 64 << 20;
+/// How much of standard error is kept. A message is short; a crash of a Go program may print all its stacks.
+const MAX_MESSAGE: u64 = 64 << 10;
 
 /// Environment variables other than KUBECONFIG that point a program to a cluster. All others are inherited, such as proxies,
 /// and helm's own folders for a chart that helm resolves itself.
@@ -71,18 +105,24 @@ pub(crate) struct Program {
     hint: &'static str,
     folder: Option<PathBuf>,
     environment: Vec<(&'static str, Option<OsString>)>,
+    isolated: bool,
+    stop: CancellationToken,
+    grace: Duration,
 }
 
 impl Program {
     /// Creates a program without access to a cluster. `hint` tells what to do if the program is missing.
     pub(crate) fn new(path: &Path, hint: &'static str) -> Self {
-        let none = CLUSTER_VARIABLES.map(|name| (name, None));
-        Self { path: path.to_owned(), hint, folder: None, environment: none.into() }.with("KUBECONFIG", "/dev/null")
-    }
-
-    /// Creates a program for helm.
-    pub(crate) fn helm(path: &Path) -> Self {
-        Self::new(path, "install helm 3.8 or newer")
+        let program = Self {
+            path: path.to_owned(),
+            hint,
+            folder: None,
+            environment: CLUSTER_VARIABLES.map(|name| (name, None)).into(),
+            isolated: false,
+            stop: CancellationToken::new(),
+            grace: Duration::ZERO,
+        };
+        program.with("KUBECONFIG", "/dev/null")
     }
 
     /// Sets an environment variable.
@@ -91,15 +131,27 @@ impl Program {
         self
     }
 
-    /// Removes an environment variable.
-    pub(crate) fn without(mut self, name: &'static str) -> Self {
-        self.environment.push((name, None));
-        self
-    }
-
     /// Sets the working folder.
     pub(crate) fn within(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Runs the program with the restrictions of [`isolation`]. All processes that it starts end with it.
+    pub(crate) fn isolated(mut self) -> Self {
+        self.isolated = true;
+        self
+    }
+
+    /// Ends runs when `stop` is cancelled.
+    pub(crate) fn stopped_by(mut self, stop: CancellationToken) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Lets the program end by itself for this time after it is asked to stop, before it is killed.
+    pub(crate) fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
         self
     }
 
@@ -110,10 +162,65 @@ impl Program {
 
     /// Runs the program with some standard input, which other users of the machine cannot read.
     pub(crate) async fn run_with_input(&self, arguments: &[OsString], input: &str) -> Result<String, ProgramError> {
-        let mut command = Command::new(&self.path);
-        command.args(arguments).kill_on_drop(true);
+        let output = self.output(arguments, input).await?;
+        let program = || self.path.clone();
+        if !output.status.success() {
+            if let Some(limit) = Some(&output).filter(|_| self.isolated).and_then(isolation::reached) {
+                return Err(ProgramError::Limit { program: program(), limit });
+            }
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let stderr = Some(stderr.trim()).filter(|text| !text.is_empty()).unwrap_or("no error message").to_owned();
+            return Err(ProgramError::Failed { program: program(), status: output.status, stderr });
+        }
+        if output.stdout.len() as u64 > MAX_OUTPUT {
+            return Err(ProgramError::TooMuchOutput { program: program() });
+        }
+        String::from_utf8(output.stdout).map_err(|_| ProgramError::NotText { program: program() })
+    }
+
+    async fn output(&self, arguments: &[OsString], input: &str) -> Result<Output, ProgramError> {
+        let stopped = || ProgramError::Stopped { program: self.path.clone() };
+        if self.stop.is_cancelled() {
+            return Err(stopped());
+        }
+        let start = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => ProgramError::Missing { program: self.path.clone(), hint: self.hint },
+            _ => ProgramError::Start { program: self.path.clone(), source },
+        };
+        let mut command = self.command(arguments);
         command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(start)?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut running = Running { group: self.isolated.then(|| group_of(&child)).flatten(), child };
+        let group = running.group;
+        let ended = async {
+            let status = running.child.wait().await;
+            // What the program started and left behind would keep the pipes open.
+            signal(group, Signal::KILL);
+            status
+        };
+        let work = async {
+            let (_, status, stdout, stderr) =
+                tokio::join!(write(stdin, input), ended, read(stdout, MAX_OUTPUT + 1), read(stderr, MAX_MESSAGE));
+            Ok::<_, io::Error>(Output { status: status?, stdout: stdout?, stderr: stderr? })
+        };
+        let mut work = pin!(work);
+        tokio::select! {
+            done = &mut work => done.map_err(start),
+            () = self.stop.cancelled() => {
+                signal(group, Signal::TERM);
+                // After the grace time, dropping it kills the group.
+                tokio::time::timeout(self.grace, work).await.map_err(|_| stopped())?.map_err(start)
+            }
+        }
+    }
+
+    fn command(&self, arguments: &[OsString]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if self.isolated {
+            isolation::restrict(&mut command);
+        }
         for (name, value) in &self.environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -123,21 +230,50 @@ impl Program {
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
-        let start = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => ProgramError::Missing { program: self.path.clone(), hint: self.hint },
-            _ => ProgramError::Start { program: self.path.clone(), source },
-        };
-        let mut child = command.spawn().map_err(start)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // If the program ends before it reads the input, its standard error tells why. The input fits into the pipe.
-            let _unread = stdin.write_all(input.as_bytes()).await;
-        }
-        let output = child.wait_with_output().await.map_err(start)?;
-        if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let stderr = Some(stderr.trim()).filter(|text| !text.is_empty()).unwrap_or("no error message").to_owned();
-            return Err(ProgramError::Failed { program: self.path.clone(), status: output.status, stderr });
-        }
-        String::from_utf8(output.stdout).map_err(|_| ProgramError::NotText { program: self.path.clone() })
+        command
     }
+}
+
+/// A running program. Dropping it kills its process group.
+struct Running {
+    child: Child,
+    /// Its own process group, if it has one.
+    group: Option<Pid>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Without a process ID the program has ended, and its group was killed then.
+        if self.child.id().is_some() {
+            signal(self.group, Signal::KILL);
+        }
+    }
+}
+
+/// Returns the process group that a program leads.
+fn group_of(child: &Child) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(child.id()?).ok()?)
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    // All processes of the group may have ended already.
+    let _ended = group.map(|group| kill_process_group(group, signal));
+}
+
+async fn write(stdin: Option<ChildStdin>, input: &str) {
+    if let Some(mut stdin) = stdin {
+        // If the program ends before it reads the input, its standard error tells why. The input fits into the pipe.
+        let _unread = stdin.write_all(input.as_bytes()).await;
+    }
+}
+
+/// Reads a pipe to its end, and returns at most `limit` bytes of it.
+async fn read(pipe: Option<impl AsyncRead + Unpin>, limit: u64) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = pipe {
+        (&mut pipe).take(limit).read_to_end(&mut kept).await?;
+        // A full pipe would block the program.
+        tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
+    }
+    Ok(kept)
 }

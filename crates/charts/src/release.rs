@@ -1,25 +1,61 @@
 //! Deploys and deletes releases with helm.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{ffi::OsString, time::Duration};
 
 use billhook_objects::Manifest;
+use tokio::time::Instant;
 
 use crate::{
     chart::Chart,
     error::{Error, ErrorKind},
+    fetch::locate,
+    helm::Helm,
     home::Home,
     input::Release,
     output::sort_out,
     program::{Program, ProgramError},
 };
 
+/// How long helm may take to end by itself after it is asked to stop. It ends its requests and records the failed operation.
+pub const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The part of the remaining time that helm's own time limit leaves at most, so that helm ends before it is stopped.
+const RESERVE: Duration = Duration::from_secs(5);
+/// The shortest time limit for helm: `0` would mean another one in some versions.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// How long helm may work on a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeLimit {
+    /// The time limit for each operation of helm (`--timeout`); helm's default is 5 minutes.
+    pub timeout: Option<Duration>,
+    /// When the caller stops helm. helm gets a time limit that ends earlier.
+    pub deadline: Option<Instant>,
+}
+
+impl TimeLimit {
+    /// Returns the flag for a helm that starts now.
+    fn flag(self, atomic: bool) -> Option<[String; 2]> {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let limit = shortest(self.timeout, left, atomic)?;
+        Some(["--timeout".to_owned(), format!("{}ms", limit.as_millis())])
+    }
+}
+
+/// Returns helm's time limit if it is stopped after `left`. With `atomic`, a rollback may take as long as the operation that
+/// failed, so each gets half of the time.
+fn shortest(timeout: Option<Duration>, left: Option<Duration>, atomic: bool) -> Option<Duration> {
+    let Some(left) = left else { return timeout };
+    let usable = left.saturating_sub(RESERVE.min(left / 10)) / if atomic { 2 } else { 1 };
+    Some(timeout.map_or(usable, |timeout| timeout.min(usable)).max(SHORTEST))
+}
+
 /// The options of `helm upgrade --install`. Flags that helm 3.8 lacks are used only if their option is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeployOptions {
     /// Waits until the objects are ready (`--wait`).
     pub wait: bool,
-    /// The time limit for each operation of helm; helm's default is 5 minutes.
-    pub timeout: Option<Duration>,
+    /// How long helm may work.
+    pub time: TimeLimit,
     /// Rolls back after a failure: `--rollback-on-failure`, or `--atomic` before helm 4. Implies `wait`.
     pub atomic: bool,
     /// Replaces objects that cannot be updated: `--force-replace` without server-side apply, or `--force` before
@@ -47,12 +83,12 @@ pub async fn install_or_upgrade(
     release: &Release<'_>,
     options: &DeployOptions,
     kubeconfig: &str,
-    helm: &Path,
+    helm: &Helm,
 ) -> Result<(), Error> {
     let deploy = async {
         let home = Home::new().map_err(ErrorKind::Folder)?;
-        let located = chart.locate(helm, &home).await?;
-        let program = with_cluster(located.helm, kubeconfig, &home)?;
+        let located = locate(chart, helm, &home).await?;
+        let program = with_cluster(located.helm, kubeconfig, &home)?.with_grace(STOP_GRACE);
         let flags = flags(options, major_version(&program).await?);
         let mut arguments: Vec<OsString> = ["upgrade", "--install"].map(Into::into).into();
         arguments.extend(flags.into_iter().map(Into::into));
@@ -76,15 +112,15 @@ pub async fn uninstall(
     name: &str,
     namespace: &str,
     wait: bool,
-    timeout: Option<Duration>,
+    time: TimeLimit,
     kubeconfig: &str,
-    helm: &Path,
+    helm: &Helm,
 ) -> Result<(), Error> {
     let mut arguments = vec!["uninstall".to_owned()];
     if wait {
         arguments.push("--wait".to_owned());
     }
-    arguments.extend(timeout.into_iter().flat_map(timeout_flag));
+    arguments.extend(time.flag(false).into_iter().flatten());
     let ended = on_release(arguments, name, namespace, kubeconfig, helm).await;
     ended.map(drop).map_err(|kind| Error { what: format!("uninstall release {name}"), kind })
 }
@@ -100,7 +136,7 @@ pub async fn manifest_of(
     name: &str,
     namespace: &str,
     kubeconfig: &str,
-    helm: &Path,
+    helm: &Helm,
 ) -> Result<Option<Vec<Manifest>>, Error> {
     let fail = |kind| Error { what: format!("read the manifest of release {name}"), kind };
     let arguments = ["get", "manifest"].map(str::to_owned).into();
@@ -117,10 +153,10 @@ async fn on_release(
     name: &str,
     namespace: &str,
     kubeconfig: &str,
-    helm: &Path,
+    helm: &Helm,
 ) -> Result<Option<String>, ErrorKind> {
     let home = Home::new().map_err(ErrorKind::Folder)?;
-    let program = with_cluster(home.isolate(Program::helm(helm)), kubeconfig, &home)?;
+    let program = with_cluster(home.isolate(helm.program()), kubeconfig, &home)?.with_grace(STOP_GRACE);
     let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     arguments.extend(["--namespace", namespace, "--", name].map(Into::into));
     match program.run(&arguments).await {
@@ -130,7 +166,8 @@ async fn on_release(
     }
 }
 
-fn with_cluster(helm: Program, kubeconfig: &str, home: &Home) -> Result<Program, ErrorKind> {
+/// Gives helm access to a cluster.
+pub(crate) fn with_cluster(helm: Program, kubeconfig: &str, home: &Home) -> Result<Program, ErrorKind> {
     let file = home.write("kubeconfig", kubeconfig.as_bytes()).map_err(ErrorKind::Folder)?;
     Ok(helm.with("KUBECONFIG", file))
 }
@@ -159,11 +196,7 @@ fn flags(options: &DeployOptions, major: u32) -> Vec<String> {
         (options.take_ownership, &["--take-ownership"]),
     ];
     let chosen = chosen.into_iter().filter(|(wanted, _)| *wanted).flat_map(|(_, flags)| flags).map(|f| (*f).to_owned());
-    chosen.chain(options.timeout.into_iter().flat_map(timeout_flag)).collect()
-}
-
-fn timeout_flag(timeout: Duration) -> [String; 2] {
-    ["--timeout".to_owned(), format!("{}ms", timeout.as_millis())]
+    chosen.chain(options.time.flag(options.atomic).into_iter().flatten()).collect()
 }
 
 #[cfg(test)]
@@ -180,7 +213,7 @@ mod tests {
         check(none, "", "");
         let all = DeployOptions {
             wait: true,
-            timeout: Some(Duration::from_secs(90)),
+            time: TimeLimit { timeout: Some(Duration::from_secs(90)), deadline: None },
             atomic: true,
             force: true,
             create_namespace: true,
@@ -193,5 +226,20 @@ mod tests {
             &format!("--wait --atomic --force {rest}"),
             &format!("--wait --rollback-on-failure --force-replace --server-side=false {rest}"),
         );
+    }
+    #[test]
+    fn helm_ends_before_it_is_stopped_and_has_time_for_a_rollback() {
+        let check = |timeout: Option<u64>, left: Option<u64>, atomic, expected: Option<u64>| {
+            let [timeout, left, expected] = [timeout, left, expected].map(|time| time.map(Duration::from_millis));
+            assert_eq!(shortest(timeout, left, atomic), expected, "{timeout:?} {left:?} {atomic}");
+        };
+        check(None, None, true, None);
+        check(Some(90_000), None, true, Some(90_000));
+        check(None, Some(600_000), false, Some(595_000));
+        check(None, Some(600_000), true, Some(297_500));
+        check(Some(90_000), Some(600_000), true, Some(90_000));
+        check(Some(900_000), Some(600_000), false, Some(595_000));
+        check(None, Some(20_000), true, Some(9_000));
+        check(Some(10), Some(0), false, Some(1_000));
     }
 }

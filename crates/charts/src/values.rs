@@ -3,17 +3,17 @@
 use std::{
     ffi::OsString,
     io::{self, Write as _},
-    path::Path,
 };
 
 use billhook_objects::yaml;
-use billhook_policy::ChartSource;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::Value;
 
 use crate::{
-    chart::{Chart, LocatedChart, Source},
+    chart::Chart,
     error::{Error, ErrorKind},
+    fetch::{locate, pull},
+    helm::Helm,
     home::Home,
     input::{Capabilities, Release},
 };
@@ -21,8 +21,6 @@ use crate::{
 /// The template that prints the values.
 const TEMPLATE: &str = "templates/billhook-values.yaml";
 const TEXT: &str = r#"{{ dict "Values" .Values "Release" .Release | toJson }}"#;
-/// The folder for a fetched chart.
-const FETCHED: &str = "fetched";
 
 /// Returns what the templates of a packed chart see, as an object with `Values` and `Release`. helm merges the values with
 /// the defaults of the chart and its dependencies.
@@ -37,16 +35,16 @@ pub async fn values(
     release: &Release<'_>,
     capabilities: Option<&Capabilities>,
     skip_schema_validation: bool,
-    helm: &Path,
+    helm: &Helm,
 ) -> Result<Value, Error> {
     let read = async {
         let home = Home::new().map_err(ErrorKind::Folder)?;
-        let located = chart.locate(helm, &home).await?;
-        let packed = match &chart.source {
-            Source::Configured(ChartSource::Archive(bytes)) => bytes.clone(),
-            _ => fetch(&located, &home).await?,
+        let located = locate(chart, helm, &home).await?;
+        let with_template = match &located.packed {
+            Some(packed) => with_template(&packed.bytes),
+            None => with_template(&pull(&located, &home).await?),
         };
-        let chart = with_template(&packed).and_then(|bytes| home.write("with-values.tgz", &bytes));
+        let chart = with_template.and_then(|bytes| home.write("with-values.tgz", &bytes));
         let mut arguments: Vec<OsString> = ["template", "--show-only", TEMPLATE].map(Into::into).into();
         arguments.extend(release.arguments(&home)?);
         arguments.extend(capabilities.into_iter().flat_map(Capabilities::arguments));
@@ -59,18 +57,6 @@ pub async fn values(
         Ok(documents.into_iter().next().map(|document| document.value).unwrap_or_default())
     };
     read.await.map_err(|kind| Error { what: format!("read the values of chart {}", chart.source), kind })
-}
-
-/// Fetches a chart and returns its archive.
-async fn fetch(located: &LocatedChart, home: &Home) -> Result<Vec<u8>, ErrorKind> {
-    let folder = home.path().join(FETCHED);
-    std::fs::create_dir(&folder).map_err(ErrorKind::Folder)?;
-    let mut arguments: Vec<OsString> = vec!["pull".into(), "--destination".into(), folder.clone().into()];
-    arguments.extend(located.flags.iter().cloned());
-    arguments.extend(["--".into(), located.chart.clone()]);
-    located.helm.run(&arguments).await.map_err(ErrorKind::Program)?;
-    let only = || std::fs::read(folder.read_dir()?.next().ok_or(io::ErrorKind::NotFound)??.path());
-    only().map_err(ErrorKind::Folder)
 }
 
 /// Adds the template to a packed chart.

@@ -11,10 +11,13 @@ use std::{
 };
 
 use billhook_charts::{
-    Capabilities, Chart, Error, ErrorKind, ProgramError, Release, RepositoryAuth, Source, kustomize, template,
+    Capabilities, Chart, DeployOptions, Error, ErrorKind, Helm, ProgramError, Release, RepositoryAuth, Source,
+    install_or_upgrade, kustomize, template,
 };
 use billhook_objects::ObjectKey;
 use billhook_policy::ChartSource;
+use flate2::{Compression, write::GzEncoder};
+use tokio_util::sync::CancellationToken;
 
 /// Returns the program to test with; `None`, with a message, if there is none. In CI that is a failure.
 fn program(variable: &str, name: &str) -> Option<PathBuf> {
@@ -28,6 +31,11 @@ fn program(variable: &str, name: &str) -> Option<PathBuf> {
         eprintln!("skipped: {name} is not on the PATH; set {variable} to its path");
     }
     found
+}
+
+/// Returns helm; `None`, with a message, if there is none.
+fn helm() -> Option<Helm> {
+    program("BILLHOOK_HELM", "helm").map(Helm::new)
 }
 
 fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -112,9 +120,9 @@ fn message(error: &Error) -> String {
 
 #[tokio::test]
 async fn a_chart_is_rendered_to_crds_objects_and_hooks_without_tests() {
-    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let Some(helm) = helm() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let rendered = template(&chart(folder.path()), &RELEASE, None, &helm).await.unwrap();
+    let rendered = template(&chart(folder.path()), &RELEASE, None, None, &helm).await.unwrap();
     let keys: Vec<_> = rendered.manifests.iter().map(|m| m.key.to_string()).collect();
     assert_eq!(
         keys,
@@ -136,7 +144,7 @@ async fn a_chart_is_rendered_to_crds_objects_and_hooks_without_tests() {
 
 #[tokio::test]
 async fn values_and_capabilities_reach_the_templates() {
-    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let Some(helm) = helm() else { return };
     let folder = tempfile::tempdir().unwrap();
     let chart = chart(&folder.path().join("demo"));
     write(folder.path(), &[("one.yaml", "color: green\nsize: large\n"), ("two.yaml", "color: blue\n")]);
@@ -146,7 +154,7 @@ async fn values_and_capabilities_reach_the_templates() {
     let release = Release { values: Some(&values), values_files: &files, set: &set, ..RELEASE };
     let capabilities =
         Capabilities { kube_version: "v1.31.7".to_owned(), api_versions: vec!["a.example/v1".to_owned()] };
-    let rendered = template(&chart, &release, Some(&capabilities), &helm).await.unwrap();
+    let rendered = template(&chart, &release, Some(&capabilities), None, &helm).await.unwrap();
     let value = rendered.manifests[1].value();
     let data = &value["data"];
     let expected = serde_json::json!({"color": "blue", "size": "huge", "shape": "round", "kubernetes": "v1.31.7", "widgets": "true"});
@@ -155,11 +163,11 @@ async fn values_and_capabilities_reach_the_templates() {
 
 #[tokio::test]
 async fn the_error_contains_the_message_of_helm() {
-    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let Some(helm) = helm() else { return };
     let folder = tempfile::tempdir().unwrap();
     let chart = chart(folder.path());
     write(folder.path(), &[("templates/broken.yaml", "a: {{ required \"color of the moon\" .Values.moon }}\n")]);
-    let error = template(&chart, &RELEASE, None, &helm).await.unwrap_err();
+    let error = template(&chart, &RELEASE, None, None, &helm).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Program(ProgramError::Failed { .. })), "{error:?}");
     assert!(message(&error).starts_with(&format!("render chart {}: ", chart.source)), "{}", message(&error));
     assert!(message(&error).contains("color of the moon"), "{}", message(&error));
@@ -167,14 +175,14 @@ async fn the_error_contains_the_message_of_helm() {
 
 #[tokio::test]
 async fn a_chart_is_not_parsed_as_a_flag() {
-    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let Some(helm) = helm() else { return };
     let chart = reference("--help");
-    assert!(template(&chart, &RELEASE, None, &helm).await.is_err());
+    assert!(template(&chart, &RELEASE, None, None, &helm).await.is_err());
 }
 
 #[tokio::test]
 async fn an_invalid_object_is_reported_with_its_template() {
-    let Some(helm) = program("BILLHOOK_HELM", "helm") else { return };
+    let Some(helm) = helm() else { return };
     let folder = tempfile::tempdir().unwrap();
     write(
         folder.path(),
@@ -185,7 +193,7 @@ async fn an_invalid_object_is_reported_with_its_template() {
         ],
     );
     let chart = reference(&folder.path().display().to_string());
-    let error = template(&chart, &RELEASE, None, &helm).await.unwrap_err();
+    let error = template(&chart, &RELEASE, None, None, &helm).await.unwrap_err();
     let ErrorKind::Manifests(errors) = &error.kind else { panic!("{error:?}") };
     let mut files: Vec<_> = errors.iter().map(|error| error.source_line.file.as_ref()).collect();
     files.sort_unstable();
@@ -194,31 +202,53 @@ async fn an_invalid_object_is_reported_with_its_template() {
 
 #[tokio::test]
 async fn the_error_for_a_missing_program_tells_what_to_install() {
-    let nowhere = Path::new("/nowhere/helm");
+    let nowhere = Helm::new("/nowhere/helm");
     let chart = reference("demo");
-    let error = template(&chart, &RELEASE, None, nowhere).await.unwrap_err();
+    let error = template(&chart, &RELEASE, None, None, &nowhere).await.unwrap_err();
     assert_eq!(message(&error), "render chart demo: program /nowhere/helm not found: install helm 3.8 or newer");
     let error = kustomize(Path::new("base"), Path::new("/nowhere/kubectl")).await.unwrap_err();
     assert_eq!(message(&error), "render kustomization base: program /nowhere/kubectl not found: install kubectl");
 }
 
+/// Returns a packed chart without templates.
+fn packed() -> Vec<u8> {
+    packed_with(&[])
+}
+
+/// Returns a packed chart with these files.
+fn packed_with(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, text) in [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.2.3\n")].iter().chain(files) {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, format!("demo/{name}"), text.as_bytes()).unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
 /// Creates a script that is used in place of helm.
-fn script(folder: &Path, text: &str) -> PathBuf {
+fn script(folder: &Path, text: &str) -> Helm {
     write(folder, &[("helm", text)]);
     let path = folder.join("helm");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    path
+    Helm::new(path)
 }
 
 #[tokio::test]
 async fn passwords_are_not_on_a_command_line_nor_readable_for_others_nor_left_behind() {
     let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("chart.tgz"), packed()).unwrap();
     // The script records its folder, the permissions of all files in it, its arguments and its input.
     let helm = script(
         folder.path(),
-        "#!/bin/sh\nexec 3>>\"$(dirname \"$0\")/out\"\npwd >&3\nfind \"$PWD\" -exec ls -ld {} + | cut -c1-10 >&3\n\
-         echo \"arguments: $*\" >&3\necho \"input: $(cat)\" >&3\n\
-         echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}'\n",
+        "#!/bin/sh\numask 077\nexec 3>>\"$(dirname \"$0\")/out\"\npwd >&3\n\
+         find \"$PWD\" -exec ls -ld {} + | cut -c1-10 >&3\necho \"arguments: $*\" >&3\necho \"input: $(cat)\" >&3\n\
+         case $1 in\n\
+         repo) mkdir -p cache/repository && : >cache/repository/charts-index.yaml ;;\n\
+         pull) cp \"$(dirname \"$0\")/chart.tgz\" \"$3\" ;;\n\
+         *) echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}' ;;\n\
+         esac\n",
     );
     let mut chart = Chart::from(ChartSource::Archive(Vec::new()));
     chart.credentials.repositories.push(RepositoryAuth {
@@ -234,18 +264,44 @@ async fn passwords_are_not_on_a_command_line_nor_readable_for_others_nor_left_be
         ChartSource::Oci("b.example/x:1.0.0".to_owned()),
     ] {
         chart.source = Source::Configured(source);
-        template(&chart, &RELEASE, None, &helm).await.unwrap();
+        template(&chart, &RELEASE, None, None, &helm).await.unwrap();
     }
     let out = std::fs::read_to_string(folder.path().join("out")).unwrap();
     let lines = |prefix: &str| -> Vec<_> { out.lines().filter_map(|line| line.strip_prefix(prefix)).collect() };
-    assert_eq!(lines("input: "), ["", "sesame", "", ""], "{out}");
-    assert_eq!(lines("arguments: ").len(), 4, "{out}");
+    let commands: Vec<_> = lines("arguments: ").iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(commands, ["pull", "template", "repo", "pull", "template", "pull", "template"], "{out}");
+    assert_eq!(lines("input: "), ["", "", "sesame", "", "", "", ""], "{out}");
     assert!(lines("arguments: ").iter().all(|line| !line.contains("sesame")), "{out}");
     assert!(lines("d").iter().chain(&lines("-")).all(|rights| rights.ends_with("------")), "{out}");
-    assert_eq!((lines("d").len(), lines("-").len()), (7, 3), "{out}");
+    assert!(lines("d").len() > 7 && lines("-").len() > 3, "{out}");
     assert!(lines("/").iter().all(|folder| !Path::new(&format!("/{folder}")).exists()), "{out}");
     let debug = format!("{chart:?}");
     assert!(!debug.contains("sesame") && !debug.contains("bWU6"), "{debug}");
+}
+
+#[tokio::test]
+async fn an_index_beyond_the_limit_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let helm = script(
+        folder.path(),
+        "#!/bin/sh\nmkdir -p cache/repository\ntruncate -s 51M cache/repository/charts-index.yaml\n",
+    );
+    let source = ChartSource::Repository { url: "https://a.example".to_owned(), name: "x".to_owned(), version: None };
+    let error = message(&template(&source.into(), &RELEASE, None, None, &helm).await.unwrap_err());
+    assert!(error.ends_with("https://a.example: the index of the repository is larger than 50 MiB"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_takes_a_minute() {
+    let Some(helm) = helm() else { return };
+    // Connections to it are accepted by the kernel, and nobody answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x.tgz", listener.local_addr().unwrap());
+    let begun = tokio::time::Instant::now();
+    let error =
+        message(&template(&ChartSource::RemoteArchive(url).into(), &RELEASE, None, None, &helm).await.unwrap_err());
+    assert!(error.ends_with("fetching the chart took longer than 60 seconds"), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
 }
 
 #[tokio::test]
@@ -257,12 +313,133 @@ async fn helm_is_killed_when_the_future_is_dropped() {
     let chart = reference("demo");
     let mut opened = tokio::task::spawn_blocking(move || std::fs::File::open(pipe));
     let mut file = tokio::select! {
-        rendered = template(&chart, &RELEASE, None, &helm) => panic!("{rendered:?}"),
+        rendered = template(&chart, &RELEASE, None, None, &helm) => panic!("{rendered:?}"),
         file = &mut opened => file.unwrap().unwrap(),
     };
     // Reading ends when no program has the pipe open for writing.
     let read = tokio::task::spawn_blocking(move || std::io::Read::read(&mut file, &mut [0; 1]));
     assert_eq!(read.await.unwrap().unwrap(), 0);
+}
+
+/// A script in place of helm that prints a version, and otherwise opens the pipe `pipe` beside it and runs `rest`.
+fn waiting(folder: &Path, rest: &str) -> (Helm, PathBuf) {
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let text = format!("#!/bin/sh\n[ \"$1\" = version ] && echo v4.3.1 && exit\n{rest}");
+    (script(folder, &text.replace("PIPE", pipe.to_str().unwrap())), pipe)
+}
+
+/// Deploys a release, stops it as soon as helm has opened the pipe, and returns what was written to the pipe.
+async fn stop_deployment(helm: &Helm, pipe: PathBuf) -> (Result<(), Error>, String) {
+    let stop = CancellationToken::new();
+    // A blocking task of the runtime would hold a paused clock.
+    let opened = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let mut file = std::fs::File::open(pipe).unwrap();
+            let mut first = [0; 6];
+            std::io::Read::read_exact(&mut file, &mut first).unwrap();
+            assert_eq!(&first, b"ready\n");
+            stop.cancel();
+            // Reading ends when no program has the pipe open for writing.
+            std::io::read_to_string(file).unwrap()
+        }
+    });
+    let chart = Chart::from(ChartSource::Archive(packed()));
+    let helm = helm.stopped_by(stop);
+    let ended = install_or_upgrade(&chart, &RELEASE, &DeployOptions::default(), "{}", &helm).await;
+    (ended, opened.join().unwrap())
+}
+
+#[tokio::test]
+async fn helm_is_asked_to_stop_and_can_end_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let rest = "exec 3>PIPE\ntrap 'echo rolled back >&3; echo interrupted >&2; exit 1' TERM\necho ready >&3\n\
+                sleep 1000 &\nwait\n";
+    let (helm, pipe) = waiting(folder.path(), rest);
+    let (ended, written) = stop_deployment(&helm, pipe).await;
+    assert_eq!(written, "rolled back\n");
+    let error = message(&ended.unwrap_err());
+    assert!(error.ends_with("interrupted"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_helm_that_does_not_stop_is_killed_with_its_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let rest = "exec 3>PIPE\ntrap '' TERM\nsleep 1000 &\necho ready >&3\nsleep 1000\n";
+    let (helm, pipe) = waiting(folder.path(), rest);
+    let (ended, written) = stop_deployment(&helm, pipe).await;
+    assert_eq!(written, "");
+    let error = message(&ended.unwrap_err());
+    assert!(error.ends_with("was stopped"), "{error}");
+}
+
+#[tokio::test]
+async fn helm_inherits_no_variables_and_has_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let helm = script(
+        folder.path(),
+        "#!/bin/sh\nexec 3>\"$(dirname \"$0\")/out\"\nenv >&3\ngrep NoNewPrivs /proc/self/status >&3\ncat /proc/self/limits >&3\n",
+    );
+    template(&Chart::from(ChartSource::Archive(packed())), &RELEASE, None, None, &helm).await.unwrap();
+    let out = std::fs::read_to_string(folder.path().join("out")).unwrap();
+    // cargo sets variables for its tests.
+    assert!(std::env::vars().any(|(name, _)| name.starts_with("CARGO")));
+    assert!(!out.contains("CARGO") && !out.contains("USER="), "{out}");
+    let set =
+        |name: &str| out.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {out}"));
+    assert_ne!(set("HOME="), std::env::var("HOME").unwrap_or_default(), "{out}");
+    assert_eq!(set("TMPDIR="), format!("{}/tmp", set("HOME=")));
+    if cfg!(target_os = "linux") {
+        let words = |name| set(name).split_whitespace().next().unwrap().parse::<u64>().unwrap();
+        let limits = ["NoNewPrivs:", "Max data size", "Max cpu time", "Max core file size"].map(words);
+        assert_eq!(limits, [1, 512 << 20, 300, 0], "{out}");
+    }
+}
+
+/// Runs a script in place of helm, which waits until it is killed. Only for the test below.
+#[tokio::test]
+#[ignore = "started by the next test"]
+async fn run_the_script_that_the_next_test_names() {
+    let helm = Helm::new(std::env::var_os("BILLHOOK_TEST_SCRIPT").unwrap());
+    template(&Chart::from(ChartSource::Archive(packed())), &RELEASE, None, None, &helm).await.unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn helm_ends_with_the_process_that_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, pipe) = waiting(folder.path(), "exec 3>PIPE\necho ready >&3\nexec sleep 1000\n");
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "run_the_script_that_the_next_test_names"])
+        .env("BILLHOOK_TEST_SCRIPT", folder.path().join("helm"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut file = std::fs::File::open(pipe).unwrap();
+    std::io::Read::read_exact(&mut file, &mut [0; 6]).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // Reading ends when no program has the pipe open for writing.
+    assert_eq!(std::io::read_to_string(file).unwrap(), "");
+}
+
+#[tokio::test]
+async fn the_output_of_helm_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let helm = script(folder.path(), "#!/bin/sh\nhead -c 70000000 /dev/zero\n");
+    let error = message(&template(&reference("demo"), &RELEASE, None, None, &helm).await.unwrap_err());
+    assert!(error.ends_with("/helm is larger than 64 MiB"), "{error}");
+}
+
+#[tokio::test]
+async fn a_chart_that_needs_too_much_memory_is_an_error_that_names_the_limit() {
+    let Some(helm) = helm() else { return };
+    let text =
+        "{{ $all := dict }}{{ range until 100 }}{{ $_ := set $all (toString .) (repeat 100000000 \"x\") }}{{ end }}";
+    let chart = Chart::from(ChartSource::Archive(packed_with(&[("templates/large.yaml", text)])));
+    let error = message(&template(&chart, &RELEASE, None, None, &helm).await.unwrap_err());
+    assert!(error.ends_with("reached its limit of 512 MiB of memory"), "{error}");
 }
 
 #[tokio::test]

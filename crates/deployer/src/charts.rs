@@ -1,23 +1,25 @@
 //! Charts of the helm deployer's items: rendered to manifests, or deployed and deleted by helm itself.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth};
-use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
+use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, TimeLimit};
+use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind, check_host};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Directives, Listed, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{self, Context, ErrorCode},
     error::{INVALID_MANIFESTS, ItemFailure},
     halt::{Halt, Stop},
+    helms::{Helms, Party, Slot, Slots},
     item::Item,
     managed::HELM_RELEASE,
     objects::Objects,
+    readiness::watched::{Wanted, Which},
     target::{OpenTarget, RENDER_AGE, read_secret},
 };
 
@@ -25,12 +27,28 @@ use crate::{
 const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
 /// What the time limit interrupts, for [`Halt::stoppable`].
 const RUNNING_HELM: &str = "running helm";
+/// The same for reading what helm needs.
+const READING_INPUT: &str = "reading the Context and the version of the cluster";
 /// The Context of items that do not name one.
 const DEFAULT_CONTEXT: &str = "default";
 /// The key in the configurations of a Context that holds the credentials of chart repositories.
 const REPOSITORY_CREDENTIALS: &str = "helmChartRepoCredentials";
 /// helm's error if values do not match the chart's schema (`pkg/chart/common/util/values.go`).
 const SCHEMA_ERROR: &str = "values don't meet the specifications of the schema";
+
+/// The operation and reason of Landscaper's error if a chart cannot be fetched or rendered (`Reconcile` in
+/// `pkg/deployer/helm/deployer.go`).
+const TEMPLATE: (&str, &str) = ("Reconcile", "Template");
+/// The same if helm fails, from `pkg/deployer/helm/realhelmdeployer`.
+const INSTALL: (&str, &str) = ("RealHelmDeployer.Deploy", "installRelease");
+const UPGRADE: (&str, &str) = ("RealHelmDeployer.Deploy", "upgradeRelease");
+const UNINSTALL: (&str, &str) = ("DeleteHelmRelease", "Uninstall");
+const GET: (&str, &str) = ("GetHelmRelease", "GetRelease");
+
+/// Returns a failure with Landscaper's operation and reason.
+fn failed((operation, reason): (&'static str, &'static str), error: billhook_charts::Error) -> ItemFailure {
+    ItemFailure::from(error).of(operation, reason)
+}
 
 impl From<billhook_charts::Error> for ItemFailure {
     fn from(error: billhook_charts::Error) -> Self {
@@ -41,33 +59,51 @@ impl From<billhook_charts::Error> for ItemFailure {
             ErrorKind::Program(billhook_charts::ProgramError::Failed { stderr, .. })
                 if stderr.contains(SCHEMA_ERROR) =>
             {
-                Self::configuration("ChartFailed", message)
+                Self::configuration(TEMPLATE.1, message)
             }
-            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) => {
-                // helm's other errors do not tell a wrong chart from an unavailable registry.
-                Self::configuration("ChartFailed", message).transient()
+            // helm's other errors do not tell a wrong chart from an unavailable registry.
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) | ErrorKind::FetchTime => {
+                Self::configuration(TEMPLATE.1, message).transient()
             }
-            ErrorKind::Source(_) | ErrorKind::Credentials(_) | ErrorKind::Yaml(_) | ErrorKind::Manifests(_) => {
-                Self::configuration("ChartFailed", message)
-            }
-            _ => Self::new("ChartFailed", message, ErrorCode::InternalProblem),
+            ErrorKind::Source(_)
+            | ErrorKind::Credentials(_)
+            | ErrorKind::Archive(_)
+            | ErrorKind::Yaml(_)
+            | ErrorKind::Manifests(_)
+            | ErrorKind::Program(
+                billhook_charts::ProgramError::Limit { .. } | billhook_charts::ProgramError::TooMuchOutput { .. },
+            ) => Self::configuration(TEMPLATE.1, message),
+            _ => Self::new(TEMPLATE.1, message, ErrorCode::InternalProblem),
         }
     }
+}
+
+/// Waits for a slot to run helm. This does not count against the item's time.
+async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &Slots) -> Result<Option<Slot>, Stop> {
+    let shared = Arc::clone(&item.shared);
+    let party = Party::of(&item.object);
+    slots(&shared.helms).acquire(party, &mut item.deadline, halt).await
 }
 
 /// Renders the chart of an item to objects. With `createNamespace` the release's namespace is one of them; as in
 /// Landscaper, it is not deleted with the others.
 pub(crate) async fn render(
-    item: &Item,
+    item: &mut Item,
     helm: &HelmConfiguration,
     target: &OpenTarget,
     catalog: &Catalog,
-) -> Result<Objects, ItemFailure> {
-    let (capabilities, chart, release) = input(item, helm, target, catalog).await?;
-    let _one = item.shared.helms.renders.acquire().await;
-    let rendered = billhook_charts::template(&chart, &release, Some(&capabilities), &item.shared.options.helm).await;
+    halt: &Halt,
+) -> Result<Objects, Stop> {
+    let input = input(item, helm, target, catalog);
+    let (capabilities, chart, release) = halt.stoppable(item.deadline, READING_INPUT, input).await??;
+    let slot = slot(item, halt, |helms| &helms.renders).await?;
+    let program = &item.shared.helms.program;
+    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let work = billhook_charts::template(&chart, &release, Some(&capabilities), Some(kubeconfig), program);
+    let rendered = halt.stoppable(item.deadline, RUNNING_HELM, work).await?;
+    drop(slot);
     let rendered = rendered.map_err(|error| {
-        let failure = ItemFailure::from(error);
+        let failure = failed(TEMPLATE, error);
         // Rendering an archive depends on the item alone, so a retry would fail in the same way.
         ItemFailure { transient: failure.transient && !matches!(helm.chart, ChartSource::Archive(_)), ..failure }
     })?;
@@ -117,30 +153,30 @@ async fn input<'h>(
 /// Returns the values that the templates of a chart see: those of the item merged into the chart's defaults. Exports
 /// without `fromResource` are read from them.
 pub(crate) async fn values(
-    item: &Item,
+    item: &mut Item,
     helm: &HelmConfiguration,
     target: &OpenTarget,
     catalog: &Catalog,
     halt: &Halt,
 ) -> Result<Value, Stop> {
-    let (capabilities, chart, release) = input(item, helm, target, catalog).await?;
-    let program = &item.shared.options.helm;
+    let input = input(item, helm, target, catalog);
+    let (capabilities, chart, release) = halt.stoppable(item.deadline, READING_INPUT, input).await??;
     let HelmDeployment { install, upgrade, .. } = &helm.deployment;
     let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
-    let work = async {
-        let _one = item.shared.helms.renders.acquire().await;
-        billhook_charts::values(&chart, &release, Some(&capabilities), skip, program).await
-    };
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await??)
+    let _slot = slot(item, halt, |helms| &helms.renders).await?;
+    let work = billhook_charts::values(&chart, &release, Some(&capabilities), skip, &item.shared.helms.program);
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
 }
 
-/// Returns the chart of an item with the credentials in the item's Context.
+/// Returns the chart of an item with the credentials in the item's Context. The addresses of its host are checked, but not those
+/// to which the host refers helm.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
-    let credentials = match helm.chart {
-        ChartSource::Archive(_) => Credentials::default(),
-        _ => credentials(item).await?,
-    };
-    Ok(Chart { credentials, ..helm.chart.clone().into() })
+    let mut chart = Chart::from(helm.chart.clone());
+    if let Some(host) = chart.host()? {
+        check_host(&item.shared.options.connections.hosts, &host).await?;
+        chart.credentials = credentials(item).await?;
+    }
+    Ok(chart)
 }
 
 /// Reads the credentials in an item's Context. The default Context need not exist.
@@ -196,23 +232,21 @@ async fn header(item: &Item, reference: &billhook_charts::SecretReference) -> Re
 
 /// Installs or upgrades the release of an item with helm, and returns its objects.
 pub(crate) async fn install(
-    item: &Item,
+    item: &mut Item,
     helm: &HelmConfiguration,
     target: &Arc<OpenTarget>,
     halt: &Halt,
 ) -> Result<Vec<Manifest>, Stop> {
-    let chart = chart(item, helm).await?;
-    let program = &item.shared.options.helm;
-    let manifest = async || {
-        let _one = item.shared.helms.renders.acquire().await;
-        billhook_charts::manifest_of(&helm.name, &helm.namespace, &target.kubeconfig, program).await
-    };
-    let known = halt.stoppable(item.deadline, RUNNING_HELM, manifest()).await??;
+    let chart = halt.stoppable(item.deadline, READING_INPUT, chart(item, helm)).await??;
+    let chart = fetch(item, chart, halt).await?;
+    let known = manifest(item, helm, target, halt).await?;
     // One command installs and upgrades, but an item has separate options for each.
-    let options = if known.is_some() { &helm.deployment.upgrade } else { &helm.deployment.install };
+    let HelmDeployment { install, upgrade, .. } = &helm.deployment;
+    let (options, names) = if known.is_some() { (upgrade, UPGRADE) } else { (install, INSTALL) };
+    let slot = slot(item, halt, |helms| &helms.releases).await?;
     let options = DeployOptions {
         wait: options.wait,
-        timeout: limit(item, options),
+        time: limit(item, options),
         atomic: options.atomic,
         force: options.force,
         create_namespace: helm.create_namespace,
@@ -220,17 +254,41 @@ pub(crate) async fn install(
         take_ownership: options.take_ownership,
     };
     let release = release(helm);
-    let run = || billhook_charts::install_or_upgrade(&chart, &release, &options, &target.kubeconfig, program);
-    let work = async {
-        let _one = item.shared.helms.releases.acquire().await;
+    let (chart, release, options, program) = (&chart, &release, &options, &item.shared.helms.program);
+    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let work = move |stop: CancellationToken| async move {
+        let program = program.stopped_by(stop);
+        let run = || billhook_charts::install_or_upgrade(chart, release, options, kubeconfig, &program);
         match run().await {
             // A helm process that was killed leaves the release pending, and helm itself never recovers from that.
             Err(error) if is_pending(&error) && unlock(target, helm).await => run().await,
             done => done,
         }
     };
-    halt.stoppable(item.deadline, RUNNING_HELM, work).await??;
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, manifest()).await??.unwrap_or_default())
+    halt.stoppable_helm(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(names, error))?;
+    drop(slot);
+    Ok(manifest(item, helm, target, halt).await?.unwrap_or_default())
+}
+
+/// Fetches the chart of an item: a slow server does not need a slot for releases.
+async fn fetch(item: &mut Item, chart: Chart, halt: &Halt) -> Result<Chart, Stop> {
+    let _slot = slot(item, halt, |helms| &helms.renders).await?;
+    let work = billhook_charts::fetch(chart, &item.shared.helms.program);
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
+}
+
+/// Returns the objects of the release of an item, if it exists.
+async fn manifest(
+    item: &mut Item,
+    helm: &HelmConfiguration,
+    target: &OpenTarget,
+    halt: &Halt,
+) -> Result<Option<Vec<Manifest>>, Stop> {
+    let _slot = slot(item, halt, |helms| &helms.renders).await?;
+    let program = &item.shared.helms.program;
+    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let work = billhook_charts::manifest_of(&helm.name, &helm.namespace, kubeconfig, program);
+    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(GET, error))?)
 }
 
 /// Returns whether helm failed because an earlier run is still pending (`errPending` in `pkg/action` of helm).
@@ -280,48 +338,64 @@ async fn end_revision(cluster: &Cluster, namespace: &str, name: &str, uid: Uid) 
 
 /// Uninstalls the release of an item with helm.
 pub(crate) async fn uninstall(
-    item: &Item,
+    item: &mut Item,
     helm: &HelmConfiguration,
     target: &Arc<OpenTarget>,
     halt: &Halt,
 ) -> Result<(), Stop> {
     let options = &helm.deployment.uninstall;
-    let program = &item.shared.options.helm;
-    let work = async {
-        let _one = item.shared.helms.releases.acquire().await;
-        let (limit, kubeconfig) = (limit(item, options), &target.kubeconfig);
-        billhook_charts::uninstall(&helm.name, &helm.namespace, options.wait, limit, kubeconfig, program).await
+    let _slot = slot(item, halt, |helms| &helms.releases).await?;
+    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let (time, program) = (limit(item, options), &item.shared.helms.program);
+    let work = move |stop: CancellationToken| async move {
+        let program = program.stopped_by(stop);
+        billhook_charts::uninstall(&helm.name, &helm.namespace, options.wait, time, kubeconfig, &program).await
     };
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await??)
+    Ok(halt.stoppable_helm(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(UNINSTALL, error))?)
 }
 
-/// Returns the timeout for helm: that of the item's options, but at most the rest of the item's time limit.
-fn limit(item: &Item, options: &HelmOptions) -> Option<Duration> {
-    let left = item.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let own = options.timeout.map(|timeout| timeout.0);
-    match (own, left) {
-        (Some(own), Some(left)) => Some(own.min(left)),
-        (own, left) => own.or(left),
-    }
+/// Returns how long helm may work: the timeout of the item's options, but at most the rest of the item's time.
+fn limit(item: &Item, options: &HelmOptions) -> TimeLimit {
+    TimeLimit { timeout: options.timeout.map(|timeout| timeout.0), deadline: item.deadline }
+}
+
+/// The kinds that Landscaper lists for a release that helm deployed: those whose readiness it checks
+/// (`IsRelevantForDefaultReadinessCheck` in `pkg/deployer/lib/readinesscheck`).
+const WORKLOADS: [(&str, &str); 6] = [
+    ("", "Pod"),
+    ("", "ReplicationController"),
+    ("apps", "DaemonSet"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+];
+
+fn is_workload(manifest: &&Manifest) -> bool {
+    WORKLOADS.iter().any(|(group, kind)| manifest.key.kind.is(group, kind))
+}
+
+/// Returns the workloads of a release.
+pub(crate) fn workloads(helm: &HelmConfiguration, objects: &[Manifest]) -> Vec<Wanted> {
+    let wanted = |manifest: &Manifest| {
+        let namespace = manifest.key.namespace.clone().or_else(|| Some(helm.namespace.clone()));
+        let which = Which::Object { namespace, name: manifest.key.name.clone() };
+        Wanted::new(&manifest.api_version, &manifest.key.kind.kind, which)
+    };
+    objects.iter().filter(is_workload).map(wanted).collect()
 }
 
 /// Returns the provider status for a release that helm deployed, in the form that Landscaper's helm deployer writes.
-pub(crate) fn provider_status(helm: &HelmConfiguration, objects: &[Manifest], catalog: &Catalog) -> Value {
-    let namespace = |manifest: &Manifest| {
-        let namespaced =
-            catalog.get(&manifest.key.kind).is_some_and(|kind| kind.scope == billhook_objects::Scope::Namespaced);
-        manifest.key.namespace.clone().or_else(|| namespaced.then(|| helm.namespace.clone()))
-    };
+pub(crate) fn provider_status(helm: &HelmConfiguration, objects: &[Manifest]) -> Value {
     let resource = |manifest: &Manifest| {
-        json!({ "policy": "manage", "resource": {
+        json!({ "resource": {
             "apiVersion": manifest.api_version.to_string(), "kind": manifest.key.kind.kind,
-            "name": manifest.key.name, "namespace": namespace(manifest),
+            "name": manifest.key.name, "namespace": manifest.key.namespace.as_ref().unwrap_or(&helm.namespace),
         }})
     };
     json!({
         "apiVersion": "helm.deployer.landscaper.gardener.cloud/v1alpha1",
         "kind": "ProviderStatus",
-        "managedResources": objects.iter().map(resource).collect::<Vec<_>>(),
+        "managedResources": objects.iter().filter(is_workload).map(resource).collect::<Vec<_>>(),
         HELM_RELEASE: helm.name,
     })
 }

@@ -9,15 +9,15 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error, Fence};
+use billhook_endpoints::Probes;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     dispatcher::Dispatcher,
     events::Recorder,
+    helms::Helms,
     item::deploy_items,
-    serve::Probes,
     shared::{ControllerOptions, Shared},
-    slots::Helms,
     target::Targets,
 };
 
@@ -117,8 +117,15 @@ impl Controller {
         let _counted = metrics.count_requests(home.clone());
         let now = Arc::clone(&options.now);
         let (events, writer) = Recorder::new(home.clone(), options.identity.as_str(), now, metrics.events_dropped());
-        let targets = Targets::new(home.clone(), Arc::clone(&options.connect), fence, metrics.clone());
-        let shared = Shared { home, targets, options, metrics, events, helms: Helms::default() };
+        let targets = Targets::new(
+            home.clone(),
+            Arc::clone(&options.connect),
+            options.connections.clone(),
+            fence,
+            metrics.clone(),
+        );
+        let helms = Helms::new(&options.helm);
+        let shared = Shared { home, targets, options, metrics, events, helms };
         let mut dispatcher = Dispatcher::new(Arc::new(shared));
         let watch_ended = tokio::select! {
             () = dispatcher.run() => true,

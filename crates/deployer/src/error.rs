@@ -2,6 +2,7 @@
 
 use billhook_cluster::{Error, ErrorKind};
 use billhook_engine::OperationError;
+use billhook_hosts::Denied;
 use billhook_plan::{PlanError, PlanErrorKind};
 
 use crate::{api::ErrorCode, text};
@@ -15,6 +16,8 @@ pub const INVALID_MANIFESTS: &str = "InvalidManifests";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ItemFailure {
+    /// The `operation` of the item's error, if it is not that of the whole work.
+    pub operation: Option<&'static str>,
     /// The cause as one word: the `reason` of the item's error.
     pub reason: &'static str,
     /// The cause as text.
@@ -30,7 +33,8 @@ pub struct ItemFailure {
 impl ItemFailure {
     /// Creates a failure that is not retried.
     pub fn new(reason: &'static str, message: impl Into<String>, code: ErrorCode) -> Self {
-        Self { reason, message: message.into(), codes: vec![code], transient: false, reported: false }
+        let (operation, transient, reported) = (None, false, false);
+        Self { operation, reason, message: message.into(), codes: vec![code], transient, reported }
     }
 
     /// Creates a failure because of a wrong configuration.
@@ -42,6 +46,12 @@ impl ItemFailure {
     /// at the same time.
     pub fn missing(reason: &'static str, message: impl Into<String>) -> Self {
         Self::configuration(reason, message).transient()
+    }
+
+    /// Returns the failure with the words that Landscaper's deployers use for it.
+    #[must_use]
+    pub fn of(self, operation: &'static str, reason: &'static str) -> Self {
+        Self { operation: Some(operation), reason, ..self }
     }
 
     /// Returns the failure as one that is retried.
@@ -64,6 +74,12 @@ impl From<Error> for ItemFailure {
         let raced = matches!(error.kind(), ErrorKind::Conflict(fields) if fields.is_empty());
         failure.transient = error.is_transient() || raced;
         failure
+    }
+}
+
+impl From<Denied> for ItemFailure {
+    fn from(denied: Denied) -> Self {
+        Self::configuration("HostDenied", denied.to_string())
     }
 }
 

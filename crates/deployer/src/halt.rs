@@ -2,10 +2,12 @@
 
 use std::{
     collections::BTreeSet,
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -15,6 +17,9 @@ use crate::{
     api::ErrorCode,
     error::{ItemFailure, TIMED_OUT},
 };
+
+/// How much longer than helm the work with it may take after it was stopped.
+const AFTER_HELM: Duration = Duration::from_secs(1);
 
 /// Why the work on an item stopped before it was complete.
 #[derive(Debug)]
@@ -65,6 +70,26 @@ impl Halt {
         }
     }
 
+    /// Runs helm until it is stopped or the item's time limit is reached. Then it cancels the token that `work` got, and waits
+    /// until helm has ended: the next run on the same release must not start before.
+    pub(crate) async fn stoppable_helm<F: Future>(
+        &self,
+        deadline: Option<Instant>,
+        activity: &str,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) -> Result<F::Output, Stop> {
+        let token = CancellationToken::new();
+        let mut work = pin!(work(token.clone()));
+        let stopped = match self.stoppable(deadline, activity, work.as_mut()).await {
+            Ok(done) => return Ok(done),
+            Err(stopped) => stopped,
+        };
+        token.cancel();
+        // What the work does besides helm, such as requests, is dropped.
+        let _ended = tokio::time::timeout(billhook_charts::STOP_GRACE + AFTER_HELM, work).await;
+        Err(stopped)
+    }
+
     /// Notes that the work uses a Target, so that it is stopped when that changes.
     pub(crate) fn note_target(&self, name: &str) {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
@@ -85,5 +110,36 @@ pub(crate) async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn helm_is_awaited_after_it_was_asked_to_stop() {
+        let halt = Halt::default();
+        let ended = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let work = |stop: CancellationToken| async {
+            stop.cancelled_owned().await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            ended.store(true, Ordering::Relaxed);
+        };
+        let begun = Instant::now();
+        let stopped = halt.stoppable_helm(Some(deadline), "testing", work).await;
+        assert!(matches!(&stopped, Err(Stop::Failed(failure)) if failure.reason == TIMED_OUT), "{stopped:?}");
+        assert_eq!((begun.elapsed().as_secs(), ended.load(Ordering::Relaxed)), (63, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_does_not_stop_is_dropped() {
+        let halt = Halt::default();
+        halt.token.cancel();
+        let begun = Instant::now();
+        let stopped = halt.stoppable_helm(None, "testing", |_| std::future::pending::<()>()).await;
+        assert!(matches!(stopped, Err(Stop::Halted)), "{stopped:?}");
+        assert_eq!(begun.elapsed(), billhook_charts::STOP_GRACE + AFTER_HELM);
     }
 }

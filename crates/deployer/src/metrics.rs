@@ -115,15 +115,12 @@ impl Metrics {
 
     /// Counts a reconcile. A failure before the engine runs counts as [`Status::Failed`].
     pub fn reconciled(&self, operation: Operation, result: Status) {
-        self.inner
-            .reconciles
-            .get_or_create(&[("operation", operation_name(operation)), ("result", name(result))])
-            .inc();
+        self.inner.reconciles.get_or_create(&[("operation", operation.name()), ("result", name(result))]).inc();
     }
 
     /// Records the duration of a part of a reconcile (`prepare`, `run` or `check`).
     pub fn took(&self, operation: Operation, phase: &'static str, time: Duration) {
-        let labels = [("operation", operation_name(operation)), ("phase", phase)];
+        let labels = [("operation", operation.name()), ("phase", phase)];
         self.inner.durations.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
@@ -183,13 +180,6 @@ impl Inner {
         registry.register("leader", "Whether this process is the leader", self.leader.clone());
         registry.register_collector(Box::new(Arc::clone(&self.sources)));
         self
-    }
-}
-
-fn operation_name(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Apply => "apply",
-        Operation::Delete => "delete",
     }
 }
 

@@ -1,4 +1,5 @@
-//! Custom readiness checks: waits, with watches, until objects meet the requirements of an item's configuration.
+//! Readiness checks: waits, with watches, until objects meet the requirements of an item's configuration, or until the
+//! workloads of a release that helm deployed are ready.
 
 #[cfg(test)]
 pub(crate) mod lab;
@@ -13,7 +14,10 @@ use std::{
 };
 
 use billhook_cluster::ObjectChange;
-use billhook_engine::Clusters;
+use billhook_engine::{
+    Clusters,
+    readiness::{Readiness, View, readiness},
+};
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::Catalogs;
 use billhook_policy::{ReadinessCheck, Requirement};
@@ -56,13 +60,105 @@ pub(crate) async fn wait_ready(
     stop: &CancellationToken,
     report: impl Fn(String),
 ) -> Result<(), Stop> {
-    let report = &report;
-    let enabled = checks.iter().enumerate().filter(|(_, check)| !check.disabled);
-    let mut running: FuturesUnordered<_> = enabled
+    let checks = checks.iter().filter(|check| !check.disabled).map(Check::from).collect();
+    wait_for_all(clusters, checks, "custom readiness checks", catalogs, deadline, stop, &report).await
+}
+
+/// Waits until these workloads of a release are ready, by the rules for the objects that billhook deploys itself.
+///
+/// # Errors
+///
+/// As [`wait_ready`].
+pub(crate) async fn wait_for_workloads(
+    clusters: &Clusters,
+    workloads: Vec<Wanted>,
+    catalogs: &Catalogs,
+    deadline: Option<Instant>,
+    stop: &CancellationToken,
+    report: impl Fn(String),
+) -> Result<(), Stop> {
+    let check = Check { what: "release".to_owned(), target: None, wanted: workloads, rule: Rule::Workload };
+    wait_for_all(clusters, vec![check], "the workloads of the release", catalogs, deadline, stop, &report).await
+}
+
+/// Objects that have to meet a rule.
+struct Check<'a> {
+    /// What the objects belong to, for messages.
+    what: String,
+    /// The Target of the objects, if it is not that of the item.
+    target: Option<&'a str>,
+    wanted: Vec<Wanted>,
+    rule: Rule<'a>,
+}
+
+/// When an object is ready.
+#[derive(Clone, Copy)]
+enum Rule<'a> {
+    Requirements(&'a [Requirement]),
+    Workload,
+}
+
+impl Rule<'_> {
+    /// Returns why an object is not ready.
+    fn unmet(self, kind: &GroupKind, object: &Value) -> Option<String> {
+        match self {
+            Self::Requirements(requirements) => {
+                unmet(requirements, object).map(|unmet| unmet.reason(kind.is("", "Secret")))
+            }
+            Self::Workload => match serde_json::from_value::<View>(object.clone()) {
+                Ok(view) => match readiness(kind, &view) {
+                    Readiness::Ready => None,
+                    Readiness::NotYet(reason) | Readiness::Failed(reason) => Some(reason),
+                },
+                Err(error) => Some(format!("its status cannot be read: {error}")),
+            },
+        }
+    }
+}
+
+impl<'a> From<&'a ReadinessCheck> for Check<'a> {
+    fn from(check: &'a ReadinessCheck) -> Self {
+        let references = check.resources.iter().map(|reference| {
+            let which = Which::Object { namespace: reference.namespace.clone(), name: reference.name.clone() };
+            Wanted::new(&reference.api_version, &reference.kind, which)
+        });
+        let labelled = check
+            .labels
+            .iter()
+            .map(|labelled| Wanted::new(&labelled.api_version, &labelled.kind, Which::Labels(labelled.labels.clone())));
+        Self {
+            what: format!("readiness check {:?}", check.name),
+            target: check.target_name.as_deref(),
+            wanted: references.chain(labelled).collect(),
+            rule: Rule::Requirements(&check.requirements),
+        }
+    }
+}
+
+impl Check<'_> {
+    fn not_found(&self, error: &FindError) -> Stop {
+        let message = format!("failed to find the objects of {}: {error}", self.what);
+        ItemFailure::configuration("NotReady", message).into()
+    }
+}
+
+/// Waits for all checks; `all` names them in the error.
+async fn wait_for_all(
+    clusters: &Clusters,
+    checks: Vec<Check<'_>>,
+    all: &str,
+    catalogs: &Catalogs,
+    deadline: Option<Instant>,
+    stop: &CancellationToken,
+    report: &impl Fn(String),
+) -> Result<(), Stop> {
+    let mut running: FuturesUnordered<_> = checks
+        .iter()
+        .enumerate()
         .map(|(index, check)| async move {
-            let unready = match Place::find(clusters, catalogs, check.target_name.as_deref()) {
+            let unready = match Place::find(clusters, catalogs, check.target) {
                 Ok(place) => wait_for(place, check, deadline, stop, report).await,
-                Err(error) => Err(not_found(check, &error)),
+                Err(error) => Err(check.not_found(&error)),
             };
             (index, unready)
         })
@@ -76,25 +172,20 @@ pub(crate) async fn wait_ready(
     if unready.is_empty() {
         return Ok(());
     }
-    let message = format!("failed to wait for custom readiness checks: time limit reached: {}", unready.join("; "));
+    let message = format!("failed to wait for {all}: time limit reached: {}", unready.join("; "));
     Err(ItemFailure::new("NotReady", message, ErrorCode::Timeout).into())
-}
-
-fn not_found(check: &ReadinessCheck, error: &FindError) -> Stop {
-    let message = format!("failed to find the objects of readiness check {:?}: {error}", check.name);
-    ItemFailure::configuration("NotReady", message).into()
 }
 
 /// Waits until a check passes or the deadline is reached. Returns the objects that are not ready.
 async fn wait_for(
     place: Place<'_>,
-    check: &ReadinessCheck,
+    check: &Check<'_>,
     deadline: Option<Instant>,
     stop: &CancellationToken,
     report: &impl Fn(String),
 ) -> Result<Vec<String>, Stop> {
-    let text = |object: &str, reason: &str| format!("readiness check {:?}: {object}: {reason}", check.name);
-    let mut sources: Vec<Source> = wanted(check).map(Source::new).collect();
+    let text = |object: &str, reason: &str| format!("{}: {object}: {reason}", check.what);
+    let mut sources: Vec<Source> = check.wanted.iter().cloned().map(Source::new).collect();
     let watches = sources.iter().enumerate().map(|(index, source)| {
         let watch = place.watch(source.wanted.clone());
         watch.map(move |observation| (index, observation))
@@ -108,8 +199,8 @@ async fn wait_for(
             () = stop.cancelled() => return Err(Stop::Halted),
             () = until(deadline) => return Ok(unready(&sources).map(|(object, reason)| text(&object, &reason)).collect()),
             Some((index, observation)) = watches.next() => {
-                let observation = observation.map_err(|error| not_found(check, &error))?;
-                sources[index].update(observation, &check.requirements);
+                let observation = observation.map_err(|error| check.not_found(&error))?;
+                sources[index].update(observation, check.rule);
                 report_at = report_at.or_else(|| Some(Instant::now() + SETTLE));
             }
             () = until(report_at), if report_at.is_some() => {
@@ -125,19 +216,6 @@ async fn wait_for(
         }
     }
     Ok(Vec::new())
-}
-
-/// Returns the references of a check and its label selector.
-fn wanted(check: &ReadinessCheck) -> impl Iterator<Item = Wanted> + '_ {
-    let references = check.resources.iter().map(|reference| {
-        let which = Which::Object { namespace: reference.namespace.clone(), name: reference.name.clone() };
-        Wanted::new(&reference.api_version, &reference.kind, which)
-    });
-    let labelled = check
-        .labels
-        .iter()
-        .map(|labelled| Wanted::new(&labelled.api_version, &labelled.kind, Which::Labels(labelled.labels.clone())));
-    references.chain(labelled)
 }
 
 /// Returns the objects that are not ready, with the reasons.
@@ -171,24 +249,23 @@ impl Source {
         self.objects.iter().filter_map(named).collect()
     }
 
-    fn update(&mut self, observation: Observation, requirements: &[Requirement]) {
+    fn update(&mut self, observation: Observation, rule: Rule<'_>) {
         match observation {
             Observation::Unavailable(reason) => self.missing = reason,
             Observation::Objects(kind, changes) => {
                 for change in changes {
-                    self.change(&kind, change, requirements);
+                    self.change(&kind, change, rule);
                 }
             }
         }
     }
 
-    fn change(&mut self, kind: &GroupKind, change: ObjectChange, requirements: &[Requirement]) {
+    fn change(&mut self, kind: &GroupKind, change: ObjectChange, rule: Rule<'_>) {
         match change {
             ObjectChange::Present(object) => {
                 let Some(key) = key(kind, &object) else { return };
                 if self.wanted.matches_labels(&object) {
-                    let secret = kind.is("", "Secret");
-                    self.objects.insert(key, unmet(requirements, &object).map(|unmet| unmet.reason(secret)));
+                    self.objects.insert(key, rule.unmet(kind, &object));
                 } else {
                     self.objects.remove(&key);
                     "no object has these labels any more".clone_into(&mut self.missing);

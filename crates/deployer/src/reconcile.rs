@@ -102,7 +102,7 @@ async fn fail(item: &mut Item, deletion: bool, mut failure: ItemFailure, interru
     let report = Report { running: retry, reason: failure.reason, message: failure.message.clone() };
     let written = item
         .update(|status| {
-            status.fail(operation, &failure, now);
+            status.fail(failure.operation.unwrap_or(operation), &failure, now);
             status.report(&report, now);
             if !retry {
                 status.finish(phase, now);

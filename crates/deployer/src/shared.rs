@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use crate::{
     api::DeployerInformation,
     events::Recorder,
+    helms::Helms,
     metrics::Metrics,
     mode::Mode,
     shard::Shard,
-    slots::Helms,
-    target::{Connect, Targets},
+    target::{Connect, ConnectionRules, Targets},
 };
 
 /// The controller's name in the status of items.
@@ -31,6 +31,8 @@ pub struct ControllerOptions {
     pub shard: Shard,
     /// Creates a cluster from the kubeconfig of a Target.
     pub connect: Connect,
+    /// Where the authors of Targets and items may let the controller connect to.
+    pub connections: ConnectionRules,
     /// Returns the current time.
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// The path of the helm program.

@@ -1,4 +1,4 @@
-//! Limits the number of items and helm programs that run at the same time.
+//! Limits the number of items that are worked on at the same time.
 
 use std::{
     collections::HashMap,
@@ -47,21 +47,6 @@ pub(crate) async fn hold_slot<T>(slot: Option<Slot>, work: impl Future<Output = 
     }
     drop(slot);
     work.await
-}
-
-/// Limits the helm programs that run at the same time: each uses about 60 MiB (helm 4.3), and the controller has a memory
-/// limit.
-pub(crate) struct Helms {
-    /// Programs that render or read, which takes a short time.
-    pub renders: Semaphore,
-    /// Programs that deploy or delete a release, which may wait for it.
-    pub releases: Semaphore,
-}
-
-impl Default for Helms {
-    fn default() -> Self {
-        Self { renders: Semaphore::new(4), releases: Semaphore::new(8) }
-    }
 }
 
 #[cfg(test)]

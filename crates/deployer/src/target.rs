@@ -1,17 +1,22 @@
 //! Connections to the clusters that Targets describe.
 
+mod access;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
+use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer, check_host};
+use billhook_hosts::HostRules;
 use billhook_objects::{Catalog, Digest, ObjectKey};
 use billhook_plan::Resource;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
+pub use self::access::ConnectionRules;
+
+use self::access::Access;
 use crate::{
     api::{KUBERNETES_CLUSTER, Target, TargetSpec, resource},
     error::ItemFailure,
@@ -30,6 +35,7 @@ type Connection = (Digest, Arc<OpenTarget>);
 pub struct Targets {
     home: Cluster,
     connect: Connect,
+    rules: ConnectionRules,
     fence: Fence,
     metrics: Metrics,
     known: Mutex<HashMap<Key, Target>>,
@@ -41,8 +47,10 @@ pub struct Targets {
 pub struct OpenTarget {
     /// The cluster.
     pub cluster: Cluster,
-    /// The kubeconfig, for programs that need one.
-    pub kubeconfig: String,
+    /// A kubeconfig with this access and nothing else.
+    kubeconfig: String,
+    /// The host that clients connect to, and the rules about it.
+    host: (String, Arc<HostRules>),
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
     version: SharedAnswer<String>,
@@ -51,6 +59,9 @@ pub struct OpenTarget {
 /// The maximum age of the catalog and version that a chart is rendered for. It is short, because a chart may silently omit
 /// objects of kinds that the catalog lacks.
 pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
+
+/// How long ago an API server may have answered before a program connects to it.
+const PROGRAM_AGE: Duration = Duration::from_secs(600);
 
 /// How long a failure is reused: only one item waits for an unavailable cluster, and the others fail with it.
 const FAILURE_AGE: Duration = Duration::from_secs(2);
@@ -73,12 +84,26 @@ impl OpenTarget {
     pub async fn version(&self, age: Duration) -> Result<String, Error> {
         self.version.get(age, self.cluster.version()).await
     }
+
+    /// Returns a kubeconfig with this access and nothing else, for a program that is about to connect.
+    ///
+    /// The program quotes answers in its errors, so an API server must have answered before.
+    ///
+    /// # Errors
+    ///
+    /// When an address of the server is denied, or when no API server answers there.
+    pub async fn kubeconfig(&self) -> Result<&str, ItemFailure> {
+        let (host, rules) = &self.host;
+        check_host(rules, host).await?;
+        self.version(PROGRAM_AGE).await?;
+        Ok(&self.kubeconfig)
+    }
 }
 
 impl Targets {
     /// Creates the connections for a home cluster. They send no requests once the fence is down.
-    pub fn new(home: Cluster, connect: Connect, fence: Fence, metrics: Metrics) -> Self {
-        Self { home, connect, fence, metrics, known: Mutex::default(), open: Mutex::default() }
+    pub fn new(home: Cluster, connect: Connect, rules: ConnectionRules, fence: Fence, metrics: Metrics) -> Self {
+        Self { home, connect, rules, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
 
     /// Adds or updates a Target, and returns its previous specification.
@@ -100,8 +125,8 @@ impl Targets {
     ///
     /// # Errors
     ///
-    /// When the Target does not exist, is not a Kubernetes cluster or has a wrong configuration, when its kubeconfig names
-    /// programs or files, or when its Secret cannot be read.
+    /// When the Target does not exist, is not a Kubernetes cluster or has a wrong configuration, when its kubeconfig is not
+    /// accepted ([`Access::read`]), or when its Secret cannot be read.
     pub async fn open(&self, namespace: &str, name: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
         let key = (namespace.to_owned(), name.to_owned());
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -116,14 +141,17 @@ impl Targets {
             return Ok(open);
         }
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
-        let config = config(&text).await.map_err(wrong)?;
-        let cluster = (self.connect)(config, Options::default())
-            .map_err(|error| wrong(error.to_string()))?
-            .fenced(self.fence.clone());
+        let unusable = |problem| wrong(format!("its kubeconfig cannot be used: {problem}"));
+        let access = Access::read(&text, &self.rules).map_err(unusable)?;
+        let config = access.config().await.map_err(unusable)?;
+        let options = Options { foreign: Some(Arc::clone(&self.rules.hosts)), ..Options::default() };
+        let cluster =
+            (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
         let open = Arc::new(OpenTarget {
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
-            kubeconfig: text,
+            kubeconfig: access.kubeconfig(),
+            host: (access.host().to_owned(), Arc::clone(&self.rules.hosts)),
             catalog: SharedAnswer::new(FAILURE_AGE),
             version: SharedAnswer::new(FAILURE_AGE),
         });
@@ -162,7 +190,7 @@ impl Targets {
         if spec.r#type != KUBERNETES_CLUSTER {
             return Err(wrong(format!("spec.type is {:?}, but only {KUBERNETES_CLUSTER:?} is supported", spec.r#type)));
         }
-        let config = match (spec.config, spec.secret_ref) {
+        let config = match (spec.config, spec.secret_ref.filter(|secret| !secret.name.is_empty())) {
             (Some(config), None) => config,
             (None, Some(secret)) => {
                 let data = read_secret(&self.home, namespace, &secret.name).await?;
@@ -215,39 +243,6 @@ pub async fn read_secret(
 fn parse_yaml(text: &str) -> Result<Value, String> {
     let documents = billhook_objects::yaml::parse(text).map_err(|error| format!("not valid YAML: {error}"))?;
     documents.into_iter().next().map(|document| document.value).ok_or_else(|| "it is empty".to_owned())
-}
-
-/// Reads a kubeconfig. Rejects one that names programs or files: the right to write a Target must not include the right to
-/// run programs or read files where the controller runs.
-async fn config(text: &str) -> Result<kube::Config, String> {
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "its kubeconfig is invalid".to_owned())?;
-    if let Some(what) = external_reference(&kubeconfig) {
-        return Err(format!("its kubeconfig has {what}, which is not allowed: use inline certificates and tokens"));
-    }
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map_err(|error| format!("its kubeconfig cannot be used: {error}"))
-}
-
-/// Returns the first reference of a kubeconfig to a program or file.
-fn external_reference(kubeconfig: &Kubeconfig) -> Option<&'static str> {
-    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
-    let clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
-    for user in users {
-        let found = [
-            ("an exec plugin", user.exec.is_some()),
-            ("an auth provider", user.auth_provider.is_some()),
-            ("a tokenFile", user.token_file.is_some()),
-            ("a client-certificate file", user.client_certificate.is_some()),
-            ("a client-key file", user.client_key.is_some()),
-        ];
-        if let Some((what, _)) = found.into_iter().find(|(_, found)| *found) {
-            return Some(what);
-        }
-    }
-    clusters
-        .into_iter()
-        .any(|cluster| cluster.certificate_authority.is_some())
-        .then_some("a certificate-authority file")
 }
 
 /// Returns the resource of Targets.

@@ -92,7 +92,7 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
     }
     match trigger {
         Trigger::Jobs => {
-            let job = status.job_id.as_deref().filter(|job| !job.is_empty());
+            let job = status.job_id.as_deref();
             match job.is_some() && job != status.job_id_finished.as_deref() {
                 true if finished => work(Cause::Triggered),
                 true => work(Cause::Unfinished),

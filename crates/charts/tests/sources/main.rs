@@ -8,10 +8,10 @@ mod servers;
 use std::error::Error as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use billhook_charts::{Chart, Error, Release, RepositoryAuth, template, values};
+use billhook_charts::{Chart, Error, Helm, Release, RepositoryAuth, template, values};
 use billhook_policy::ChartSource;
 use serde_json::json;
-use servers::{HEADER, HELM, Registry, helm, pack, repository};
+use servers::{HEADER, PROGRAM, Registry, helm, pack, repository};
 
 const RELEASE: Release<'_> = Release { name: "shop", namespace: "store", values: None, values_files: &[], set: &[] };
 
@@ -28,7 +28,7 @@ fn message(error: &Error) -> String {
 
 /// Renders the chart `shop` and returns its version, or the error.
 async fn version(chart: &Chart) -> Result<String, String> {
-    let rendered = template(chart, &RELEASE, None, &HELM).await.map_err(|error| message(&error))?;
+    let rendered = template(chart, &RELEASE, None, None, &PROGRAM).await.map_err(|error| message(&error))?;
     let [manifest] = rendered.manifests.as_slice() else { panic!("{rendered:?}") };
     Ok(manifest.value()["data"]["version"].as_str().unwrap().to_owned())
 }
@@ -39,7 +39,7 @@ async fn check(chart: &Chart, expected: &str) {
 
 /// Checks the values that the templates of a fetched chart see.
 async fn check_values(chart: &Chart) {
-    let found = values(chart, &RELEASE, None, false, &HELM).await.map_err(|error| message(&error)).unwrap();
+    let found = values(chart, &RELEASE, None, false, &PROGRAM).await.map_err(|error| message(&error)).unwrap();
     assert_eq!(found["Values"], json!({"color": "red"}), "{chart:?}");
     assert_eq!((&found["Release"]["Name"], &found["Release"]["Namespace"]), (&json!("shop"), &json!("store")));
 }
@@ -89,6 +89,26 @@ async fn a_chart_in_a_registry_is_found_by_tag_and_by_digest() {
     check_error(&find("flop:1.2.3"), &[host, "flop", "not found"]).await;
     let wrong = format!("sha256:{}", "0".repeat(64));
     check_error(&find(&format!("shop@{wrong}")), &[host, &wrong, "not found"]).await;
+}
+
+#[tokio::test]
+async fn a_chart_with_a_digest_is_fetched_once_with_the_same_credentials() {
+    let registry = Registry::private();
+    let digest = registry.push(&pack(registry.folder.path(), "1.2.3"));
+    let chart = |password: &str| {
+        let mut chart = oci(format!("{}/charts/shop@{digest}", registry.host));
+        chart.credentials.add_docker_config(&registry.docker_config(password)).unwrap();
+        chart.credentials.repositories.push(ca(&format!("oci://{}", registry.host), &registry.ca));
+        chart
+    };
+    let (right, wrong) = (chart(&registry.password), chart("wrong"));
+    let helm = Helm::new(&*servers::HELM);
+    let render = async |chart: &Chart, helm: &Helm| template(chart, &RELEASE, None, None, helm).await.is_ok();
+    assert!(render(&right, &helm).await);
+    assert!(!render(&wrong, &helm).await);
+    drop(registry);
+    assert!(render(&right, &helm).await);
+    assert!(!render(&right, &Helm::new(&*servers::HELM)).await);
 }
 
 #[tokio::test]
@@ -202,12 +222,12 @@ async fn values_are_validated_against_the_schema_of_an_archive() {
     let chart = Chart::from(ChartSource::Archive(bytes));
     let render = async |values: serde_json::Value| {
         let release = Release { values: Some(&values), ..RELEASE };
-        template(&chart, &release, None, &HELM).await
+        template(&chart, &release, None, None, &PROGRAM).await
     };
     let rendered = render(json!({"color": "blue"})).await.unwrap();
     assert_eq!(rendered.manifests[0].value()["data"]["color"], "blue");
     let skipped = Release { values: Some(&json!({"color": 7})), ..RELEASE };
-    let found = values(&chart, &skipped, None, true, &HELM).await.unwrap();
+    let found = values(&chart, &skipped, None, true, &PROGRAM).await.unwrap();
     assert_eq!(found["Values"], json!({"color": 7}));
     let error = message(&render(json!({"color": 7})).await.unwrap_err());
     assert!(error.contains("values don't meet the specifications of the schema"), "{error}");

@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
     serve::Listener,
 };
+use billhook_charts::Helm;
 use billhook_testkit::control_plane::Binaries;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -33,6 +34,9 @@ pub static HELM: LazyLock<PathBuf> = LazyLock::new(|| {
     let named = std::env::var_os("BILLHOOK_HELM").map(PathBuf::from);
     named.unwrap_or_else(|| Binaries::helm(progress).unwrap())
 });
+
+/// [`HELM`] as the operations take it.
+pub static PROGRAM: LazyLock<Helm> = LazyLock::new(|| Helm::new(&*HELM));
 
 /// Runs helm and returns its output, including standard error.
 pub fn helm(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
@@ -55,6 +59,14 @@ pub fn pack(folder: &Path, version: &str) -> PathBuf {
     std::fs::write(chart.join("templates/config.yaml"), config).unwrap();
     helm([OsStr::new("package"), "--destination".as_ref(), folder.as_ref(), chart.as_ref()]);
     folder.join(format!("shop-{version}.tgz"))
+}
+
+/// Packs version 1.0.0 of the chart `shop` with another file, and returns the archive.
+pub fn pack_with(folder: &Path, name: &str, text: &str) -> Vec<u8> {
+    let path = folder.join("shop-1.0.0").join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::read(pack(folder, "1.0.0")).unwrap()
 }
 
 /// Creates a self-signed certificate for loopback.

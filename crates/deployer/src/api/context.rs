@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::schema::{ObjectReference, any_object, anything};
+use super::schema::{ObjectReference, any_object, anything, filled};
 
 /// A Context.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,7 +38,7 @@ pub struct ContextSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ocm_config: Option<LocalObjectReference>,
     /// The name of a ComponentVersionOverwrites object. Only Landscaper itself uses it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub component_version_overwrites: Option<String>,
     /// The keys and certificates that verify signatures of components. Only Landscaper itself uses it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -64,7 +64,7 @@ pub struct SecretKeyReference {
     #[serde(flatten)]
     pub secret: ObjectReference,
     /// The key that holds the data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 

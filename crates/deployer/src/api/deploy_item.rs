@@ -3,10 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IntoDeserializer as _};
 use serde_json::Value;
 
-use super::schema::{ObjectReference, embedded, time};
+use super::schema::{ObjectReference, embedded, filled, named, time};
 
 /// The specification of a DeployItem: what is deployed, by which deployer, and to which cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -30,17 +30,17 @@ pub struct DeployItemSpec {
     /// The type of the deployer that handles the item.
     pub r#type: String,
     /// The cluster to deploy to: a Target in the same namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "named", skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectReference>,
     /// The Context in the same namespace with the credentials of registries; `default` if not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// The configuration of the deployer: a ProviderConfiguration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "embedded")]
     pub config: Option<Value>,
     /// The time limit for a deployment or deletion, as a Go duration, or `none` for no limit; ten minutes if not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// Whether a reconcile is skipped if the specification has not changed since the last success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub struct OnDelete {
 #[serde(rename_all = "camelCase")]
 pub struct DeployItemStatus {
     /// The phase.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "phase", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub phase: Option<Phase>,
     /// The generation that is being reconciled, or was reconciled last.
@@ -96,20 +96,20 @@ pub struct DeployItemStatus {
     #[schemars(schema_with = "embedded")]
     pub provider_status: Option<Value>,
     /// The Secret with the exported values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "named", skip_serializing_if = "Option::is_none")]
     pub export_ref: Option<ObjectReference>,
     /// The ID of the job that Landscaper requests.
-    #[serde(default, rename = "jobID", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", rename = "jobID", skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// The ID of the job that was finished last.
-    #[serde(default, rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", rename = "jobIDFinished", skip_serializing_if = "Option::is_none")]
     pub job_id_finished: Option<String>,
     /// When Landscaper set the job ID.
     #[serde(default, rename = "jobIDGenerationTime", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub job_id_generation_time: Option<Time>,
     /// Deprecated in Landscaper, and not used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub deploy_item_phase: Option<String>,
     /// The times at which the state changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,6 +138,11 @@ pub enum Phase {
     /// A phase that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// Reads an optional phase; an empty one is none.
+fn phase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Phase>, D::Error> {
+    filled(deserializer)?.map(|phase| Phase::deserialize(phase.into_deserializer())).transpose()
 }
 
 impl Phase {

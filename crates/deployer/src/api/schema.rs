@@ -1,7 +1,17 @@
 //! Object references, and schemas that the derive macros do not provide.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Reads an optional string. An empty one is none, because clients in Go write fields without `omitempty` that way.
+pub(super) fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
+}
+
+/// Reads an optional reference. One with an empty name is none, for the same reason.
+pub(super) fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ObjectReference>, D::Error> {
+    Ok(Option::<ObjectReference>::deserialize(deserializer)?.filter(|reference| !reference.name.is_empty()))
+}
 
 /// The name of an object, and its namespace if it is another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -9,7 +19,7 @@ pub struct ObjectReference {
     /// The name of the object.
     pub name: String,
     /// The namespace of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
@@ -35,4 +45,39 @@ pub(super) fn embedded(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use crate::api::{ContextSpec, DeployItemSpec, DeployItemStatus, TargetSpec};
+
+    #[test]
+    fn empty_optional_strings_are_the_same_as_none() {
+        fn check<T: DeserializeOwned + PartialEq + std::fmt::Debug>(empty: Value, absent: Value) {
+            let read = |value: &Value| serde_json::from_value::<T>(value.clone()).unwrap();
+            assert_eq!(read(&empty), read(&absent), "{empty}");
+        }
+        check::<TargetSpec>(
+            json!({ "type": "t", "secretRef": { "name": "s", "key": "" } }),
+            json!({ "type": "t", "secretRef": { "name": "s" } }),
+        );
+        check::<DeployItemSpec>(
+            json!({ "type": "t", "target": { "name": "a", "namespace": "" }, "context": "", "timeout": "" }),
+            json!({ "type": "t", "target": { "name": "a" } }),
+        );
+        check::<DeployItemSpec>(
+            json!({ "type": "t", "target": { "name": "", "namespace": "" } }),
+            json!({ "type": "t" }),
+        );
+        check::<DeployItemStatus>(
+            json!({ "phase": "", "jobID": "", "jobIDFinished": "", "deployItemPhase": "", "exportRef": { "name": "" } }),
+            json!({}),
+        );
+        let key = |key: Value| json!({ "verificationSignatures": { "a": { "publicKeySecretReference": key } } });
+        check::<ContextSpec>(key(json!({ "name": "s", "key": "", "namespace": "" })), key(json!({ "name": "s" })));
+        check::<ContextSpec>(json!({ "componentVersionOverwrites": "" }), json!({}));
+    }
 }

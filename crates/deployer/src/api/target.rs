@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::schema::anything;
+use super::schema::{anything, filled};
 
 /// The type of a Target that is a Kubernetes cluster.
 pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-cluster";
@@ -48,6 +48,6 @@ pub struct TargetSecretReference {
     /// The name of the Secret.
     pub name: String,
     /// The key that holds the configuration; without it, the keys of the Secret are the fields of the configuration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "filled", skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use billhook_cluster::{Cluster, Fence, Options};
 use billhook_sandbox::{Sandbox, User};
@@ -8,12 +8,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     events::Recorder,
+    helms::Helms,
     metrics::Metrics,
     mode::Mode,
     shard::Shard,
     shared::ControllerOptions,
-    slots::Helms,
-    target::{Connect, Targets},
+    target::{Connect, ConnectionRules, Targets},
     trigger::Cause,
 };
 
@@ -30,12 +30,13 @@ fn dispatcher() -> Dispatcher {
         connect: Arc::clone(&connect),
         now: now.clone(),
         helm: PathBuf::new(),
+        connections: ConnectionRules::default(),
         metrics: metrics.clone(),
         leader_election: None,
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
-    let targets = Targets::new(home.clone(), connect, Fence::open(), metrics.clone());
-    Dispatcher::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::default() }))
+    let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
+    Dispatcher::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new("")) }))
 }
 
 fn item(uid: &str) -> DeployItem {

@@ -36,6 +36,13 @@ fn reconciles_are_counted_and_timed() {
 }
 
 #[test]
+fn metrics_are_openmetrics_text() {
+    let text = Metrics::new().encode().unwrap();
+    assert!(text.contains("# TYPE billhook_queue_depth gauge\nbillhook_queue_depth 0\n"), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
 fn gauges_show_the_queue_the_phases_and_the_leader() {
     let metrics = Metrics::new();
     metrics.set_queue_depth(7);

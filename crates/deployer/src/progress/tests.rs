@@ -68,12 +68,15 @@ fn summary(status: Status) -> Summary {
         left_out: Vec::new(),
         finalizers_removed: Vec::new(),
         recreated: Vec::new(),
+        ignored: Vec::new(),
+        error: None,
         requests: BTreeMap::new(),
         elapsed_ms: 0,
         record_error: None,
         lock_lost: false,
         retained: false,
         proof: None,
+        recorded: None,
     }
 }
 

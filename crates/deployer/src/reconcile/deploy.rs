@@ -22,7 +22,7 @@ use crate::{
     managed,
     objects::Objects,
     progress::{ItemProgress, Report},
-    readiness,
+    readiness::{self, watched::Wanted},
     target::{OpenTarget, RENDER_AGE},
 };
 
@@ -39,22 +39,25 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
                        item (annotate it with delete-without-uninstall first to keep its objects)";
         return Err(ItemFailure::configuration("HelmDeploymentChanged", problem).into());
     }
-    match helm {
+    let workloads = match helm {
         Some(helm) => {
             let ran = item.measure("run");
             let message = format!("helm is deploying release {} in namespace {}", helm.name, helm.namespace);
             item.report(Report { running: true, reason: "Applying", message }).await?;
             let objects = charts::install(item, helm, &target, halt).await?;
             ran();
-            let catalog = target.catalog(CATALOG_AGE).await?;
-            item.status.provider_status = Some(charts::provider_status(helm, &objects, &catalog));
+            item.status.provider_status = Some(charts::provider_status(helm, &objects));
+            if configuration.readiness.disable_default { Vec::new() } else { charts::workloads(helm, &objects) }
         }
-        None => deploy_objects(item, &configuration, &target, &clusters, halt).await?,
-    }
+        None => {
+            deploy_objects(item, &configuration, &target, &clusters, halt).await?;
+            Vec::new()
+        }
+    };
     let now = item.now();
     item.status.begin_checks(now);
     let checked = item.measure("check");
-    let exported = check_and_export(item, &configuration, &target, &clusters, halt).await?;
+    let exported = check_and_export(item, &configuration, workloads, &target, &clusters, halt).await?;
     checked();
     if !exported.is_empty() {
         item.status.export_ref = Some(export(item, exported).await?);
@@ -70,10 +73,11 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     Ok(())
 }
 
-/// Waits for the custom readiness checks, then reads the exported values.
+/// Waits for the workloads of a release that helm deployed and for the custom readiness checks, then reads the exported values.
 async fn check_and_export(
     item: &mut Item,
     configuration: &ProviderConfiguration,
+    workloads: Vec<Wanted>,
     target: &OpenTarget,
     clusters: &Clusters,
     halt: &Halt,
@@ -81,23 +85,25 @@ async fn check_and_export(
     let checks = &configuration.readiness.custom;
     let deprecated = configuration.helm.as_ref().map(|helm| helm.exports_from_manifests.as_slice());
     let exports = [deprecated.unwrap_or_default(), &configuration.exports].concat();
-    if checks.is_empty() && exports.is_empty() {
+    if workloads.is_empty() && checks.is_empty() && exports.is_empty() {
         return Ok(Map::new());
     }
     // Kinds that it lacks, such as those of other targets, are looked up when they are needed.
     let catalog = target.catalog(CATALOG_AGE).await?;
     let catalogs = Catalogs::own(Arc::clone(&catalog));
-    let (deadline, stop) = (item.deadline, &halt.token);
     let mut exported = match &configuration.helm {
         Some(helm) if exports.iter().any(|export| export.from_resource.is_none()) => {
             exports::from_values(&exports, &charts::values(item, helm, target, &catalog, halt).await?)?
         }
         _ => Map::new(),
     };
+    let (deadline, stop) = (item.deadline, &halt.token);
     let (progress, receiver) =
-        watch::channel(ItemProgress::awaiting("WaitingForReadiness", "waiting for custom readiness checks"));
+        watch::channel(ItemProgress::awaiting("WaitingForReadiness", "waiting for readiness checks"));
     let work = async {
         let report = |reason| progress.send_replace(ItemProgress::awaiting("WaitingForReadiness", reason));
+        let on_workload = |reason| drop(report(reason));
+        readiness::wait_for_workloads(clusters, workloads, &catalogs, deadline, stop, on_workload).await?;
         readiness::wait_ready(clusters, checks, &catalogs, deadline, stop, |reason| drop(report(reason))).await?;
         progress.send_replace(ItemProgress::awaiting("Exporting", "waiting for the values of exports"));
         exports::export(clusters, &exports, &catalogs, deadline, stop).await
@@ -116,16 +122,13 @@ async fn deploy_objects(
     halt: &Halt,
 ) -> Result<(), Stop> {
     let planned = item.measure("prepare");
-    let prepare = async {
-        match prepare(item, configuration, target, clusters, CATALOG_AGE).await {
-            // The catalog may be older than the kind.
-            Err(failure) if failure.reason == INVALID_MANIFESTS => {
-                prepare(item, configuration, target, clusters, Duration::ZERO).await
-            }
-            prepared => prepared,
+    let mut prepared = match prepare(item, configuration, target, clusters, CATALOG_AGE, halt).boxed().await {
+        // The catalog may be older than the kind.
+        Err(Stop::Failed(failure)) if failure.reason == INVALID_MANIFESTS => {
+            prepare(item, configuration, target, clusters, Duration::ZERO, halt).boxed().await?
         }
+        prepared => prepared?,
     };
-    let mut prepared = halt.stoppable(item.deadline, "planning the deployment", prepare.boxed()).await??;
     let api_version = match configuration.provider {
         Provider::Manifest => "manifest.deployer.landscaper.gardener.cloud/v1alpha2",
         Provider::Helm => "helm.deployer.landscaper.gardener.cloud/v1alpha1",
@@ -141,20 +144,23 @@ async fn deploy_objects(
 }
 
 async fn prepare(
-    item: &Item,
+    item: &mut Item,
     configuration: &ProviderConfiguration,
     target: &OpenTarget,
     clusters: &Clusters,
     age: Duration,
-) -> Result<PreparedApply, ItemFailure> {
+    halt: &Halt,
+) -> Result<PreparedApply, Stop> {
+    const PLANNING: &str = "planning the deployment";
     // A chart may silently omit objects of kinds that the catalog lacks.
     let age = if configuration.helm.is_some() { age.min(RENDER_AGE) } else { age };
-    let catalog = target.catalog(age).await?;
+    let catalog = halt.stoppable(item.deadline, PLANNING, target.catalog(age)).await??;
     let objects = match &configuration.helm {
-        Some(helm) => charts::render(item, helm, target, &catalog).await?,
+        Some(helm) => charts::render(item, helm, target, &catalog, halt).await?,
         None => Objects::from_configuration(&item.name, configuration)?,
     };
-    let inherited = managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog).await?;
+    let inherited = managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog);
+    let inherited = halt.stoppable(item.deadline, PLANNING, inherited).await??;
     let input = ApplyInput {
         release: item.release(),
         is_new: item.is_new(),
@@ -179,7 +185,8 @@ async fn prepare(
         notes: Vec::new(),
         catalog: Some(catalog),
     };
-    Ok(billhook_engine::prepare_apply(clusters, input).boxed().await?)
+    let prepare = billhook_engine::prepare_apply(clusters, input).boxed();
+    Ok(halt.stoppable(item.deadline, PLANNING, prepare).await??)
 }
 
 /// Writes the exported values to the item's Secret, and returns its name.

@@ -3,9 +3,14 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use axum::http::{Request, Response};
+use billhook_sandbox::{Sandbox, User};
 use futures::future::join_all;
-use kube::client::Body;
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    api::{Api, PostParams},
+    client::Body,
+};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -44,7 +49,7 @@ impl Slow {
     fn targets(&self) -> Targets {
         let slow = self.clone();
         let connect: Connect = Arc::new(move |_, _| Ok(slow.cluster()));
-        Targets::new(self.cluster(), connect, Fence::open(), Metrics::new())
+        Targets::new(self.cluster(), connect, ConnectionRules::default(), Fence::open(), Metrics::new())
     }
 
     fn requests(&self) -> usize {
@@ -162,4 +167,25 @@ async fn a_missing_target_or_secret_is_a_transient_failure() {
     let failure = targets.open("ns", "a").await.err().unwrap();
     assert_eq!((failure.reason, failure.transient), ("ReadSecret", true));
     assert!(failure.message.contains("ns/later"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_key_of_a_secret_is_the_same_as_none() {
+    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
+    let connect: Connect = Arc::new(|_, _| Ok(Slow::default().cluster()));
+    let targets = Targets::new(home, connect, ConnectionRules::default(), Fence::open(), Metrics::new());
+    let secret = json!({ "metadata": { "name": "s" }, "stringData": { "kubeconfig": kubeconfig("1").to_string() } });
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets = Api::namespaced(sandbox.client(User::admin(), ""), "default");
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    for reference in [json!({ "name": "s", "key": "" }), json!({ "name": "s" }), json!({ "name": "s", "key": null })] {
+        let mut target = target("a", json!({}));
+        target.metadata.namespace = Some("default".to_owned());
+        target.spec =
+            serde_json::from_value(json!({ "type": KUBERNETES_CLUSTER, "secretRef": reference.clone() })).unwrap();
+        targets.insert(target);
+        let open = targets.open("default", "a").await;
+        assert!(open.is_ok_and(|open| open.kubeconfig.contains("http://a.example")), "{reference}");
+    }
 }

@@ -1,0 +1,235 @@
+//! The helm program, and whose turn it is to run it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use billhook_charts::Helm;
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::{
+    api::DeployItem,
+    halt::{Halt, Stop},
+};
+
+/// The helm program, with limits on how often it runs at the same time: each run uses about 60 MiB (helm 4.3), and the
+/// controller has a memory limit.
+pub(crate) struct Helms {
+    /// The program.
+    pub program: Helm,
+    /// Slots for programs that fetch, render or read, which takes a short time.
+    pub renders: Slots,
+    /// Slots for programs that deploy or delete a release, which may wait for it.
+    pub releases: Slots,
+}
+
+impl Helms {
+    /// Creates the limits for the program with this path.
+    pub(crate) fn new(program: &Path) -> Self {
+        Self { program: Helm::new(program), renders: Slots::new(4), releases: Slots::new(8) }
+    }
+}
+
+/// Whose work it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Party {
+    namespace: String,
+    target: String,
+}
+
+impl Party {
+    pub(crate) fn of(item: &DeployItem) -> Self {
+        let target = item.spec.target.as_ref().map(|target| target.name.clone()).unwrap_or_default();
+        Self { namespace: item.metadata.namespace.clone().unwrap_or_default(), target }
+    }
+}
+
+/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, then to its Target that
+/// has the fewest, then to the work that has waited for longest. A namespace leaves one slot to others and a Target two, so
+/// that long work of one does not keep all others waiting.
+pub(crate) struct Slots(Arc<Mutex<Queue>>);
+
+struct Queue {
+    slots: usize,
+    running: BTreeMap<Party, usize>,
+    waiting: BTreeMap<Party, VecDeque<Waiting>>,
+    /// The number of those that have waited so far.
+    count: u64,
+}
+
+struct Waiting {
+    number: u64,
+    sender: oneshot::Sender<Slot>,
+}
+
+/// The permit to run helm, until it is dropped.
+pub(crate) struct Slot {
+    queue: Arc<Mutex<Queue>>,
+    party: Party,
+}
+
+impl Slots {
+    fn new(slots: usize) -> Self {
+        let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
+        Self(Arc::new(Mutex::new(Queue { slots, running, waiting, count: 0 })))
+    }
+
+    /// Waits for a slot, and moves the deadline by the time that this took.
+    pub(crate) async fn acquire(
+        &self,
+        party: Party,
+        deadline: &mut Option<Instant>,
+        halt: &Halt,
+    ) -> Result<Option<Slot>, Stop> {
+        let begun = Instant::now();
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut queue = lock(&self.0);
+            queue.count += 1;
+            let number = queue.count;
+            queue.waiting.entry(party).or_default().push_back(Waiting { number, sender });
+        }
+        assign(&self.0);
+        let slot = halt.stoppable(None, "waiting for helm", receiver).await?;
+        *deadline = deadline.map(|deadline| deadline + begun.elapsed());
+        Ok(slot.ok())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        {
+            let mut queue = lock(&self.queue);
+            if let Some(running) = queue.running.get_mut(&self.party) {
+                *running -= 1;
+            }
+            queue.running.retain(|_, running| *running > 0);
+        }
+        assign(&self.queue);
+    }
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives free slots to those whose turn it is.
+fn assign(queue: &Arc<Mutex<Queue>>) {
+    loop {
+        let next = lock(queue).take_next();
+        let Some((party, sender)) = next else { return };
+        // If the work was stopped in between, the slot is dropped, which assigns it again. The queue is not locked here.
+        let _stopped = sender.send(Slot { queue: Arc::clone(queue), party });
+    }
+}
+
+impl Queue {
+    /// Removes the work whose turn it is from the queue, and counts it as running.
+    fn take_next(&mut self) -> Option<(Party, oneshot::Sender<Slot>)> {
+        self.waiting.retain(|_, waiting| {
+            while waiting.front().is_some_and(|first| first.sender.is_closed()) {
+                waiting.pop_front();
+            }
+            !waiting.is_empty()
+        });
+        let party = self.turn()?;
+        let next = self.waiting.get_mut(&party)?.pop_front()?;
+        *self.running.entry(party.clone()).or_default() += 1;
+        Some((party, next.sender))
+    }
+
+    fn turn(&self) -> Option<Party> {
+        let of_target = |party: &Party| self.running.get(party).copied().unwrap_or(0);
+        let of_namespace = |party: &Party| {
+            let same = self.running.iter().filter(|(running, _)| running.namespace == party.namespace);
+            same.map(|(_, count)| count).sum::<usize>()
+        };
+        if self.running.values().sum::<usize>() >= self.slots {
+            return None;
+        }
+        let waiting = self.waiting.iter().filter_map(|(party, waiting)| {
+            let (namespace, target) = (of_namespace(party), of_target(party));
+            let may = namespace + 1 < self.slots && target + 2 < self.slots;
+            may.then_some((namespace, target, waiting.front()?.number, party))
+        });
+        waiting.min().map(|(.., party)| party.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn party(name: &str) -> Party {
+        let (namespace, target) = name.split_once('/').unwrap();
+        Party { namespace: namespace.to_owned(), target: target.to_owned() }
+    }
+
+    /// Checks whose turn it is if some have a slot already and others wait in this order.
+    fn check(slots: usize, running: &[&str], waiting: &[&str], expected: Option<&str>) {
+        let mut queue = Queue { slots, running: BTreeMap::new(), waiting: BTreeMap::new(), count: 0 };
+        for name in running {
+            *queue.running.entry(party(name)).or_default() += 1;
+        }
+        let mut receivers = Vec::new();
+        for (number, name) in (1..).zip(waiting) {
+            let (sender, receiver) = oneshot::channel();
+            queue.waiting.entry(party(name)).or_default().push_back(Waiting { number, sender });
+            receivers.push(receiver);
+        }
+        let next = queue.take_next().map(|(party, _)| party);
+        assert_eq!(next, expected.map(party), "{slots} slots, running {running:?}, waiting {waiting:?}");
+    }
+
+    #[test]
+    fn a_free_slot_goes_to_the_namespace_and_target_with_the_fewest() {
+        check(4, &[], &[], None);
+        check(4, &[], &["b/x", "a/x"], Some("b/x"));
+        check(4, &["a/x", "b/x", "c/x", "d/x"], &["e/x"], None);
+        check(4, &["a/x"], &["a/y", "b/x"], Some("b/x"));
+        check(4, &["a/x", "b/x"], &["a/x", "a/y"], Some("a/y"));
+        check(4, &["a/x", "b/x"], &["b/x", "a/x"], Some("b/x"));
+    }
+
+    #[test]
+    fn a_namespace_leaves_a_slot_to_others_and_a_target_two() {
+        check(4, &["a/x", "a/x"], &["a/x"], None);
+        check(4, &["a/x", "a/x"], &["a/x", "a/y"], Some("a/y"));
+        check(4, &["a/x", "a/x", "a/y"], &["a/y"], None);
+        check(4, &["a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_slot_does_not_count() {
+        let (slots, halt) = (Slots::new(3), Halt::default());
+        let begun = Instant::now();
+        let mut deadline = Some(begun + Duration::from_secs(10));
+        let first = slots.acquire(party("a/x"), &mut deadline, &halt).await.unwrap_or_default();
+        assert_eq!(deadline, Some(begun + Duration::from_secs(10)));
+        let wait = slots.acquire(party("a/x"), &mut deadline, &halt);
+        let release = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(wait, release);
+        assert!(matches!(second, Ok(Some(_))));
+        assert_eq!(deadline, Some(begun + Duration::from_secs(70)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_stops_waiting_gets_no_slot() {
+        let (slots, halt, stopped) = (Slots::new(3), Halt::default(), Halt::default());
+        let first = slots.acquire(party("a/x"), &mut None, &halt).await.unwrap_or_default();
+        // Many, to show that they are not dropped one inside the other.
+        let waits = (0..10_000).map(|_| async { slots.acquire(party("a/x"), &mut None, &stopped).await.is_err() });
+        let stop = async { stopped.token.cancel() };
+        let (ended, ()) = tokio::join!(futures::future::join_all(waits), stop);
+        assert!(ended.into_iter().all(|stopped| stopped));
+        drop(first);
+        assert!(matches!(slots.acquire(party("a/x"), &mut None, &halt).await, Ok(Some(_))));
+    }
+}
