@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use billhook_charts::{Capabilities, Rendered, Source};
-use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName};
+use billhook_charts::{self as charts, Capabilities, Helm, Rendered};
+use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, Source};
 use billhook_plan::{HookTreatment, Note, NoteKind};
 use clap::Args;
 
@@ -60,16 +60,19 @@ pub(crate) async fn render(
     let (kube_version, catalog) = tokio::try_join!(cluster.version(), cluster.catalog())?;
     let capabilities = Capabilities::of(kube_version, &catalog);
     let folder = session.path(Path::new(reference));
-    let source = Source::Reference {
+    let source = charts::Source::Reference {
         reference: if folder.exists() { folder.display().to_string() } else { reference.to_owned() },
         version: args.chart_version.clone(),
     };
     let values_files: Vec<_> = args.values.iter().map(|file| session.path(file)).collect();
     let (name, namespace) = (release.name(), release.namespace());
-    let release =
-        billhook_charts::Release { name, namespace, values: None, values_files: &values_files, set: &args.set };
-    let helm = session.tool("BILLHOOK_HELM", "helm");
-    let rendered = billhook_charts::template(&source.into(), &release, Some(&capabilities), &helm).await?;
+    let release = charts::Release { name, namespace, values: None, values_files: &values_files, set: &args.set };
+    let helm = Helm::new(session.tool("BILLHOOK_HELM", "helm"));
+    let rendered = charts::template(&source.into(), &release, Some(&capabilities), None, &helm).await?;
+    if !rendered.not_objects.is_empty() {
+        let line = |source: &Source| format!("{source}: the document has neither apiVersion nor kind");
+        return Err(CommandError::input(rendered.not_objects.iter().map(line).collect::<Vec<_>>().join("\n")));
+    }
     let notes = notes(&rendered);
     Ok(RenderedChart { manifests: rendered.manifests, notes, catalog })
 }

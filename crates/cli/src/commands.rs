@@ -1,6 +1,7 @@
 //! The commands, one file each; `operate`, which carries out their plans, and `serving`, which serves their metrics.
 
 pub(crate) mod apply;
+pub(crate) mod clean;
 pub(crate) mod completion;
 pub(crate) mod controller;
 pub(crate) mod delete;
@@ -18,3 +19,4 @@ pub(crate) mod schema;
 pub(crate) mod serving;
 pub(crate) mod status;
 pub(crate) mod validate;
+pub(crate) mod webhook;

@@ -24,6 +24,11 @@ pub(crate) async fn load(session: &Session) -> Result<Config, CommandError> {
         Some(kubeconfig) => {
             if let Some(context) = options.context.as_ref().or(kubeconfig.current_context.as_ref()) {
                 session.context.get_or_init(|| context.clone());
+                let named = kubeconfig.contexts.iter().find(|named| named.name == *context);
+                let cluster = named.and_then(|named| named.context.as_ref()).map(|context| &context.cluster);
+                if let Some(cluster) = options.cluster.as_ref().or(cluster) {
+                    session.cluster.get_or_init(|| cluster.clone());
+                }
             }
             from_kubeconfig(kubeconfig, &options).await?
         }

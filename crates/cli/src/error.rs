@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use billhook_engine::{OperationError, Status};
 use billhook_objects::ReleaseName;
-use billhook_plan::{ListFailure, PlanError, PlanErrorKind, Swept};
+use billhook_plan::{ListFailure, PlanError, PlanErrorKind, Problem as PlanProblem, Swept};
 
 use crate::{
     render::{count, object},
@@ -65,6 +65,8 @@ pub(crate) struct CommandError {
     pub(crate) hints: Vec<String>,
     /// Whether the API server could not be reached: the message then names its address.
     pub(crate) unreachable: bool,
+    /// Whether another operation works on the release, or has changed it since it was read.
+    pub(crate) is_overtaken: bool,
 }
 
 /// One thing that is wrong.
@@ -86,7 +88,7 @@ impl CommandError {
 
     /// Returns an error of several problems.
     pub(crate) fn all(exit: Exit, problems: Vec<Problem>) -> Self {
-        Self { exit, problems, hints: Vec::new(), unreachable: false }
+        Self { exit, problems, hints: Vec::new(), unreachable: false, is_overtaken: false }
     }
 
     /// Returns an error for invalid input.
@@ -97,6 +99,20 @@ impl CommandError {
     /// Returns an error for an operation that failed: `failed to …`, with its causes.
     pub(crate) fn failed(exit: Exit, error: &(dyn std::error::Error + 'static)) -> Self {
         Self::new(exit, Problem::failed(error))
+    }
+
+    /// Returns an error for an operation that failed for one reason: `failed to …: reason`.
+    pub(crate) fn failed_to(what: impl Display, reason: impl Display) -> Self {
+        Self::new(Exit::Failed, Problem::caused(format!("failed to {what}"), reason))
+    }
+
+    /// Returns the first problems, one a line.
+    pub(crate) fn text(&self) -> String {
+        const LISTED: usize = 20;
+        let mut lines: Vec<String> = self.problems.iter().take(LISTED).map(Problem::line).collect();
+        let more = self.problems.len().saturating_sub(LISTED);
+        lines.extend((more > 0).then(|| count(more, "more problem")));
+        lines.join("\n")
     }
 
     /// Adds what to do about it.
@@ -127,6 +143,16 @@ pub(crate) fn both<A, B>(a: Result<A, CommandError>, b: Result<B, CommandError>)
 }
 
 impl Problem {
+    /// Returns it in one line; of an excerpt, the first.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::Message(message, causes) => {
+                std::iter::once(message).chain(causes).map(String::as_str).collect::<Vec<_>>().join(": ")
+            }
+            Self::Rendered(text) | Self::Listed(text) => text.lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+
     /// Returns a problem with a single cause.
     pub(crate) fn caused(message: impl Into<String>, cause: impl Display) -> Self {
         Self::Message(message.into(), vec![cause.to_string()])
@@ -173,8 +199,10 @@ impl From<PlanError> for CommandError {
             PlanErrorKind::Unreadable => Exit::Failed,
             PlanErrorKind::Refused | PlanErrorKind::Busy => Exit::Refused,
         };
+        let is_overtaken = |of: &PlanProblem| matches!(of, PlanProblem::Locked(_) | PlanProblem::Outdated { .. });
+        let is_overtaken = error.problems.iter().any(is_overtaken);
         let problems = error.problems.iter().map(|problem| problem.to_string().into()).collect();
-        Self { exit, problems, hints: text::hints(&error.problems), unreachable: false }
+        Self { hints: text::hints(&error.problems), is_overtaken, ..Self::all(exit, problems) }
     }
 }
 

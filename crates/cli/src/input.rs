@@ -10,13 +10,12 @@ use billhook_objects::{
 };
 use billhook_plan::Directives;
 use billhook_policy::{
-    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, PayloadConfiguration, Policy, PolicyDocument,
-    controller_only, parse_document,
+    Diagnostics, GoDuration, ItemTimeout, ManifestPolicy, Policy, PolicyDocument, controller_only, parse_document,
 };
 use clap::Args;
 use serde_json::Value;
 
-pub(crate) use files::{SourceText, is_manifest, read_file, read_texts};
+pub(crate) use files::{SourceText, SourceTexts, is_manifest, read_file, read_texts, unreadable};
 
 use crate::{
     error::{CommandError, Exit, Problem, both},
@@ -124,13 +123,14 @@ fn read_policy(session: &Session, path: &std::path::Path, found: &mut Warnings) 
     }
 }
 
-/// Reads the configuration of a payload.
-pub(crate) fn payload_configuration(
+/// Reads a file of one document with its reader: `billhook_policy::{read_stages, read_payload_configuration}`.
+pub(crate) fn document<T>(
     session: &Session,
     path: &std::path::Path,
-) -> Result<PayloadConfiguration, CommandError> {
+    read: fn(&str, &Arc<str>) -> Result<T, Diagnostics>,
+) -> Result<T, CommandError> {
     let text = read_file(session, path).map_err(CommandError::input)?;
-    billhook_policy::read_payload_configuration(&text, &path.display().to_string().into())
+    read(&text, &path.display().to_string().into())
         .map_err(|diagnostics| CommandError::all(Exit::Input, rendered(&diagnostics, &text)))
 }
 

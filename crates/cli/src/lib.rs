@@ -10,6 +10,7 @@ mod config;
 mod connect;
 mod error;
 mod input;
+mod log;
 mod output;
 mod program;
 mod render;
@@ -19,6 +20,7 @@ mod sandbox;
 mod session;
 mod terminal;
 mod text;
+mod watched;
 mod world;
 
 use std::ffi::OsString;

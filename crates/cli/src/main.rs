@@ -115,7 +115,8 @@ fn trace(verbosity: u8) {
     let filter = match verbosity {
         0 => return,
         1 => {
-            "warn,billhook=debug,billhook_cluster=debug,billhook_deployer=debug,billhook_engine=debug,kube_client=debug"
+            "warn,billhook=debug,billhook_cluster=debug,billhook_deployer=debug,billhook_engine=debug,billhook_extension=debug,\
+             kube_client=debug"
         }
         2 => "debug",
         _ => "trace",

@@ -226,6 +226,11 @@ impl Printer {
         self.err(&format!("{} {hint}", self.err_paint().good("hint:")));
     }
 
+    /// Prints a warning.
+    pub(crate) fn warn(&self, text: &str) {
+        self.err(&format!("{} {text}", self.err_paint().warn("warning:")));
+    }
+
     /// Prints the problems and hints of an error.
     pub(crate) fn error(&self, error: &CommandError) {
         let paint = self.err_paint();

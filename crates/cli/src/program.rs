@@ -3,8 +3,10 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    future::ready,
     io::Write as _,
     path::Path,
+    pin::Pin,
     sync::{Mutex, OnceLock},
 };
 
@@ -14,7 +16,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs, OutputFormat},
-    commands::{apply, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate},
+    commands::{
+        apply, clean, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate,
+        webhook,
+    },
     error::{CommandError, Exit},
     output::{Paint, Printer},
     session::{Interrupts, Session},
@@ -37,6 +42,7 @@ struct Cli {
 enum Command {
     Apply(apply::ApplyArgs),
     Delete(delete::DeleteArgs),
+    Clean(clean::CleanArgs),
     Plan(plan::PlanArgs),
     Diff(diff::DiffArgs),
     Status(status::Status),
@@ -46,6 +52,7 @@ enum Command {
     Validate(validate::ValidateArgs),
     Schema(schema::SchemaArgs),
     Controller(controller::ControllerArgs),
+    Webhook(webhook::WebhookArgs),
     #[cfg(feature = "sandbox")]
     Sandbox(sandbox::SandboxArgs),
     #[cfg(feature = "sandbox")]
@@ -117,6 +124,7 @@ pub(crate) async fn run(world: World) -> Exit {
         connect: world.connect,
         server: OnceLock::new(),
         context: OnceLock::new(),
+        cluster: OnceLock::new(),
         has_taken_over: OnceLock::new(),
     };
     let mut interrupts = Interrupts(world.interrupts);
@@ -135,25 +143,35 @@ pub(crate) async fn run(world: World) -> Exit {
     })
 }
 
-async fn dispatch(session: &Session, interrupts: &mut Interrupts, command: Command) -> Result<Exit, CommandError> {
-    command.check_format(session.global.output)?;
+/// A command that runs.
+type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<Exit, CommandError>> + Send + 'a>>;
+
+/// Returns the future of a command. It is boxed, because a future with room for any command takes much of the stack.
+fn dispatch<'a>(session: &'a Session, interrupts: &'a mut Interrupts, command: Command) -> CommandFuture<'a> {
+    if let Err(error) = command.check_format(session.global.output) {
+        return Box::pin(ready(Err(error)));
+    }
     match command {
-        Command::Apply(args) => apply::run(session, interrupts, args).await,
-        Command::Delete(args) => delete::run(session, interrupts, args).await,
-        Command::Plan(args) => plan::run(session, interrupts, args).await,
-        Command::Diff(args) => diff::run(session, interrupts, args).await,
-        Command::Status(args) => interrupts.unless(status::run(session, args)).await,
-        Command::List(args) => interrupts.unless(list::run(session, args)).await,
-        Command::Forget(args) => forget::run(session, interrupts, args).await,
-        Command::Payload(args) => payload::run(session, interrupts, &args).await,
-        Command::Validate(args) => validate::run(session, &args),
-        Command::Schema(args) => Ok(schema::run(session, &args)),
-        Command::Controller(args) => controller::run(session, interrupts, args).await,
+        Command::Apply(args) => Box::pin(apply::run(session, interrupts, args)),
+        Command::Delete(args) => Box::pin(delete::run(session, interrupts, args)),
+        Command::Clean(args) => Box::pin(clean::run(session, interrupts, args)),
+        Command::Plan(args) => Box::pin(plan::run(session, interrupts, args)),
+        Command::Diff(args) => Box::pin(diff::run(session, interrupts, args)),
+        Command::Status(args) => Box::pin(interrupts.unless(status::run(session, args))),
+        Command::List(args) => Box::pin(interrupts.unless(list::run(session, args))),
+        Command::Forget(args) => Box::pin(forget::run(session, interrupts, args)),
+        Command::Payload(args) => Box::pin(async move { payload::run(session, interrupts, &args).await }),
+        Command::Validate(args) => Box::pin(ready(validate::run(session, &args))),
+        Command::Schema(args) => Box::pin(ready(Ok(schema::run(session, &args)))),
+        Command::Controller(args) => Box::pin(controller::run(session, interrupts, args)),
+        Command::Webhook(args) => Box::pin(webhook::run(session, interrupts, args)),
         #[cfg(feature = "sandbox")]
-        Command::Sandbox(args) => sandbox::run(session, interrupts, args).await,
+        Command::Sandbox(args) => Box::pin(sandbox::run(session, interrupts, args)),
         #[cfg(feature = "sandbox")]
-        Command::Demo(args) => interrupts.unless(demo::run(session, args, run_boxed)).await,
-        Command::Completion(args) => Ok(completion::run(session, &args, &mut self::command("billhook"))),
+        Command::Demo(args) => Box::pin(interrupts.unless(demo::run(session, args, run_boxed))),
+        Command::Completion(args) => {
+            Box::pin(ready(Ok(completion::run(session, &args, &mut self::command("billhook")))))
+        }
     }
 }
 

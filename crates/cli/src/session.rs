@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) server: OnceLock<String>,
     /// The name of its context, if a kubeconfig defines it.
     pub(crate) context: OnceLock<String>,
+    /// The name of the cluster in the kubeconfig.
+    pub(crate) cluster: OnceLock<String>,
     /// Set once the command has taken over the lock of another operation.
     pub(crate) has_taken_over: OnceLock<()>,
 }
@@ -91,10 +93,25 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the name of the cluster in the kubeconfig. Without a kubeconfig, it is the address of the API server.
+    pub(crate) fn cluster_name(&self) -> String {
+        self.cluster.get().or_else(|| self.server.get()).cloned().unwrap_or_else(|| "sandbox".to_owned())
+    }
+
     /// Asks a question and returns whether the answer is yes.
     pub(crate) async fn confirm(&self, interrupts: &mut Interrupts, question: &str) -> Result<bool, CommandError> {
-        let Some(stdin) = self.take_stdin() else { return Ok(false) };
-        self.printer.ask(&format!("{question} [y/N] "));
+        let answer = self.answer(interrupts, &format!("{question} [y/N] ")).await?;
+        Ok(answer.is_some_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
+    }
+
+    /// Asks a question and returns the line of the answer; none if standard input was read before.
+    pub(crate) async fn answer(
+        &self,
+        interrupts: &mut Interrupts,
+        question: &str,
+    ) -> Result<Option<String>, CommandError> {
+        let Some(stdin) = self.take_stdin() else { return Ok(None) };
+        self.printer.ask(question);
         let line = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
             BufReader::new(stdin.take(1024)).read_line(&mut line).map(|_| line)
@@ -109,7 +126,7 @@ impl Session {
         if !line.ends_with('\n') {
             self.printer.err("");
         }
-        Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
+        Ok(Some(line))
     }
 }
 

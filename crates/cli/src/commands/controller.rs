@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use billhook_cluster::LeaseOptions;
-use billhook_deployer::{Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
+use billhook_deployer::{ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
+use billhook_hosts::{HostPattern, HostRules};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,17 @@ pub(crate) struct ControllerArgs {
     /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Connect only to these hosts for Targets and charts: a name, *.DOMAIN, an address, a network such as 10.0.0.0/8, or
+    /// loopback; can be repeated [default: all hosts, except those with link-local addresses]
+    #[arg(long, value_name = "PATTERN")]
+    allow_host: Vec<HostPattern>,
+    /// Reject Targets and charts on these hosts, also those that --allow-host matches; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    deny_host: Vec<HostPattern>,
+    /// Accept proxy-url in the kubeconfig of a Target; the proxy resolves the names of servers, so that their addresses are not
+    /// checked [default: reject it]
+    #[arg(long)]
+    allow_proxy_url: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -78,6 +90,10 @@ pub(crate) async fn run(
         connect: Arc::clone(&session.connect),
         now: Arc::new(timestamp),
         helm: session.tool("BILLHOOK_HELM", "helm"),
+        connections: ConnectionRules {
+            hosts: Arc::new(HostRules { allow: args.allow_host, deny: args.deny_host }),
+            proxy_url: args.allow_proxy_url,
+        },
         metrics: metrics.clone(),
         leader_election: lease,
     };

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use billhook_engine::{Clusters, DryRunAnswer, OperationError, RunOptions, Summary};
+use billhook_engine::{Clusters, DryRunAnswer, RunOptions, Summary};
 use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
-use billhook_plan::{Locked, Note, Operation, Plan};
+use billhook_plan::{Locked, Note, Plan};
 use billhook_policy::{GoDuration, ItemTimeout};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -42,14 +42,15 @@ pub(crate) struct RunFlags {
 }
 
 /// Runs a plan by calling `work` with the options of the run.
-pub(crate) async fn carry_out<F>(
+pub(crate) async fn carry_out<F, E>(
     session: &Session,
     interrupts: &mut Interrupts,
     flags: RunFlags,
     work: impl FnOnce(RunOptions) -> F,
 ) -> Result<Exit, CommandError>
 where
-    F: Future<Output = Result<Summary, OperationError>>,
+    F: Future<Output = Result<Summary, E>>,
+    CommandError: From<E>,
 {
     let reporter = Reporter::new(session.printer.clone(), report_options(session, &flags));
     let stop = CancellationToken::new();
@@ -131,10 +132,7 @@ pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), Com
     let problem = format!("the plan has {notes}; nothing was changed");
     let mut error = CommandError::new(Exit::Refused, problem);
     if open.iter().any(|(_, flag)| *flag == text::YES) {
-        let verb = match plan.operation {
-            Operation::Apply => "apply",
-            Operation::Delete => "delete",
-        };
+        let verb = plan.operation.name();
         let hint = format!("review the plan with billhook plan {verb} …, then pass --yes to carry it out anyway");
         error = error.hint(hint);
     }
@@ -146,12 +144,7 @@ pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), Com
 
 /// Asks whether to carry out a deletion, after showing where, what and every warning.
 pub(crate) async fn confirm(session: &Session, interrupts: &mut Interrupts, plan: &Plan) -> Result<(), CommandError> {
-    let place = match (session.context.get(), session.server.get()) {
-        (Some(context), Some(server)) => format!("context {context}, server {server}: "),
-        (None, Some(server)) => format!("server {server}: "),
-        _ => String::new(),
-    };
-    session.printer.err(&format!("{place}{}", deletions_by_kind(plan)));
+    session.printer.err(&format!("{}{}", place(session), deletions_by_kind(plan)));
     print_warnings(session, &plan.notes);
     match session.confirm(interrupts, &question(plan)).await? {
         true => Ok(()),
@@ -159,7 +152,17 @@ pub(crate) async fn confirm(session: &Session, interrupts: &mut Interrupts, plan
     }
 }
 
-fn print_warnings(session: &Session, notes: &[Note]) {
+/// Returns the context and the server of a question, with a colon; nothing for a sandbox.
+pub(crate) fn place(session: &Session) -> String {
+    match (session.context.get(), session.server.get()) {
+        (Some(context), Some(server)) => format!("context {context}, server {server}: "),
+        (None, Some(server)) => format!("server {server}: "),
+        _ => String::new(),
+    }
+}
+
+/// Prints the notes that are dangerous or warnings.
+pub(crate) fn print_warnings(session: &Session, notes: &[Note]) {
     warnings(notes, session.printer.err_paint()).iter().for_each(|line| session.printer.err(line));
 }
 

@@ -8,7 +8,7 @@ mod status;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use billhook_engine::Clusters;
@@ -18,12 +18,13 @@ use billhook_payload::{
     unused,
 };
 use billhook_plan::{AppliedVersion, VersionState};
+use billhook_policy::read_payload_configuration;
 use clap::{Args, Subcommand};
 
 use crate::{
     args::OutputFormat,
     error::{CommandError, Exit, Problem, both},
-    input::{self, SourceText, read_texts},
+    input::{self, SourceText, SourceTexts, unreadable},
     session::{Interrupts, Session},
 };
 
@@ -100,7 +101,7 @@ pub(crate) struct SettingsArgs {
     /// Leave this object to another manager; can be repeated
     #[arg(long = "override", value_name = "KIND/NS/NAME")]
     overrides: Vec<String>,
-    /// Publish conditions and history to this ClusterVersion, where the kind is served
+    /// Publish conditions and history of payload apply to this ClusterVersion, which must exist; ignored by plan, lint and status
     #[arg(long, value_name = "NAME")]
     cluster_version: Option<String>,
     /// Read these settings from a YAML file; flags override its fields
@@ -123,7 +124,8 @@ pub(crate) struct Chosen {
 impl SettingsArgs {
     /// Combines the flags with the config file.
     pub(crate) fn read(&self, session: &Session) -> Result<Chosen, CommandError> {
-        let config = self.config.as_ref().map(|path| input::payload_configuration(session, path)).transpose()?;
+        let config =
+            self.config.as_ref().map(|path| input::document(session, path, read_payload_configuration)).transpose()?;
         let config = config.unwrap_or_default();
         let list = |flags: &[String], file: Vec<String>| if flags.is_empty() { file } else { flags.to_vec() };
         let written = list(&self.overrides, config.overrides);
@@ -182,13 +184,15 @@ pub(crate) fn rfc3339(seconds: Option<i64>) -> String {
     seconds.and_then(|at| jiff::Timestamp::from_second(at).ok()).unwrap_or_default().to_string()
 }
 
-/// Reads the manifests of a folder, without its subfolders.
-pub(crate) fn read_folder(session: &Session, folder: &PathBuf) -> Result<Vec<SourceText>, CommandError> {
-    let path = session.path(folder);
-    if path.exists() && !path.is_dir() {
+/// Reads the manifests of a folder, without its subfolders. A relative path starts at the base.
+pub(crate) fn read_folder(base: &Path, folder: &Path) -> Result<Vec<SourceText>, CommandError> {
+    let found = std::fs::metadata(base.join(folder));
+    if !found.map_err(|error| CommandError::input(unreadable(folder, &error)))?.is_dir() {
         return Err(CommandError::input(format!("{} is not a directory", folder.display())));
     }
-    read_texts(session, std::slice::from_ref(folder), false).check()
+    let mut all = SourceTexts::default();
+    all.read_folder(base, folder, false);
+    all.check()
 }
 
 /// Returns the objects of the files, and their problems.
@@ -223,8 +227,7 @@ pub(crate) fn invalid(problems: &[billhook_payload::Problem]) -> CommandError {
 /// Prints the settings that have no effect on the payload.
 pub(crate) fn warn_unused(session: &Session, payload: &Payload, settings: &Settings) {
     for unused in unused(payload, settings) {
-        let label = session.printer.err_paint().warn("warning:");
-        session.printer.err(&format!("{label} {unused}"));
+        session.printer.warn(&unused.to_string());
     }
 }
 
@@ -234,5 +237,6 @@ pub(crate) fn read_both(
     new: &PathBuf,
     old: Option<&PathBuf>,
 ) -> Result<(Vec<SourceText>, Option<Vec<SourceText>>), CommandError> {
-    both(read_folder(session, new), old.map(|old| read_folder(session, old)).transpose())
+    let read = |folder: &PathBuf| read_folder(&session.directory, folder);
+    both(read(new), old.map(read).transpose())
 }

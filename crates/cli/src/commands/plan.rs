@@ -1,4 +1,4 @@
-//! `billhook plan`: shows what apply or delete would do.
+//! `billhook plan`: shows what apply, delete or clean would do.
 
 use billhook_engine::DiffChange;
 use billhook_plan::Plan;
@@ -11,9 +11,9 @@ use crate::{
     session::{Interrupts, Session},
 };
 
-use super::{apply, delete, operate};
+use super::{apply, clean, delete, operate};
 
-/// Show what apply or delete would do and what is dangerous, without changing anything
+/// Show what apply, delete or clean would do and what is dangerous, without changing anything
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(crate) struct PlanArgs {
@@ -25,7 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   billhook plan apply shop -f manifests/
   billhook plan apply shop -f manifests/ --diff
-  billhook plan delete shop -o json";
+  billhook plan delete shop -o json
+  billhook plan clean";
 
 /// The arguments of `plan apply`.
 #[derive(Debug, Args)]
@@ -46,6 +47,8 @@ enum PlanCommand {
     Apply(PlanApplyArgs),
     /// Show what delete would do, without changing anything
     Delete(delete::DeletionArgs),
+    /// Show what clean would do, without changing anything
+    Clean(clean::PlanCleanArgs),
 }
 
 /// Runs the command.
@@ -61,6 +64,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             let planned = interrupts.unless(delete::plan(session, args, delete::Mode::default())).await?;
             planned.map(|planned| planned.prepared.plan)
         }
+        PlanCommand::Clean(args) => Some(interrupts.unless(clean::plan(session, args)).await?),
     };
     if let Some(plan) = plan {
         operate::print_plan(session, &plan);

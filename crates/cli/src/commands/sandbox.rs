@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use billhook_sandbox::{Options, User};
+use billhook_sandbox::{ControllerSet, Options, User};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 
 use crate::{
-    error::{CommandError, Exit, Problem},
+    error::{CommandError, Exit},
     input::{self, Sources},
     render::count,
     sandbox,
@@ -27,6 +27,9 @@ pub(crate) struct SandboxArgs {
     /// Enforce RBAC [default: allow all requests]
     #[arg(long)]
     rbac: bool,
+    /// Run these controllers: all, none, or names as in kube-controller-manager, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", default_value = "all", hide_default_value = true)]
+    controllers: ControllerSet,
     /// Listen on this port of 127.0.0.1 [default: a free port]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
@@ -39,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   billhook sandbox -f manifests/ -R        start with these objects
   billhook sandbox --kubeconfig-out kc     then: kubectl --kubeconfig kc get namespaces
+  billhook sandbox --controllers none      only the API server, for tests of controllers
   billhook --sandbox plan apply shop -f manifests/
                                            run a single command on a sandbox of its own";
 
@@ -62,7 +66,7 @@ pub(crate) async fn run(
         false => interrupts.unless(input::read(session, &args.sources, None)).await?.manifests,
     };
     let created = manifests.len();
-    let sandbox = billhook_sandbox::Sandbox::start(Options::default().rbac(args.rbac));
+    let sandbox = billhook_sandbox::Sandbox::start(Options::default().rbac(args.rbac).controllers(args.controllers));
     let client = sandbox.client(User::admin(), "");
     let namespace = session.global.namespace.as_deref().unwrap_or("default");
     interrupts
@@ -72,7 +76,8 @@ pub(crate) async fn run(
         })
         .await?;
     let served = sandbox.serve_at(args.port).await;
-    let served = served.map_err(|error| failed(format!("serve on 127.0.0.1:{}", args.port), &error))?;
+    let served =
+        served.map_err(|error| CommandError::failed_to(format_args!("serve on 127.0.0.1:{}", args.port), error))?;
     let out = args.kubeconfig_out.map(|path| session.path(&path));
     let kubeconfig = KubeconfigFile::write(out, &served.kubeconfig())?;
     if session.json() {
@@ -101,7 +106,7 @@ impl KubeconfigFile {
             Some(path) => (path, None),
             None => {
                 let folder = tempfile::Builder::new().prefix("billhook-sandbox-").tempdir();
-                let folder = folder.map_err(|error| failed("create a temporary directory".to_owned(), &error))?;
+                let folder = folder.map_err(|error| CommandError::failed_to("create a temporary directory", error))?;
                 (folder.path().join("kubeconfig"), Some(folder))
             }
         };
@@ -112,7 +117,7 @@ impl KubeconfigFile {
                 let problem = format!("{} already exists", path.display());
                 Err(CommandError::input(problem).hint("delete it, or choose another file with --kubeconfig-out"))
             }
-            Err(error) => Err(failed(format!("write {}", path.display()), &error)),
+            Err(error) => Err(CommandError::failed_to(format_args!("write {}", path.display()), error)),
         }
     }
 }
@@ -121,10 +126,6 @@ impl Drop for KubeconfigFile {
     fn drop(&mut self) {
         let _result = fs::remove_file(&self.path);
     }
-}
-
-fn failed(what: String, error: &io::Error) -> CommandError {
-    CommandError::new(Exit::Failed, Problem::caused(format!("failed to {what}"), error))
 }
 
 /// Quotes a path for a shell.

@@ -27,6 +27,8 @@ enum Document {
     Policy,
     /// The configuration of a payload (`billhook payload --config`)
     Payload,
+    /// A stages file (`billhook clean -f`)
+    Stages,
 }
 
 /// Runs the command.
@@ -34,6 +36,7 @@ pub(crate) fn run(session: &Session, args: &SchemaArgs) -> Exit {
     session.printer.raw(match args.document {
         Document::Policy => billhook_policy::POLICY_SCHEMA,
         Document::Payload => billhook_policy::PAYLOAD_SCHEMA,
+        Document::Stages => billhook_policy::STAGES_SCHEMA,
     });
     Exit::Done
 }

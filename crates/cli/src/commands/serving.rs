@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use billhook_deployer::{Probes, Scrape, router, serve};
+use billhook_endpoints::{Probes, Scrape, router, serve};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ impl Server {
         let failed = |error| CommandError::new(Exit::Failed, format!("failed to listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let task = tokio::spawn(serve(listener, router(scrape, probes), stop.clone()));
+        let task = tokio::spawn(serve(listener, router(scrape, probes), stop.clone().cancelled_owned()));
         Ok(Self { address, task })
     }
 

@@ -180,6 +180,7 @@ mod tests {
     fn shown(revision: u64, finalizers: &[&str], blockers: Vec<Blocker>) -> Vec<String> {
         let kind = GroupKind::new("", "Namespace");
         let object = ObjectStatus {
+            deletion_requested: false,
             object: ObjectKey::new(kind.clone(), None, "shop"),
             uid: None,
             state: ObjectState::Deleting,
@@ -225,6 +226,7 @@ mod tests {
     #[test]
     fn what_blocks_a_deletion_comes_first_and_what_is_gone_is_left_out() {
         let object = |name: &str, state| ObjectStatus {
+            deletion_requested: false,
             deleted_at: None,
             object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
             uid: None,
@@ -260,6 +262,7 @@ mod tests {
     #[test]
     fn readiness_and_other_clusters_are_shown() {
         let object = |name: &str, readiness: Option<Readiness>| ObjectStatus {
+            deletion_requested: false,
             object: ObjectKey::new(GroupKind::new("", "Pod"), Some("shop"), name),
             uid: None,
             state: ObjectState::Present,

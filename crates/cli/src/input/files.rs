@@ -34,26 +34,31 @@ pub(crate) fn read_texts(session: &Session, paths: &[PathBuf], recursive: bool) 
         if ["http://", "https://"].iter().any(|scheme| path.to_string_lossy().starts_with(scheme)) {
             all.problems.push(format!("{name} is a URL; only files and directories are supported").into());
             all.hints.push(format!("run curl -fsSL {name} | billhook … -f -"));
-        } else if !session.path(path).is_dir() {
-            all.read(session, path);
+        } else if session.path(path).is_dir() {
+            all.read_folder(&session.directory, path, recursive);
         } else {
-            let mut folder = Folder::default();
-            folder.collect(session, path, recursive, &mut all.problems);
-            if folder.files.is_empty() {
-                all.problems.push(format!("{name} contains no .yaml, .yml or .json files").into());
-                if folder.subfolders && !recursive {
-                    all.hints.push("use -R to read subdirectories".to_owned());
-                }
-            }
-            folder.files.iter().for_each(|file| all.read(session, file));
+            all.add(path, read_file(session, path));
         }
     }
     all
 }
 
 impl SourceTexts {
-    fn read(&mut self, session: &Session, path: &Path) {
-        match read_file(session, path) {
+    /// Reads the files of a folder in the order of their names. A relative path starts at the base.
+    pub(crate) fn read_folder(&mut self, base: &Path, path: &Path, recursive: bool) {
+        let mut folder = Folder::default();
+        folder.collect(base, path, recursive, &mut self.problems);
+        if folder.files.is_empty() {
+            self.problems.push(format!("{} contains no .yaml, .yml or .json files", path.display()).into());
+            if folder.subfolders && !recursive {
+                self.hints.push("use -R to read subdirectories".to_owned());
+            }
+        }
+        folder.files.iter().for_each(|file| self.add(file, read_path(base, file)));
+    }
+
+    fn add(&mut self, path: &Path, read: Result<String, Problem>) {
+        match read {
             Ok(content) => self.texts.push(SourceText { name: path.display().to_string().into(), content }),
             Err(problem) => self.problems.push(problem),
         }
@@ -72,21 +77,27 @@ impl SourceTexts {
 
 /// Reads a file, or standard input if the path is `-`.
 pub(crate) fn read_file(session: &Session, path: &Path) -> Result<String, Problem> {
-    let failed = |error: std::io::Error| {
-        Problem::from(match error.kind() {
-            std::io::ErrorKind::NotFound => format!("{} does not exist", path.display()),
-            std::io::ErrorKind::InvalidData => format!("{} is not valid UTF-8", path.display()),
-            _ => format!("failed to read {}: {error}", path.display()),
-        })
-    };
     if path != Path::new("-") {
-        return std::fs::read_to_string(session.path(path)).map_err(failed);
+        return read_path(&session.directory, path);
     }
     let mut stdin = session.take_stdin().ok_or("standard input can be read only once")?;
     let mut content = String::new();
-    stdin.read_to_string(&mut content).map_err(failed)?;
+    stdin.read_to_string(&mut content).map_err(|error| unreadable(path, &error))?;
     // The program at the other end of a pipe failed: this is no version without objects.
     if content.trim().is_empty() { Err("standard input is empty".into()) } else { Ok(content) }
+}
+
+fn read_path(base: &Path, path: &Path) -> Result<String, Problem> {
+    std::fs::read_to_string(base.join(path)).map_err(|error| unreadable(path, &error))
+}
+
+/// Returns the problem of a path that cannot be read.
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::from(match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{} does not exist", path.display()),
+        std::io::ErrorKind::InvalidData => format!("{} is not valid UTF-8", path.display()),
+        _ => format!("failed to read {}: {error}", path.display()),
+    })
 }
 
 /// The manifest files of a folder, in the order of their paths.
@@ -97,8 +108,8 @@ struct Folder {
 }
 
 impl Folder {
-    fn collect(&mut self, session: &Session, folder: &Path, recursive: bool, problems: &mut Vec<Problem>) {
-        let entries = std::fs::read_dir(session.path(folder)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    fn collect(&mut self, base: &Path, folder: &Path, recursive: bool, problems: &mut Vec<Problem>) {
+        let entries = std::fs::read_dir(base.join(folder)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = match entries {
             Ok(entries) => entries,
             Err(error) => return problems.push(format!("failed to read {}: {error}", folder.display()).into()),
@@ -110,10 +121,10 @@ impl Folder {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 self.subfolders = true;
                 if recursive {
-                    self.collect(session, &path, recursive, problems);
+                    self.collect(base, &path, recursive, problems);
                 }
             } else if is_manifest(&path) {
-                match std::fs::metadata(session.path(&path)) {
+                match std::fs::metadata(base.join(&path)) {
                     // A link to a folder.
                     Ok(found) if found.is_dir() => {}
                     // Opening a named pipe would wait for its writer.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use billhook_engine::ObjectDiff;
-use billhook_objects::ObjectKey;
+use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteStep, DeleteTask, DeleteWork, Exclusion,
     Node, Note, Operation, PatchTask, Plan, Query, Select, Severity, Step, Uncovered, Work,
@@ -51,6 +51,12 @@ pub(crate) fn render_plan_with(plan: &Plan, diffs: &[ObjectDiff], full: bool, pa
             uncovered.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object), u.reason()]).collect();
         lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
     }
+    if !plan.unmanaged.is_empty() {
+        lines.push(String::new());
+        lines.push(paint.bold("no longer managed"));
+        let rows: Vec<_> = plan.unmanaged.iter().map(|u| vec![u.object.kind.to_string(), place(&u.object)]).collect();
+        lines.extend(columns(&rows).into_iter().map(|line| format!("   {line}")));
+    }
     if !plan.notes.is_empty() {
         lines.push(String::new());
         lines.push(paint.bold("notes"));
@@ -81,12 +87,10 @@ pub(crate) fn note(note: &Note, paint: Paint) -> String {
 
 /// Returns what a plan does in a few words: `delete release shop/web: 12 objects in 3 groups`.
 pub(crate) fn headline(plan: &Plan) -> String {
-    let verb = match plan.operation {
-        Operation::Apply => "apply",
-        Operation::Delete => "delete",
-    };
+    let verb = plan.operation.name();
     let what = match &plan.release {
         Some(release) => format!("{verb} release {release}"),
+        None if plan.operation == Operation::Clean => verb.to_owned(),
         None => format!("{verb} the objects in the manifests"),
     };
     format!("{what}: {}", amounts(plan))
@@ -97,6 +101,7 @@ fn amounts(plan: &Plan) -> String {
         (ApplyAction::Create, "to create"),
         (ApplyAction::Update, "to update"),
         (ApplyAction::Adopt, "to adopt"),
+        (ApplyAction::Recreate, "to recreate"),
         (ApplyAction::Unchanged, "unchanged"),
     ];
     let tasks: Vec<&ApplyTask> = plan.apply_tasks().collect();
@@ -115,11 +120,11 @@ fn amounts(plan: &Plan) -> String {
     let more = if collections > 0 { " and any that appear meanwhile" } else { "" };
     match plan.operation {
         Operation::Apply if deletions + collections > 0 => parts.push(format!("{deletions} to prune{more}")),
-        Operation::Delete if deletions + collections > 0 => {
+        Operation::Delete | Operation::Clean if deletions + collections > 0 => {
             let groups = count(groups(plan), "group");
             parts.push(format!("{}{more} in {groups}", count(deletions, "object")));
         }
-        Operation::Apply | Operation::Delete => {}
+        Operation::Apply | Operation::Delete | Operation::Clean => {}
     }
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }
@@ -185,6 +190,8 @@ fn settings(work: &DeleteWork) -> Vec<String> {
         Propagation::Foreground => settings.push("dependents first".to_owned()),
         Propagation::Orphan => settings.push("dependents are orphaned".to_owned()),
     }
+    settings.extend(work.grace_period.map(|period| format!("grace period {period}")));
+    settings.extend(work.release_snapshots.map(|after| format!("annotates VolumeSnapshotContents after {after}")));
     if let Some(force) = &work.force {
         let which = if force.finalizers.is_empty() { "all finalizers".to_owned() } else { force.finalizers.join(", ") };
         let when = if force.after.0.is_zero() { "immediately".to_owned() } else { format!("after {}", force.after) };
@@ -222,8 +229,11 @@ fn objects(node: &Node) -> Vec<Option<&ObjectKey>> {
 fn step_row(step: &Step) -> Vec<String> {
     match step {
         Step::Apply(task) => {
-            let wait = if task.wait { "(until ready)" } else { "" };
-            [apply_row(task), vec![wait.to_owned()]].concat()
+            let mut row = apply_row(task);
+            if let Some(marks) = row.last_mut().filter(|_| task.wait) {
+                *marks = format!("{marks} (until ready)").trim_start().to_owned();
+            }
+            row
         }
         Step::Delete(DeleteStep { object, .. }) => {
             vec!["delete".to_owned(), object.kind.to_string(), place(object), String::new()]
@@ -238,8 +248,14 @@ fn apply_row(task: &ApplyTask) -> Vec<String> {
         ApplyAction::Adopt => "adopt",
         ApplyAction::Unchanged => "unchanged",
         ApplyAction::Await => "wait for",
+        ApplyAction::Recreate => "recreate",
     };
-    vec![action.to_owned(), task.object.kind.to_string(), place(&task.object)]
+    let mark = match task.recreate {
+        _ if task.action == ApplyAction::Recreate => "(once it is gone)",
+        Some(_) => "(recreated if the update is invalid)",
+        None => "",
+    };
+    vec![action.to_owned(), task.object.kind.to_string(), place(&task.object), mark.to_owned()]
 }
 
 /// Names the patched fields without their values, since these may be secrets.
@@ -263,6 +279,9 @@ fn delete_row(task: &DeleteTask) -> Vec<String> {
     }
     if !task.finalizers.is_empty() {
         marks.push(format!("finalizers: {}", task.finalizers.join(", ")));
+    }
+    if let Some(after) = task.annotations.treatment().finalize_after {
+        marks.push(format!("finalizers removed {after} after the deletion"));
     }
     let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
     vec![task.object.kind.to_string(), place(&task.object), marks]
@@ -292,8 +311,14 @@ fn describe(collection: &Collection, query: &Query) -> String {
 fn exclusion(exclusion: &Exclusion) -> String {
     let prefixes = exclusion.name_prefixes.iter().map(|prefix| format!("{prefix}*"));
     let names: Vec<_> = exclusion.names.iter().cloned().chain(prefixes).collect();
-    let text = filter(&names, &exclusion.namespaces, &exclusion.label_selector.to_query());
-    text.trim_start().trim_start_matches("named ").to_owned()
+    let prefixes = exclusion.namespace_prefixes.iter().map(|prefix| format!("{prefix}*"));
+    let namespaces: Vec<_> = exclusion.namespaces.iter().cloned().chain(prefixes).collect();
+    let text = filter(&names, &namespaces, &exclusion.label_selector.to_query());
+    match text.trim_start().trim_start_matches("named ") {
+        "" if !exclusion.owners.is_empty() => "what excluded objects own".to_owned(),
+        "" => "all".to_owned(),
+        text => text.to_owned(),
+    }
 }
 
 fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
@@ -313,6 +338,13 @@ fn filter(names: &[String], namespaces: &[String], labels: &str) -> String {
 /// Returns what a plan deletes, by kind: `2 ConfigMap, 1 Namespace`.
 pub(crate) fn deletions_by_kind(plan: &Plan) -> String {
     plan.deleted().map(|(_, object, ..)| &object.kind).collect::<Counts>().to_string()
+}
+
+/// Returns what a plan deletes as a table with a line for each kind.
+pub(crate) fn deletion_table(plan: &Plan) -> Vec<String> {
+    let counts: Counts = plan.deleted().map(|(_, object, ..)| &object.kind).collect();
+    let rows: Vec<(GroupKind, usize)> = counts.into();
+    columns(&rows.into_iter().map(|(kind, count)| vec![count.to_string(), kind.to_string()]).collect::<Vec<_>>())
 }
 
 /// Returns the question to confirm: `Delete 12 objects of release shop/web in 3 groups?`, or, with a collection, `Delete 12

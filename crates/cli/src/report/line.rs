@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use billhook_engine::{ApplyResult, Event, NodeProgress, NodeState, Progress, Status};
 use billhook_objects::ObjectKey;
+use billhook_plan::UncoveredCause;
 
 use crate::{
     output::Paint,
@@ -82,6 +83,21 @@ pub(super) fn line(event: &Event, progress: &Progress, (out, err): (Paint, Paint
             let why = "another client recreated it, and it no longer belongs to the release";
             (Stream::Note, format!("{} {}: {why}", err.warn("kept"), object(key)))
         }
+        Event::Ignored { object: key, .. } => {
+            (Stream::Note, format!("{} {}: it was created too late for this stage", err.warn("ignored"), object(key)))
+        }
+        Event::Kept { object: key, cause: UncoveredCause::NamespaceGone, .. } => {
+            let why = "its namespace does not exist any more, so that its finalizers cannot be removed";
+            (Stream::Note, format!("{} {}: {why}", err.warn("ignored"), object(key)))
+        }
+        Event::Kept { object: key, .. } => {
+            let why = "it was annotated to be kept after the plan was made";
+            (Stream::Note, format!("{} {}: {why}", err.warn("kept"), object(key)))
+        }
+        Event::SnapshotReleased { object: key, .. } => {
+            let what = "annotated, so that the CSI sidecar deletes its snapshot";
+            (Stream::Result, format!("{} {}: {what}", out.warn("released"), object(key)))
+        }
         Event::Refused { object: key, message, retried: true, .. } => {
             (Stream::Note, format!("{} {}: {message} (retrying)", err.warn("failed"), object(key)))
         }
@@ -156,6 +172,7 @@ pub(super) fn verb(result: ApplyResult) -> &'static str {
         ApplyResult::Created => "created",
         ApplyResult::Configured => "configured",
         ApplyResult::Adopted => "adopted",
+        ApplyResult::Recreated => "recreated",
         ApplyResult::Patched => "patched",
         ApplyResult::Unchanged => "unchanged",
     }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary};
-use billhook_plan::{Uncovered, UncoveredCause};
+use billhook_plan::{Operation, Uncovered, UncoveredCause};
 
 use crate::{
     output::Paint,
@@ -54,6 +54,8 @@ fn done(progress: &Progress, summary: &Summary, paint: Paint) -> String {
     let remains =
         |uncovered: &Uncovered| uncovered.deleted_with.is_none() && uncovered.cause != UncoveredCause::CreatedNamespace;
     let verb = match progress.deletes() {
+        true if is_clean(progress) => "clean",
+        true if progress.operation == Some(Operation::Clean) => "cleaned",
         true if progress.release.is_some() && summary.uncovered.iter().any(remains) => "retained",
         true => "deleted",
         false => "applied",
@@ -65,11 +67,18 @@ fn done(progress: &Progress, summary: &Summary, paint: Paint) -> String {
     format!("{}: {}", paint.good(&what), totals(progress, summary))
 }
 
+/// Whether there was nothing to clean.
+fn is_clean(progress: &Progress) -> bool {
+    progress.operation == Some(Operation::Clean) && progress.nodes.is_empty()
+}
+
 /// `3 created, 2 unchanged in 3.2s (24 requests)`.
 fn totals(progress: &Progress, summary: &Summary) -> String {
     let requests = usize::try_from(summary.requests.values().sum::<u64>()).unwrap_or(usize::MAX);
     let elapsed = duration(Duration::from_millis(summary.elapsed_ms));
-    let parts = if progress.deletes() {
+    let parts = if is_clean(progress) {
+        "nothing to delete".to_owned()
+    } else if progress.deletes() {
         format!("{} gone", count(summary.gone, "object"))
     } else {
         let applied = progress.applied().into_iter().map(|(result, number)| (number, line::verb(result)));
@@ -92,6 +101,10 @@ fn remarks(summary: &Summary, lines: &mut Vec<String>) {
     if !summary.recreated.is_empty() {
         lines.push(format!("{}, recreated by another client:", remaining(summary.recreated.len(), "")));
         lines.extend(indent(first(&summary.recreated, LISTED, |key| vec![object(key)])));
+    }
+    if !summary.ignored.is_empty() {
+        lines.push(format!("{}, created too late for the stage:", remaining(summary.ignored.len(), "")));
+        lines.extend(indent(first(&summary.ignored, LISTED, |key| vec![object(key)])));
     }
     let (contained, remain): (Vec<&Uncovered>, _) = summary.uncovered.iter().partition(|u| u.deleted_with.is_some());
     let is_left =
@@ -138,6 +151,9 @@ fn failure(progress: &Progress, summary: &Summary, paint: Paint, lines: &mut Vec
         objects => format!("{objects} objects{of} are unfinished"),
     };
     lines.push(format!("{} {how}: {what}; {}", paint.bad("error:"), totals(progress, summary)));
+    if let Some(error) = &summary.error {
+        lines.push(format!("  {}: {}", error.code, error.message));
+    }
     lines.extend(indent(blocked(&summary.blocked())));
     let not_started = |(group, objects): &(&str, usize)| {
         vec![format!("group {group} was not started: {}", count(*objects, "object"))]

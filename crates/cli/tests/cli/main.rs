@@ -4,6 +4,7 @@
 
 mod call;
 mod test_apply;
+mod test_clean;
 mod test_completion;
 mod test_controller;
 mod test_delete;
@@ -20,3 +21,4 @@ mod test_schema;
 mod test_status;
 mod test_terminal;
 mod test_validate;
+mod test_webhook;

@@ -1,4 +1,4 @@
-//! `controller`: the error for a cluster without DeployItems.
+//! `controller`: errors at its start.
 
 use crate::call::Place;
 
@@ -7,4 +7,12 @@ fn a_cluster_without_deploy_items_is_an_error() {
     let called = Place::new(&[]).call("--sandbox controller");
     assert_eq!((called.exit, called.out.as_str()), (2, ""), "{}", called.err);
     assert!(called.err.contains("error: failed to "), "{}", called.err);
+}
+
+#[test]
+fn a_wrong_pattern_of_hosts_is_an_error() {
+    let called = Place::new(&[]).call("--sandbox controller --allow-host *.example --deny-host 10.0.0.0/33");
+    assert_eq!((called.exit, called.out.as_str()), (2, ""), "{}", called.err);
+    let problem = "\"10.0.0.0/33\" must be a name, *.DOMAIN, an address, a network such as 10.0.0.0/8, or loopback";
+    assert!(called.err.contains(problem), "{}", called.err);
 }

@@ -136,3 +136,8 @@ fn a_kubeconfig_is_never_overwritten() {
     assert!(called.err.contains("kc already exists\nhint: delete it, or choose another file"), "{}", called.err);
     assert_eq!(std::fs::read_to_string(place.folder().join("kc")).unwrap(), "mine");
 }
+
+#[test]
+fn an_unknown_controller_is_an_error() {
+    place().rejects("sandbox --controllers jobs", "there is no controller \"jobs\"; use all, none, or some of");
+}

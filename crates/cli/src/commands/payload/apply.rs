@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::args::PayloadApplyArgs;
 use self::{
     content::Content,
-    pass::{End, Passes, Turn},
+    pass::{End, Passed, Passes, Turn},
 };
 use super::{open, publish::Publisher, warn_unused};
 use crate::{
@@ -40,27 +40,31 @@ pub(super) async fn run(
     if let Some(interval) = args.watch {
         return watch::run(session, interrupts, args, interval, chosen, policy).await;
     }
-    let content = Arc::new(Content::read(session, &args.folder, &chosen.settings)?);
+    let content = Arc::new(Content::read(&session.directory, &args.folder, &chosen.settings)?);
     warn_unused(session, &content.payload, &chosen.settings);
     let (mut clusters, release) = interrupts.unless(open(session, &chosen)).await?;
     if args.take_over {
         interrupts.unless(operate::take_over(session, &clusters, &release)).await?;
     }
     let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
-    let publisher = chosen.cluster_version.map(|name| Publisher::new(&name, &release));
+    let publisher = chosen.cluster_version.map(|name| Arc::new(Publisher::new(&name, &release)));
     let passes = Passes { session, args, release, content, settings: chosen.settings, policy, publisher };
     for number in 0.. {
+        clusters.now = now();
         let turn = Turn { number, deadline, halt: CancellationToken::new(), quiet: false };
-        let pending = match passes.pass(interrupts, &clusters, turn).await?.end {
+        let Passed { end, unpublished, .. } = passes.pass(interrupts, &clusters, turn).await?;
+        if let Some(error) = unpublished {
+            return Err(error);
+        }
+        let pending = match end {
             End::Final(exit) => return Ok(exit),
             End::Pending(_) if !args.to_completion => break,
             End::Pending(pending) => pending,
         };
+        // Another pass confirms it.
         if !all_gone(session, interrupts, &clusters, pending, deadline).await? {
             break;
         }
-        // Another pass confirms it.
-        clusters.now = now();
     }
     Ok(Exit::Unfinished)
 }

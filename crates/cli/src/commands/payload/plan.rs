@@ -55,7 +55,7 @@ enum StateArg {
 pub(super) async fn run(session: &Session, args: &PayloadPlanArgs) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
     let history = history(session, args, &chosen).await?;
-    let (payload, problems) = parse(&read_folder(session, &args.folder)?);
+    let (payload, problems) = parse(&read_folder(&session.directory, &args.folder)?);
     let decisions = decide(&payload, problems, &chosen.settings)?;
     warn_unused(session, &payload, &chosen.settings);
     let state = match args.state {

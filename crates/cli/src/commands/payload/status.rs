@@ -80,9 +80,10 @@ pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<E
     Ok(Exit::Done)
 }
 
-/// Returns why minor and major updates are not possible: objects that are being deleted, and overrides.
+/// Returns why minor and major updates are not possible: objects that are being deleted because a manifest requested it, and
+/// overrides.
 pub(super) fn upgradeable(status: &ReleaseStatus, settings: &Settings) -> Option<Upgradeable> {
-    let deleting = being_deleted(status).map(|object| &object.object);
+    let deleting = being_deleted(status).filter(|object| object.deletion_requested).map(|object| &object.object);
     let overrides = (!settings.overrides.is_empty()).then(Upgradeable::overrides);
     Upgradeable::all(Upgradeable::deletions(deleting).into_iter().chain(overrides).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    path::PathBuf,
+    path::Path,
 };
 
 use billhook_payload::{Decisions, Payload, Settings};
@@ -10,7 +10,6 @@ use billhook_payload::{Decisions, Payload, Settings};
 use crate::{
     commands::payload::{decide, parse, read_folder},
     error::CommandError,
-    session::Session,
 };
 
 /// A payload without mistakes.
@@ -29,9 +28,9 @@ impl PartialEq for Content {
 }
 
 impl Content {
-    /// Reads a directory.
-    pub(super) fn read(session: &Session, folder: &PathBuf, settings: &Settings) -> Result<Self, CommandError> {
-        let texts = read_folder(session, folder)?;
+    /// Reads a directory. A relative path starts at the base.
+    pub(super) fn read(base: &Path, folder: &Path, settings: &Settings) -> Result<Self, CommandError> {
+        let texts = read_folder(base, folder)?;
         let mut digest = DefaultHasher::new();
         texts.iter().for_each(|text| (&text.name, &text.content).hash(&mut digest));
         let (payload, problems) = parse(&texts);

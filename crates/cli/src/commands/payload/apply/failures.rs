@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_engine::{Incomplete, Status, Summary};
 use billhook_objects::ObjectKey;
-use billhook_payload::{Decisions, Payload, messages};
+use billhook_payload::{Decisions, Payload, cluster_version::TaskError, messages};
 use billhook_plan::{Failed, Failure, Failures, RequestedDeletion};
+
+use crate::render::place;
 
 /// The manifests that a pass counts, with their positions.
 pub(super) struct Words<'a> {
@@ -33,37 +35,37 @@ impl<'a> Words<'a> {
         self.positions.get(object).or_else(|| self.positions.get(&unplaced)).copied().unwrap_or_default()
     }
 
-    /// Returns a line for each failure, in the order of the payload.
-    pub(super) fn failures<'f>(&self, all: impl IntoIterator<Item = Failed<'f>>) -> Vec<String> {
-        let line = |Failed { object, error, code }: Failed<'_>| {
-            let at = self.position(object);
-            let line = match (code, self.deleted.contains(object)) {
-                // The reference prints what it finds of an unhealthy object alone.
-                (Some(_), _) => error.to_owned(),
-                (None, true) => self.could_not_update(object, &messages::delete_failed(object, error)),
-                (None, false) => self.could_not_update(object, error),
-            };
-            (at, line)
-        };
-        let mut lines: Vec<(usize, String)> = all.into_iter().map(line).collect();
-        lines.sort();
-        lines.into_iter().map(|(_, line)| line).collect()
+    /// Returns the errors of failures, in the order of the payload.
+    fn errors<'f>(&self, all: impl IntoIterator<Item = Failed<'f>>) -> Vec<TaskError> {
+        let mut errors: Vec<(usize, TaskError)> =
+            all.into_iter().map(|failed| (self.position(failed.object), self.error(failed))).collect();
+        errors.sort();
+        errors.into_iter().map(|(_, error)| error).collect()
+    }
+
+    fn error(&self, Failed { object, error, code }: Failed<'_>) -> TaskError {
+        match (code, self.deleted.contains(object)) {
+            // The reference prints what it finds of an unhealthy object alone.
+            (Some(code), _) => TaskError { message: error.to_owned(), reason: code.to_owned(), name: place(object) },
+            (None, true) => TaskError::new(self.could_not_update(object, &messages::delete_failed(object, error))),
+            (None, false) => TaskError::new(self.could_not_update(object, error)),
+        }
     }
 
     fn could_not_update(&self, object: &ObjectKey, cause: &str) -> String {
         messages::could_not_update(object, self.position(object), self.total(), cause)
     }
 
-    /// Returns the lines of what a record keeps of the failures.
-    pub(super) fn recorded(&self, failures: &Failures) -> Vec<String> {
-        let mut lines = self.failures(failures.objects.iter().map(Failure::as_failed));
-        lines.extend((failures.omitted > 0).then(|| format!("{} more errors", failures.omitted)));
-        lines
+    /// Returns the errors that a record keeps.
+    pub(super) fn recorded(&self, failures: &Failures) -> Vec<TaskError> {
+        let mut errors = self.errors(failures.objects.iter().map(Failure::as_failed));
+        errors.extend((failures.omitted > 0).then(|| TaskError::new(format!("{} more errors", failures.omitted))));
+        errors
     }
 
     /// Returns the lines to print after a pass.
     pub(super) fn explain(&self, summary: &Summary) -> Vec<String> {
-        let mut lines = self.failures(summary.failures());
+        let mut lines: Vec<_> = self.errors(summary.failures()).into_iter().map(|error| error.message).collect();
         let incomplete = |incomplete: &Incomplete| {
             let first = &incomplete.object;
             messages::incomplete(incomplete.nodes, first, self.position(first), self.total())

@@ -1,9 +1,14 @@
 //! One pass over the graph of a payload.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use billhook_engine::{
-    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, ReleaseStatus, RunOptions, release_status,
+    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, PublishError, ReleaseStatus, RunOptions,
+    Starting, release_status,
 };
 use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
 use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, preconditions};
@@ -20,6 +25,7 @@ use crate::{
         payload::{entries, publish::Publisher, status},
     },
     error::{CommandError, Exit},
+    render::count,
     session::{Interrupts, Session, interrupted},
 };
 
@@ -32,7 +38,7 @@ pub(super) struct Passes<'a> {
     pub(super) settings: Settings,
     pub(super) policy: Option<Policy>,
     /// The ClusterVersion to publish to.
-    pub(super) publisher: Option<Publisher>,
+    pub(super) publisher: Option<Arc<Publisher>>,
 }
 
 /// One pass of a command.
@@ -50,6 +56,15 @@ pub(super) struct Turn {
 pub(super) struct Passed {
     pub(super) end: End,
     pub(super) tally: Tally,
+    /// Why that is not published.
+    pub(super) unpublished: Option<CommandError>,
+}
+
+/// A pass that is about to start.
+struct Ready<'a> {
+    prepared: PreparedApply,
+    remaining: Option<Duration>,
+    published: Option<Published<'a>>,
 }
 
 /// How a pass ended.
@@ -77,27 +92,20 @@ impl Passes<'_> {
         turn: Turn,
     ) -> Result<Passed, CommandError> {
         let (session, args) = (self.session, self.args);
-        let prepared = interrupts.unless(turn.unless_halted(self.prepare(clusters, turn.number))).await;
+        let ready = self.ready(interrupts, clusters, &turn).await;
         // Later passes have a lock of their own.
         let given_back = Some(&self.release).filter(|_| args.take_over && turn.number == 0);
-        operate::give_back(clusters, given_back, prepared.is_err()).await;
-        let mut prepared = prepared?;
-        let remaining = turn.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if let Some(limit) = remaining {
-            billhook_plan::warn_of_limit(&mut prepared.plan, limit);
-        }
-        let guarded = operate::guard(session, &prepared.plan, args.yes);
-        operate::give_back(clusters, given_back, guarded.is_err()).await;
-        guarded?;
+        operate::give_back(clusters, given_back, ready.is_err()).await;
+        let Ready { mut prepared, remaining, mut published } = ready?;
         let state = self.state(&prepared.history);
         let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
+        if prepared.is_lost() {
+            self.warn_of_lost_record(&deletions);
+        }
         let words = Words::new(&self.content.payload, &self.content.decisions, &deletions);
-        let deleting = |deletion: &&RequestedDeletion| matches!(deletion.state, DeletionState::Deleting { .. });
-        let mut deleting: BTreeSet<_> = deletions.iter().filter(deleting).map(|deletion| &deletion.object).collect();
-        let begun = Published::begin(self, interrupts, clusters, &prepared, (&words, &deleting), turn.number);
-        let published = turn.unless_halted(begun).await;
-        operate::give_back(clusters, given_back, published.is_err()).await;
-        let published = published?;
+        let requested: BTreeMap<ObjectKey, Uid> =
+            prepared.plan.delete_steps().map(|step| (step.object.clone(), step.uid.clone())).collect();
+        let mut deleting = being_deleted(&deletions);
         let told = Told::new(session, &deletions, state);
         let flags = RunFlags {
             timeout: remaining,
@@ -108,11 +116,19 @@ impl Passes<'_> {
         };
         let work = async |mut options: RunOptions| {
             options.sink = told.tap(options.sink);
-            billhook_engine::apply(clusters, prepared, &options).await
+            let announce =
+                async |starting: Starting| self.announce(turn.number, &mut published, starting, &options.stop).await;
+            billhook_engine::apply_announced(clusters, prepared, &options, announce).await
         };
-        let exit = operate::carry_out(session, interrupts, flags, work).await?;
+        let ran = operate::carry_out(session, interrupts, flags, work).await;
+        if let Err(error) = &ran
+            && let Some(published) = published.take()
+        {
+            published.refused((interrupts, clusters), error).await;
+        }
+        let exit = ran?;
         let Some(summary) = told.summary() else {
-            return Ok(Passed { end: End::Final(exit), tally: Tally::default() });
+            return Ok(Passed { end: End::Final(exit), tally: Tally::default(), unpublished: None });
         };
         words.explain(&summary).iter().for_each(|line| session.printer.err(line));
         let failed = summary.failures().count();
@@ -121,7 +137,7 @@ impl Passes<'_> {
         deleting.extend(&summary.requested);
         // A pass that was cut short reads nothing more.
         let is_read = exit == Exit::Done || (exit == Exit::Failed && published.is_some());
-        let pending = if is_read { self.pending(clusters, &deleting).await } else { Ok(None) };
+        let pending = if is_read { self.pending(clusters, &deleting, &requested).await } else { Ok(None) };
         if let (Exit::Done, Ok(Some(status))) = (exit, &pending) {
             self.report_pending(status);
         }
@@ -129,9 +145,10 @@ impl Passes<'_> {
             let objects = status.iter().flat_map(|status| &status.objects);
             deleting = objects.map(|object| &object.object).collect();
         }
-        if let Some(published) = published {
-            published.end(interrupts, &words, &summary, &deleting).await?;
-        }
+        let unpublished = match published {
+            Some(published) => published.end((interrupts, clusters), &words, &summary, &deleting).await.err(),
+            None => None,
+        };
         let end = match (exit, pending?) {
             (Exit::Done, Some(status)) => {
                 let pending = status.objects.into_iter().filter_map(|object| Some((object.object, object.uid?)));
@@ -139,7 +156,77 @@ impl Passes<'_> {
             }
             _ => End::Final(exit),
         };
-        Ok(Passed { end, tally })
+        Ok(Passed { end, tally, unpublished })
+    }
+
+    /// Does everything that precedes the first write.
+    async fn ready(
+        &self,
+        interrupts: &mut Interrupts,
+        clusters: &Clusters,
+        turn: &Turn,
+    ) -> Result<Ready<'_>, CommandError> {
+        let read = async { Ok(Published::read(self, clusters).await) };
+        let read = interrupts.unless(turn.unless_halted(read)).await?;
+        let mut published = self.needed(turn.number, read)?.flatten();
+        let prepared = interrupts.unless(turn.unless_halted(self.prepare(clusters, turn.number))).await;
+        let remaining = turn.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let guarded = prepared.and_then(|mut prepared| {
+            if let Some(limit) = remaining {
+                billhook_plan::warn_of_limit(&mut prepared.plan, limit);
+            }
+            operate::guard(self.session, &prepared.plan, self.args.yes).map(|()| prepared)
+        });
+        let prepared = match guarded {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if let Some(published) = published {
+                    published.refused((interrupts, clusters), &error).await;
+                }
+                return Err(error);
+            }
+        };
+        if let Some(planned) = &mut published {
+            let deletions = &prepared.plan.requested_deletions;
+            let words = Words::new(&self.content.payload, &self.content.decisions, deletions);
+            let deleting = being_deleted(deletions);
+            let checked = async { Ok(planned.plan(clusters, &prepared, (&words, &deleting)).await) };
+            let checked = interrupts.unless(turn.unless_halted(checked)).await?;
+            if self.needed(turn.number, checked)?.is_none() {
+                published = None;
+            }
+        }
+        Ok(Ready { prepared, remaining, published })
+    }
+
+    /// Publishes that a pass starts.
+    async fn announce(
+        &self,
+        number: u64,
+        published: &mut Option<Published<'_>>,
+        starting: Starting,
+        stop: &CancellationToken,
+    ) -> Result<(), CommandError> {
+        let Some(starts) = published else { return Ok(()) };
+        let started = starts.start(&starting, stop).await;
+        if started.is_err() {
+            *published = None;
+        }
+        self.needed(number, started).map(drop)
+    }
+
+    /// Returns what a pass needs in order to be published. If it fails, a pass of `--watch` after the first one is made
+    /// nevertheless: whoever may write a `ClusterVersion` must not be able to stop the passes.
+    fn needed<T>(&self, number: u64, result: Result<T, PublishError>) -> Result<Option<T>, CommandError> {
+        let Some(publisher) = &self.publisher else { return Ok(result.ok()) };
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if self.args.watch.is_some() && number > 0 => {
+                self.session.printer.warn(&publisher.failed(&error, "the pass is made nevertheless").text());
+                Ok(None)
+            }
+            Err(error) => Err(publisher.failed(&error, "nothing was applied")),
+        }
     }
 
     /// Returns what a pass is for that follows these versions.
@@ -199,8 +286,9 @@ impl Passes<'_> {
         let status = release_status(clusters, &self.release).await?;
         let upgradeable = status::upgradeable(&status, &self.settings);
         // An object that an earlier version deleted, and whose manifest is still there.
-        let is_leftover = |deletion: &&RequestedDeletion| {
-            deletion.state == DeletionState::NotFound && deletion.deleted_before.is_some()
+        let is_leftover = |of: &&RequestedDeletion| {
+            let is_deleted = of.deleted_before.is_some() || of.requested;
+            of.state == DeletionState::NotFound && is_deleted && !of.dropped
         };
         let leftover = prepared.plan.requested_deletions.iter().filter(is_leftover);
         let leftover: Vec<ObjectKey> = leftover.map(|deletion| deletion.object.clone()).collect();
@@ -217,23 +305,39 @@ impl Passes<'_> {
             let problem = format!("{}: {}; nothing was changed", preconditions::CHECK_FAILED, verdict.message);
             return Err(CommandError::new(Exit::Refused, problem).hint("apply the version anyway with --force"));
         }
-        let label = self.session.printer.err_paint().warn("warning:");
-        self.session.printer.err(&format!("{label} {}", verdict.message));
+        self.session.printer.warn(&verdict.message);
         Ok(())
     }
 
-    /// Reads which of the objects whose deletion was requested still exist, with what blocks each.
+    /// Reads which objects are still being deleted, with what blocks each. `requested` are the UIDs of those whose deletion this
+    /// pass has requested: another object may have been created under the name since.
     async fn pending(
         &self,
         clusters: &Clusters,
-        requested: &BTreeSet<&ObjectKey>,
+        deleting: &BTreeSet<&ObjectKey>,
+        requested: &BTreeMap<ObjectKey, Uid>,
     ) -> Result<Option<ReleaseStatus>, CommandError> {
-        if requested.is_empty() {
+        if deleting.is_empty() {
             return Ok(None);
         }
         let mut status = release_status(clusters, &self.release).await?;
-        status.objects.retain(|o| requested.contains(&o.object) && o.state != ObjectState::Missing);
+        status.objects.retain(|of| {
+            let is_same = || requested.get(&of.object).is_some_and(|uid| of.uid.as_ref() == Some(uid));
+            deleting.contains(&of.object) && (of.state == ObjectState::Deleting || is_same())
+        });
         Ok(Some(status).filter(|status| !status.objects.is_empty()))
+    }
+
+    /// Without a record the versions before are not known, so the pass installs, which deletes nothing.
+    fn warn_of_lost_record(&self, deletions: &[RequestedDeletion]) {
+        let left = deletions.iter().filter(|deletion| deletion.state == DeletionState::Left).count();
+        if left > 0 {
+            let (release, objects) = (&self.release, count(left, "object"));
+            self.session.printer.warn(&format!(
+                "the record of release {release} was lost: this pass installs, and leaves {objects} alone whose deletion is \
+                 requested; the next update deletes them if their manifests still request it"
+            ));
+        }
     }
 
     /// Lists the deletions that are still pending.
@@ -258,6 +362,14 @@ impl Turn {
             () = self.halt.cancelled() => Err(interrupted()),
         }
     }
+}
+
+/// Returns the objects that were being deleted when the pass was planned.
+fn being_deleted(deletions: &[RequestedDeletion]) -> BTreeSet<&ObjectKey> {
+    // An object that never belonged to the release is none of its deletions.
+    let is_deleting =
+        |deletion: &&RequestedDeletion| deletion.recorded && matches!(deletion.state, DeletionState::Deleting { .. });
+    deletions.iter().filter(is_deleting).map(|deletion| &deletion.object).collect()
 }
 
 /// Returns the instructions for the object of a manifest.

@@ -79,18 +79,17 @@ fn tell(printer: &Printer, json: bool, message: &DeleteMessage) {
     let text = message.to_string();
     match (json, message.is_warning()) {
         (true, _) => printer.json_line(&Line { event: "payload-deletion", message, text }),
-        (false, true) => printer.err(&format!("{} {text}", printer.err_paint().warn("warning:"))),
+        (false, true) => printer.warn(&text),
         (false, false) => printer.err(&text),
     }
 }
 
-/// Returns the message of the reference about an object to delete. That its deletion was requested before follows from the
-/// record, which keeps it until a pass finds it gone.
+/// Returns the message of the reference about an object to delete.
 fn message(deletion: &RequestedDeletion, state: State) -> Option<DeleteMessage> {
     let found_gone = deletion.state == DeletionState::NotFound;
     let known = match &deletion.deleted_before {
         Some(at) => Known::Completed { at },
-        None if deletion.recorded && found_gone => Known::Requested,
+        None if deletion.requested => Known::Requested,
         None => Known::Nothing,
     };
     let since = match deletion.state {

@@ -2,26 +2,30 @@
 
 mod folder;
 mod leader;
-mod log;
 mod machine;
 mod metrics;
+mod reader;
 
-use std::{collections::VecDeque, future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use billhook_cluster::{Leadership, LeaseOptions};
-use billhook_deployer::Probes;
+use billhook_endpoints::Probes;
 use billhook_engine::{Clusters, Status, until_gone};
 use billhook_objects::{ObjectKey, ReleaseName, Uid};
 use billhook_policy::{GoDuration, Policy};
 use serde_json::json;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Notify,
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use self::{
     folder::{Folder, Stamp},
-    log::Log,
-    machine::{Effect, Input, Machine, Reading, StopWhy, Why},
+    machine::{Effect, Machine, QUIET, StopWhy, Why},
     metrics::{PassResult, PayloadMetrics},
+    reader::{Input, Reader},
 };
 use super::{
     args::PayloadApplyArgs,
@@ -36,12 +40,16 @@ use crate::{
     },
     error::{CommandError, Exit, Problem},
     input,
+    log::Log,
     render::{count, duration},
     session::{Interrupts, Session, now, timestamp},
 };
 
 /// Something that is being done.
 type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The reader that another thread returns, and what it has found.
+type Examined = (Box<Reader>, Input);
 
 /// A payload that is watched.
 struct Watch<'a> {
@@ -54,12 +62,12 @@ struct Watch<'a> {
     lease: LeaseOptions,
     log: Log,
     metrics: PayloadMetrics,
-    folder: Folder,
-    /// Whether its directories could not all be watched lately.
-    unwatched: bool,
+    /// It is notified of each change of the folder.
+    reports: Arc<Notify>,
+    /// Another thread has it while it looks at the folder or reads it.
+    reader: Option<Box<Reader>>,
+    examination: Option<Work<'a, Result<Examined, CommandError>>>,
     machine: Machine<Arc<Content>, Stamp>,
-    /// Why the folder could not be used when it was last read.
-    problem: Option<CommandError>,
     /// When the payload in use was read.
     used_since: String,
     /// The wait for the Lease.
@@ -70,6 +78,8 @@ struct Watch<'a> {
     deletions: Option<Work<'a, bool>>,
     /// How many passes were started.
     passes: u64,
+    /// The ClusterVersion to publish to.
+    publisher: Option<Arc<Publisher>>,
 }
 
 /// The leadership of this process.
@@ -94,7 +104,8 @@ enum Happened {
     Lost,
     Leads(Result<Leadership, CommandError>),
     Ended(Result<Passed, CommandError>),
-    Changed,
+    Examined(Result<Examined, CommandError>),
+    Reported,
     DeletionsEnded(bool),
     Time,
 }
@@ -110,40 +121,14 @@ pub(super) async fn run(
 ) -> Result<Exit, CommandError> {
     // Whatever is wrong with the path does not change by waiting.
     if !session.path(&args.folder).is_dir() {
-        read_folder(session, &args.folder)?;
+        read_folder(&session.directory, &args.folder)?;
     }
-    let (clusters, release) = interrupts.unless(open(session, &chosen)).await?;
-    let folder = Folder::watch(session.path(&args.folder)).map_err(|error| not_watched(args, &error))?;
-    let (log, lease) = (Log::new(session), leader::lease(session, &release));
-    let metrics = PayloadMetrics::new(release.name(), release.namespace(), &args.version);
+    let opened = interrupts.unless(open(session, &chosen)).await?;
+    let mut watch = Watch::new(session, args, interval, chosen, policy, opened)?;
     let stop = CancellationToken::new();
     let _stops_server = stop.clone().drop_guard();
-    let server = serve(args, &metrics, &log, &stop).await?;
-    let every = GoDuration(interval);
-    let (shown, version) = (args.folder.display(), &args.version);
-    let text = format!("watching {shown} for changes, and reconciling {version} every {every}; press Ctrl-C to stop");
-    log.say("watch-started", json!({"version": version, "interval": every}), &text);
-    let mut watch = Watch {
-        machine: Machine::new(interval, folder.stamp(), Instant::now()),
-        session,
-        args,
-        chosen,
-        policy,
-        clusters,
-        release,
-        lease,
-        log,
-        metrics,
-        folder,
-        unwatched: false,
-        problem: None,
-        used_since: now(),
-        standby: None,
-        leading: None,
-        running: None,
-        deletions: None,
-        passes: 0,
-    };
+    let server = watch.serve(&stop).await?;
+    watch.announce(interval);
     let worked = watch.work(interrupts).await;
     let ended = watch.end(interrupts).await;
     stop.cancel();
@@ -155,24 +140,64 @@ pub(super) async fn run(
     Ok(ended)
 }
 
-/// Serves metrics and probes, if the user asked for it.
-async fn serve(
-    args: &PayloadApplyArgs,
-    metrics: &PayloadMetrics,
-    log: &Log,
-    stop: &CancellationToken,
-) -> Result<Option<Server>, CommandError> {
-    let Some(address) = args.listen else { return Ok(None) };
-    let metrics = metrics.clone();
-    // A process that stands by is ready, too.
-    let probes = Probes { live: Arc::new(|| Ok(())), ready: Arc::new(|| Ok(())) };
-    let server = Server::start(address, Arc::new(move || metrics.encode()), probes, stop).await?;
-    let url = format!("http://{}", server.address);
-    log.say("watch-serving", json!({"url": url}), &format!("serving /metrics and /healthz at {url}"));
-    Ok(Some(server))
-}
-
 impl<'a> Watch<'a> {
+    /// Starts to watch the folder.
+    fn new(
+        session: &'a Session,
+        args: &'a PayloadApplyArgs,
+        interval: Duration,
+        chosen: Chosen,
+        policy: Option<Policy>,
+        (clusters, release): (Clusters, ReleaseName),
+    ) -> Result<Self, CommandError> {
+        let folder = Folder::watch(session.path(&args.folder)).map_err(|error| not_watched(args, &error))?;
+        let reports = folder.reports();
+        let log = Log::new(session);
+        let publisher = chosen.cluster_version.as_deref().map(|name| Arc::new(Publisher::new(name, &release)));
+        let reader = Reader::new(folder, &session.directory, &args.folder, &chosen.settings, log.clone());
+        Ok(Self {
+            lease: leader::lease(session, &release),
+            metrics: PayloadMetrics::new(release.name(), release.namespace(), &args.version),
+            reader: Some(Box::new(reader)),
+            machine: Machine::new(interval, Instant::now()),
+            session,
+            args,
+            chosen,
+            policy,
+            clusters,
+            release,
+            log,
+            reports,
+            examination: None,
+            used_since: now(),
+            standby: None,
+            leading: None,
+            running: None,
+            deletions: None,
+            passes: 0,
+            publisher,
+        })
+    }
+
+    /// Serves metrics and probes, if the user asked for it.
+    async fn serve(&mut self, stop: &CancellationToken) -> Result<Option<Server>, CommandError> {
+        let Some(address) = self.args.listen else { return Ok(None) };
+        let metrics = self.metrics.clone();
+        // A process that stands by is ready, too.
+        let probes = Probes { live: Arc::new(|| Ok(())), ready: Arc::new(|| Ok(())) };
+        let server = Server::start(address, Arc::new(move || metrics.encode()), probes, stop).await?;
+        let url = format!("http://{}", server.address);
+        self.log.say("watch-serving", json!({"url": url}), &format!("serving /metrics and /healthz at {url}"));
+        Ok(Some(server))
+    }
+
+    fn announce(&self, interval: Duration) {
+        let (folder, version, every) = (self.args.folder.display(), &self.args.version, GoDuration(interval));
+        let text =
+            format!("watching {folder} for changes, and reconciling {version} every {every}; press Ctrl-C to stop");
+        self.log.say("watch-started", json!({"version": version, "interval": every}), &text);
+    }
+
     /// Works until it is interrupted.
     async fn work(&mut self, interrupts: &mut Interrupts) -> Result<(), CommandError> {
         loop {
@@ -181,10 +206,8 @@ impl<'a> Watch<'a> {
                 Happened::Lost => self.lost()?,
                 Happened::Leads(leadership) => self.lead(leadership?)?,
                 Happened::Ended(result) => self.ended(result)?,
-                Happened::Changed => {
-                    self.follow();
-                    self.on(Input::Changed(self.folder.stamp()))?;
-                }
+                Happened::Examined(examined) => self.examined(examined?)?,
+                Happened::Reported => self.on(Input::Reported)?,
                 Happened::DeletionsEnded(gone) => {
                     self.deletions = None;
                     if gone {
@@ -208,7 +231,7 @@ impl<'a> Watch<'a> {
 
     async fn next(&mut self, interrupts: &mut Interrupts) -> Happened {
         let wake = self.machine.wake_at();
-        let Self { standby, leading, running, deletions, folder, .. } = self;
+        let Self { standby, leading, running, examination, reports, deletions, .. } = self;
         let lost = async {
             match leading.as_mut().filter(|leading| !leading.lost) {
                 Some(leading) => leading.leadership.lost().await,
@@ -227,82 +250,77 @@ impl<'a> Watch<'a> {
             () = lost => Happened::Lost,
             leadership = result(standby.as_mut()) => Happened::Leads(leadership),
             passed = result(running.as_mut().map(|running| &mut running.work)) => Happened::Ended(passed),
-            () = folder.changed() => Happened::Changed,
+            examined = result(examination.as_mut()) => Happened::Examined(examined),
             gone = result(deletions.as_mut()) => Happened::DeletionsEnded(gone),
             () = time => Happened::Time,
+            // There may always be another one.
+            () = reports.notified() => Happened::Reported,
         }
     }
 
     /// Gives an input to the machine, and does what it says.
-    fn on(&mut self, input: Input<Arc<Content>, Stamp>) -> Result<(), CommandError> {
+    fn on(&mut self, input: Input) -> Result<(), CommandError> {
         let effects = self.machine.on(input, Instant::now());
         self.carry_out(effects)
     }
 
     fn carry_out(&mut self, effects: Vec<Effect<Arc<Content>>>) -> Result<(), CommandError> {
-        let mut effects = VecDeque::from(effects);
-        while let Some(effect) = effects.pop_front() {
-            let input = match effect {
-                Effect::Look => {
-                    self.follow();
-                    Some(Input::Looked(self.folder.stamp()))
+        self.metrics.set_usable(self.machine.is_usable());
+        for effect in effects {
+            match effect {
+                Effect::Look => self.examine(Reader::look),
+                Effect::Read => self.examine(Reader::read),
+                Effect::Start(content, why) => self.start(content, why),
+                Effect::Stop(why) => self.stop(why),
+                Effect::Reject => {
+                    let problem = self.reader.as_mut().and_then(|reader| reader.problem.take());
+                    return Err(problem.unwrap_or_else(|| CommandError::input("no payload")));
                 }
-                Effect::Read => Some(Input::Read(self.read())),
-                Effect::Start(content, why) => {
-                    self.start(content, why);
-                    None
-                }
-                Effect::Stop(why) => {
-                    self.stop(why);
-                    None
-                }
-                Effect::Reject => return Err(self.problem.take().unwrap_or_else(|| CommandError::input("no payload"))),
-                Effect::TellUnusable(problem) => {
-                    let text = format!(
-                        "{} cannot be used: {problem}; still reconciling what was read at {}",
-                        self.args.folder.display(),
-                        self.used_since
-                    );
-                    self.log.warn("folder-unusable", json!({"problem": problem}), &text);
-                    None
+                Effect::TellUnusable(problem) => self.tell_unusable(&problem),
+                Effect::TellChanging => {
+                    let last = self.reader.as_ref().and_then(|reader| reader.changed.as_ref());
+                    let last = last.map(|name| format!(" (the last one is {})", name.display())).unwrap_or_default();
+                    let quiet = GoDuration(QUIET);
+                    self.tell_unusable(&format!(
+                        "its files keep changing{last}; it is read once nothing in it has changed for {quiet}"
+                    ));
                 }
                 Effect::TellUsable => {
                     let text = format!("{} can be used again, and is as it was before", self.args.folder.display());
                     self.log.say("folder-usable", json!({}), &text);
-                    None
                 }
-            };
-            if let Some(input) = input {
-                effects.extend(self.machine.on(input, Instant::now()));
             }
         }
         Ok(())
     }
 
-    /// Watches the directories to which the path of the folder leads now.
-    fn follow(&mut self) {
-        let Err(error) = self.folder.follow() else {
-            self.unwatched = false;
-            return;
+    fn tell_unusable(&self, problem: &str) {
+        let meanwhile = if self.machine.has_content() {
+            format!("still reconciling what was read at {}", self.used_since)
+        } else {
+            "nothing is reconciled until then".to_owned()
         };
-        let folder = self.args.folder.display();
-        let text = format!("failed to watch {folder}: {error}; its changes are found at the next pass");
-        if !std::mem::replace(&mut self.unwatched, true) {
-            self.log.warn("folder-not-watched", json!({}), &text);
-        }
+        let text = format!("{} cannot be used: {problem}; {meanwhile}", self.args.folder.display());
+        self.log.warn("folder-unusable", json!({"problem": problem}), &text);
     }
 
-    fn read(&mut self) -> Reading<Arc<Content>, Stamp> {
-        let before = self.folder.stamp();
-        let content = Content::read(self.session, &self.args.folder, &self.chosen.settings).map(Arc::new);
-        let after = self.folder.stamp();
-        self.metrics.set_usable(content.is_ok());
-        let content = content.map_err(|error| {
-            let problem = in_a_line(&error, self.args);
-            self.problem = Some(error);
-            problem
+    /// Lets another thread look at the folder or read it, because the Lease is renewed by this one.
+    fn examine(&mut self, examine: fn(&mut Reader) -> Input) {
+        let Some(mut reader) = self.reader.take() else { return };
+        let examined = spawn_blocking(move || {
+            let input = examine(&mut reader);
+            (reader, input)
         });
-        Reading { before, after, content }
+        let folder = self.args.folder.display();
+        self.examination = Some(Box::pin(async move {
+            examined.await.map_err(|error| CommandError::failed_to(format_args!("read {folder}"), error))
+        }));
+    }
+
+    fn examined(&mut self, (reader, input): Examined) -> Result<(), CommandError> {
+        self.examination = None;
+        self.reader = Some(reader);
+        self.on(input)
     }
 
     fn lead(&mut self, leadership: Leadership) -> Result<(), CommandError> {
@@ -353,10 +371,10 @@ impl<'a> Watch<'a> {
         let text = format!("pass {}: {manifests} of {version}, because {why}", number + 1);
         self.log.say("pass-started", json!({"pass": number + 1, "version": version}), &text);
         let (session, args) = (self.session, self.args);
-        let clusters = Clusters { now: now(), ..leading.clusters.clone() };
+        let mut clusters = Clusters { now: now(), ..leading.clusters.clone() };
         let (settings, policy) = (self.chosen.settings.clone(), self.policy.clone());
         let release = self.release.clone();
-        let publisher = self.chosen.cluster_version.as_deref().map(|name| Publisher::new(name, &release));
+        let publisher = self.publisher.clone();
         let passes = Passes { session, args, release, content, settings, policy, publisher };
         let halt = CancellationToken::new();
         let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
@@ -364,6 +382,7 @@ impl<'a> Watch<'a> {
         let work = Box::pin(async move {
             if args.take_over && number == 0 {
                 turn.unless_halted(operate::take_over(session, &clusters, &passes.release)).await?;
+                clusters.now = now();
             }
             passes.pass(&mut Interrupts::never(), &clusters, turn).await
         });
@@ -420,10 +439,13 @@ impl<'a> Watch<'a> {
         stopped: bool,
     ) -> (PassResult, Tally, Vec<(ObjectKey, Uid)>) {
         let failed = if stopped { PassResult::Stopped } else { PassResult::Failed };
+        if let Ok(Passed { unpublished: Some(error), .. }) = &result {
+            self.session.printer.error(error);
+        }
         match result {
-            Ok(Passed { end: End::Final(Exit::Done), tally }) => (PassResult::Done, tally, Vec::new()),
-            Ok(Passed { end: End::Pending(pending), tally }) => (PassResult::Done, tally, pending),
-            Ok(Passed { end: End::Final(_), tally }) => (failed, tally, Vec::new()),
+            Ok(Passed { end: End::Final(Exit::Done), tally, .. }) => (PassResult::Done, tally, Vec::new()),
+            Ok(Passed { end: End::Pending(pending), tally, .. }) => (PassResult::Done, tally, pending),
+            Ok(Passed { end: End::Final(_), tally, .. }) => (failed, tally, Vec::new()),
             Err(error) => {
                 if !stopped {
                     self.session.printer.error(&error);
@@ -479,22 +501,4 @@ fn not_watched(args: &PayloadApplyArgs, error: &notify::Error) -> CommandError {
     let problem = Problem::caused(format!("failed to watch {}", args.folder.display()), error);
     CommandError::new(Exit::Failed, problem)
         .hint("if a limit of Linux is reached, raise fs.inotify.max_user_instances or fs.inotify.max_user_watches")
-}
-
-/// Returns the first problem of an error in a line, and how many there are.
-fn in_a_line(error: &CommandError, args: &PayloadApplyArgs) -> String {
-    let first = match error.problems.first() {
-        Some(Problem::Message(message, causes)) => {
-            std::iter::once(message).chain(causes).map(String::as_str).collect::<Vec<_>>().join(": ")
-        }
-        Some(Problem::Rendered(text) | Problem::Listed(text)) => text.lines().next().unwrap_or_default().to_owned(),
-        None => "unknown problem".to_owned(),
-    };
-    match error.problems.len() {
-        0 | 1 => first,
-        all => {
-            let folder = args.folder.display();
-            format!("{first} (and {}; billhook payload lint {folder} lists them)", count(all - 1, "more problem"))
-        }
-    }
 }

@@ -6,9 +6,9 @@ use billhook_cluster::{Cluster, Error, ErrorKind, Leadership, LeaseOptions, NotH
 use billhook_objects::ReleaseName;
 use serde_json::json;
 
-use super::log::Log;
 use crate::{
     error::{CommandError, Exit},
+    log::Log,
     session::Session,
 };
 

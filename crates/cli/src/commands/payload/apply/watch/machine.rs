@@ -1,14 +1,18 @@
 //! Decides when a watched folder is read and when a pass is made: `on(input) -> effects`, without I/O.
 //!
 //! The folder is read once nothing in it has changed for two seconds, so that a payload that is still being written is not
-//! used. Passes use the last payload that was read without a problem.
+//! used. Passes use the last payload that was read without a problem. Other inputs are taken while the folder is looked at or
+//! read: on a slow file system this takes longer than the Lease may remain without a renewal.
+
+mod files;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long nothing in the folder may have changed before it is read.
-pub(super) const QUIET: Duration = Duration::from_secs(2);
+pub(super) use self::files::QUIET;
+use self::files::{Files, Task};
+
 /// The first pause after a failed pass is this part of the interval, as in the reference; each is twice as long as the last.
 const FIRST_RETRY: u32 = 16;
 /// No pause after a failed pass is shorter, unless the interval is.
@@ -17,9 +21,9 @@ const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 /// What has happened. `C` is the content of the folder, `S` tells whether its files are the same.
 #[derive(Clone, Debug)]
 pub(super) enum Input<C, S> {
-    /// The file watch reported a change; the files are now these.
-    Changed(S),
-    /// The files were looked at without a report.
+    /// The file watch reported a change.
+    Reported,
+    /// The files were looked at.
     Looked(S),
     /// The folder was read.
     Read(Reading<C, S>),
@@ -59,6 +63,8 @@ pub(super) enum Effect<C> {
     Reject,
     /// It tells that the folder cannot be used, and that the last payload remains in use.
     TellUnusable(String),
+    /// It tells that the folder is not read because its files keep changing.
+    TellChanging,
     /// It tells that the folder can be used again, and is as it was before.
     TellUsable,
 }
@@ -87,13 +93,11 @@ pub(super) enum StopWhy {
     Lost,
 }
 
-/// The state of the folder.
-#[derive(Clone, Debug)]
-enum Folder<S> {
-    /// It has changed at this time, and its files were these then.
-    Changing(Instant, S),
-    /// It was read with these files.
-    Settled(S),
+/// Why the folder cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+enum Unusable {
+    Changing,
+    Problem(String),
 }
 
 /// The pass that runs.
@@ -106,11 +110,11 @@ struct Running {
 #[derive(Debug)]
 pub(super) struct Machine<C, S> {
     interval: Duration,
-    folder: Folder<S>,
+    files: Files<S>,
     /// The last content without a problem.
     content: Option<C>,
-    /// The problem that was told and remains.
-    told: Option<String>,
+    /// What was told, and remains.
+    told: Option<Unusable>,
     leads: bool,
     pass: Option<Running>,
     /// When the next pass is due, and why.
@@ -120,11 +124,11 @@ pub(super) struct Machine<C, S> {
 }
 
 impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
-    /// Starts with a folder that has these files and was not read yet.
-    pub(super) fn new(interval: Duration, files: S, now: Instant) -> Self {
+    /// Starts with a folder that was not read yet.
+    pub(super) fn new(interval: Duration, now: Instant) -> Self {
         Self {
             interval,
-            folder: Folder::Changing(now, files),
+            files: Files::new(now),
             content: None,
             told: None,
             leads: false,
@@ -139,13 +143,14 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
         self.content.is_some()
     }
 
+    /// Returns whether the folder can be used, as far as it is known.
+    pub(super) fn is_usable(&self) -> bool {
+        self.content.is_some() && self.told.is_none()
+    }
+
     /// Returns when [`Input::Time`] is due.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let read = match &self.folder {
-            Folder::Changing(since, _) => Some(*since + QUIET),
-            Folder::Settled(_) => None,
-        };
-        read.into_iter().chain(self.pass_at()).min()
+        self.files.wake_at().into_iter().chain(self.pass_at()).min()
     }
 
     /// Returns when the next pass starts.
@@ -158,13 +163,8 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
     pub(super) fn on(&mut self, input: Input<C, S>, now: Instant) -> Vec<Effect<C>> {
         let mut effects = Vec::new();
         match input {
-            Input::Changed(files) => self.folder = Folder::Changing(now, files),
-            Input::Looked(files) => {
-                let (Folder::Changing(_, known) | Folder::Settled(known)) = &self.folder;
-                if *known != files {
-                    self.folder = Folder::Changing(now, files);
-                }
-            }
+            Input::Reported => self.files.ask(),
+            Input::Looked(files) => self.files.looked(files, now),
             Input::Read(reading) => self.read(reading, now, &mut effects),
             Input::Leads => {
                 self.leads = true;
@@ -178,21 +178,22 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
             Input::Gone if self.pass.is_none() => self.due = Some((now, Why::Gone)),
             Input::Gone | Input::Time => {}
         }
-        if matches!(&self.folder, Folder::Changing(since, _) if *since + QUIET <= now) {
-            effects.push(Effect::Read);
+        if self.files.keep_changing(now) && self.told != Some(Unusable::Changing) {
+            self.told = Some(Unusable::Changing);
+            effects.push(Effect::TellChanging);
         }
         self.start(now, &mut effects);
+        effects.extend(self.files.begin(now).map(|task| match task {
+            Task::Look => Effect::Look,
+            Task::Read => Effect::Read,
+        }));
         effects
     }
 
     fn read(&mut self, reading: Reading<C, S>, now: Instant, effects: &mut Vec<Effect<C>>) {
-        let Folder::Changing(_, known) = &self.folder else { return };
-        // Something has changed whose report has not arrived yet.
-        if *known != reading.before || reading.before != reading.after {
-            self.folder = Folder::Changing(now, reading.after);
+        if !self.files.read(reading.before, reading.after, now) {
             return;
         }
-        self.folder = Folder::Settled(reading.after);
         match reading.content {
             Ok(content) if self.content.as_ref() == Some(&content) => {
                 if self.told.take().is_some() {
@@ -208,10 +209,11 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
                 self.stop(StopWhy::Changed, effects);
             }
             Err(_) if self.content.is_none() => effects.push(Effect::Reject),
-            Err(problem) if self.told.as_ref() == Some(&problem) => {}
             Err(problem) => {
-                self.told = Some(problem.clone());
-                effects.push(Effect::TellUnusable(problem));
+                let told = self.told.replace(Unusable::Problem(problem.clone()));
+                if told != self.told {
+                    effects.push(Effect::TellUnusable(problem));
+                }
             }
         }
     }
@@ -251,7 +253,7 @@ impl<C: Clone + PartialEq, S: PartialEq> Machine<C, S> {
         self.pass = Some(Running { stopped: false });
         // A file system may not report what another machine writes.
         if why != Why::Changed {
-            effects.push(Effect::Look);
+            self.files.ask();
         }
         effects.push(Effect::Start(content, why));
     }

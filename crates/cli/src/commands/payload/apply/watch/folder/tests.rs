@@ -1,133 +1,12 @@
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
-use notify::{
-    Event, EventKind,
-    event::{AccessKind, AccessMode, CreateKind, Flag, ModifyKind, RemoveKind, RenameMode},
-};
-use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::{Folder, Place, Places, Stamp, concerns, look_up, places};
+use super::{Folder, Stamp, places};
+use crate::watched::tests::Root;
 
 /// How long a report may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A temporary folder by its path without links.
-struct Root(TempDir);
-
-impl Root {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.0.path().canonicalize().unwrap().join(path)
-    }
-
-    fn write(&self, path: &str, text: &str) {
-        let path = self.at(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn link(&self, target: &str, path: &str) {
-        symlink(target, self.at(path)).unwrap();
-    }
-
-    /// Points a link to another target, as the kubelet does.
-    fn relink(&self, target: &str, path: &str) {
-        let aside = self.at("aside");
-        symlink(target, &aside).unwrap();
-        fs::rename(aside, self.at(path)).unwrap();
-    }
-}
-
-/// Returns the names that are looked up below the root, as `directory:name`.
-fn lookups(root: &Root, path: &str) -> (Vec<String>, Option<PathBuf>) {
-    let mut places = Places::new();
-    let found = look_up(&root.at(path), &mut places);
-    let mut names = Vec::new();
-    for (directory, place) in &places {
-        let Ok(below) = directory.strip_prefix(root.at("")) else { continue };
-        names.extend(place.names.iter().map(|name| format!("{}:{}", below.display(), name.display())));
-    }
-    (names, found)
-}
-
-#[test]
-fn every_name_that_a_path_leads_through_is_watched() {
-    let root = Root::new();
-    root.write("srv/v1/release/a.yaml", "");
-    root.link("v1", "srv/current");
-    root.link("../srv/current/release", "srv/by-parent");
-    root.link(root.at("srv/current").to_str().unwrap(), "absolute");
-    root.link("loop", "loop");
-    for (path, expected, found) in [
-        ("srv/v1/release", &[":srv", "srv:v1", "srv/v1:release"][..], Some("srv/v1/release")),
-        ("srv/./v1/../v1", &[":srv", "srv:v1"], Some("srv/v1")),
-        ("srv/current/release", &[":srv", "srv:current", "srv:v1", "srv/v1:release"], Some("srv/v1/release")),
-        ("absolute/release", &[":absolute", ":srv", "srv:current", "srv:v1", "srv/v1:release"], Some("srv/v1/release")),
-        (
-            "srv/by-parent",
-            &[":srv", "srv:by-parent", "srv:current", "srv:v1", "srv/v1:release"],
-            Some("srv/v1/release"),
-        ),
-        // The missing name is watched where it will appear.
-        ("srv/v2/release", &[":srv", "srv:v2"], None),
-        ("loop/release", &[":loop"], None),
-    ] {
-        let (mut names, resolved) = lookups(&root, path);
-        names.sort();
-        let mut expected = expected.to_vec();
-        expected.sort_unstable();
-        assert_eq!(
-            (names, resolved),
-            (expected.iter().map(|&n| n.to_owned()).collect(), found.map(|p| root.at(p))),
-            "{path}"
-        );
-    }
-}
-
-#[test]
-fn only_changes_of_what_is_watched_count() {
-    let place =
-        |names: &[&str], manifests| Place { id: None, manifests, names: names.iter().map(Into::into).collect() };
-    let places = Places::from([
-        (PathBuf::from("/srv"), place(&["release"], false)),
-        (PathBuf::from("/srv/release"), place(&["..data"], true)),
-    ]);
-    let create = EventKind::Create(CreateKind::File);
-    let renamed = EventKind::Modify(ModifyKind::Name(RenameMode::Both));
-    let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
-    for (kind, paths, counts) in [
-        (create, &["/srv/release/a.yaml"][..], true),
-        (create, &["/srv/release/a.yml"], true),
-        (create, &["/srv/release/README.md"], false),
-        (create, &["/srv/release/.a.yaml.swp"], false),
-        (create, &["/srv/release/a.yaml~"], false),
-        (create, &["/srv/release/4913"], false),
-        (renamed, &["/srv/release/sedX1", "/srv/release/a.yaml"], true),
-        (renamed, &["/srv/release/..data_tmp", "/srv/release/..data"], true),
-        (create, &["/srv/release/..data_tmp"], false),
-        (create, &["/srv/release"], true),
-        (EventKind::Remove(RemoveKind::Folder), &["/srv/release"], true),
-        (create, &["/srv/other.yaml"], false),
-        (create, &["/srv/other"], false),
-        (written, &["/srv/release/a.yaml"], true),
-        (EventKind::Access(AccessKind::Open(AccessMode::Any)), &["/srv/release/a.yaml"], false),
-        (EventKind::Access(AccessKind::Close(AccessMode::Read)), &["/srv/release"], false),
-    ] {
-        let event = paths.iter().fold(Event::new(kind), |event, path| event.add_path(PathBuf::from(path)));
-        assert_eq!(concerns(&places, &event), counts, "{kind:?} {paths:?}");
-    }
-    let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
-    assert!(concerns(&places, &overflow), "events were lost");
-}
 
 #[test]
 fn a_stamp_changes_with_the_manifests_only() {
@@ -149,14 +28,20 @@ fn a_stamp_changes_with_the_manifests_only() {
     fs::rename(root.at("aside"), root.at("release/a.yaml")).unwrap();
     let third = stamp(&folder);
     assert_ne!(third, second);
+    let changed = |stamp: &Stamp, earlier| stamp.changed_since(earlier).map(ToOwned::to_owned);
+    assert_eq!(changed(&second, &first), Some("b.yaml".into()));
+    assert_eq!(changed(&third, &second), Some("a.yaml".into()));
+    assert_eq!(changed(&third, &third), None);
     fs::remove_file(root.at("release/b.yaml")).unwrap();
-    assert_ne!(stamp(&folder), third);
+    let fourth = stamp(&folder);
+    assert_eq!(changed(&fourth, &third), Some("b.yaml".into()));
+    assert_ne!(fourth, third);
 }
 
 /// Does something to a watched folder, and waits until it is reported.
 async fn reported(folder: &mut Folder, what: &str, act: impl FnOnce()) {
     act();
-    timeout(PATIENCE, folder.changed()).await.unwrap_or_else(|_| panic!("{what} was not reported"));
+    timeout(PATIENCE, folder.reports().notified()).await.unwrap_or_else(|_| panic!("{what} was not reported"));
     folder.follow().unwrap();
 }
 
@@ -215,6 +100,45 @@ async fn a_folder_that_is_removed_and_recreated_is_followed() {
     reported(&mut folder, "the new folder", || fs::create_dir(root.at("release")).unwrap()).await;
     assert!(is_watched(&folder, &root.at("release")));
     reported(&mut folder, "a file in it", || root.write("release/a.yaml", "two")).await;
+}
+
+/// Changes a file more often than there can be reports of what was done before.
+async fn changes_are_reported(root: &Root, folder: &mut Folder) {
+    for number in 0..100 {
+        reported(folder, "a change", || root.write("release/a.yaml", &number.to_string())).await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_returns_is_followed() {
+    let root = Root::new();
+    root.write("release/a.yaml", "one");
+    let mut folder = watched(&root, "release");
+    fs::rename(root.at("release"), root.at("aside")).unwrap();
+    fs::rename(root.at("aside"), root.at("release")).unwrap();
+    changes_are_reported(&root, &mut folder).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_replaced_before_its_removal_is_known_is_followed() {
+    let root = Root::new();
+    root.write("release/a.yaml", "one");
+    let mut folder = watched(&root, "release");
+    fs::remove_dir_all(root.at("release")).unwrap();
+    // Many file systems give it the same inode.
+    root.write("release/a.yaml", "two");
+    changes_are_reported(&root, &mut folder).await;
+}
+
+#[tokio::test]
+async fn a_folder_below_one_that_returns_is_followed() {
+    let root = Root::new();
+    root.write("srv/release/a.yaml", "one");
+    root.link("srv/release", "release");
+    let mut folder = watched(&root, "release");
+    fs::rename(root.at("srv"), root.at("aside")).unwrap();
+    fs::rename(root.at("aside"), root.at("srv")).unwrap();
+    changes_are_reported(&root, &mut folder).await;
 }
 
 #[tokio::test]

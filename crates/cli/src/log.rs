@@ -1,4 +1,4 @@
-//! The lines that tell what a watched payload does.
+//! Log lines of commands that keep running.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use crate::{
 
 /// Prints lines with the time, or events as JSON.
 #[derive(Clone)]
-pub(super) struct Log {
+pub(crate) struct Log {
     printer: Printer,
     json: bool,
 }
@@ -26,17 +26,17 @@ struct Line<'a> {
 }
 
 impl Log {
-    pub(super) fn new(session: &Session) -> Self {
+    pub(crate) fn new(session: &Session) -> Self {
         Self { printer: session.printer.clone(), json: session.json() }
     }
 
     /// Tells something that is as it should be.
-    pub(super) fn say(&self, event: &'static str, fields: Value, text: &str) {
+    pub(crate) fn say(&self, event: &'static str, fields: Value, text: &str) {
         self.line(event, fields, "", text);
     }
 
     /// Tells something that a person should look at.
-    pub(super) fn warn(&self, event: &'static str, fields: Value, text: &str) {
+    pub(crate) fn warn(&self, event: &'static str, fields: Value, text: &str) {
         let label = self.printer.err_paint().warn("warning:");
         self.line(event, fields, &format!("{label} "), text);
     }

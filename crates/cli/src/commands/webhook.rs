@@ -1,0 +1,81 @@
+//! `billhook webhook`: serves admission reviews of confirmation annotations until interrupted.
+
+mod certificate;
+mod server;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use billhook_extension::admission;
+use clap::Args;
+use serde_json::json;
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    certificate::{Files, follow, not_watched},
+    server::{LIMITS, serve},
+};
+use crate::{
+    error::{CommandError, Exit},
+    log::Log,
+    session::{Interrupts, Session},
+    watched::Watched,
+};
+
+/// Serve an admission webhook that guards the force deletion of Shoots and the deletion of objects, until interrupted
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WebhookArgs {
+    /// Serve at this address
+    #[arg(long, value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Use the certificates in this PEM file, that of the server first; it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    tls_cert: PathBuf,
+    /// Use the private key in this PEM file; it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    tls_key: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Endpoints:
+  /validate-force-deletion                 check changes of a Shoot's annotation for force deletion
+  /validate-deletion-confirmation          check that the deletion of an object is confirmed
+  /healthz                                 answer probes
+
+Examples:
+  billhook webhook --listen 0.0.0.0:8443 --tls-cert /tls/tls.crt --tls-key /tls/tls.key";
+
+/// Runs the command.
+pub(crate) async fn run(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    args: WebhookArgs,
+) -> Result<Exit, CommandError> {
+    let files = Files { cert: session.path(&args.tls_cert), key: session.path(&args.tls_key) };
+    // Watched before they are read, so that no change is missed. A machine may have no watch left.
+    let watched = Watched::new(|| files.places()).inspect_err(not_watched).ok();
+    let (pair, config) = files.load().map_err(CommandError::input)?;
+    let bound = TcpListener::bind(args.listen).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (address, listener) =
+        bound.map_err(|error| CommandError::failed_to(format_args!("listen on {}", args.listen), error))?;
+
+    let log = Log::new(session);
+    let url = format!("https://{address}");
+    let text = format!("serving admission reviews at {url}; press Ctrl-C to stop");
+    log.say("webhook-started", json!({"url": url}), &text);
+    let (configs, config) = watch::channel(Arc::new(config));
+    let stop = CancellationToken::new();
+    let serving = serve(listener, admission::router(), config, LIMITS, stop.clone());
+    let following = follow(files, pair, watched, configs, &log);
+    let stopping = async {
+        interrupts.next().await;
+        stop.cancel();
+    };
+    tokio::select! {
+        ((), ()) = async { tokio::join!(serving, stopping) } => {}
+        error = following => return Err(CommandError::failed_to("read the certificate", error)),
+    }
+    log.say("webhook-ended", json!({}), "stopped");
+    Ok(Exit::Done)
+}
