@@ -8,7 +8,8 @@ use billhook_testkit::control_plane::Binaries;
 use crate::{cargo, exit_code, progress, run_to_end};
 
 /// The packages whose tests run kubectl, helm, a registry or a control plane.
-const NEED_PROGRAMS: [&str; 4] = ["billhook", "billhook-charts", "billhook-deployer", "billhook-testkit"];
+const NEED_PROGRAMS: [&str; 6] =
+    ["billhook", "billhook-charts", "billhook-deployer", "billhook-extension", "billhook-testkit", "dnsrecord-rfc2136"];
 
 /// The options of `cargo test` for the tests that wait for minutes until locks and Leases expire. When all tests are run, these
 /// run beside the others.

@@ -3,7 +3,10 @@
 //! `BILLHOOK_CONFORMANCE` selects the servers: `both` (the default), only `real` or `sandbox`, whose responses must be as
 //! recorded, or `twice` for two runs on the real one, to show that values that necessarily differ are not compared.
 
-use std::{path::Path, sync::Arc};
+#[path = "conformance/webhooks.rs"]
+mod webhooks;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use billhook_sandbox::{self as sandbox, Options, Sandbox};
@@ -13,9 +16,14 @@ use billhook_testkit::{
     scenario::ControlPlanes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
 
 /// The minimum number of requests for a meaningful test.
 const REQUESTS_AT_LEAST: usize = 180;
+
+/// The controllers that the real control plane runs, too.
+const CONTROLLERS: &str = "deployment-controller,garbage-collector-controller,job-controller,namespace-controller,\
+                           persistentvolumeclaim-protection-controller,replicaset-controller,serviceaccount-controller";
 
 #[derive(Clone, Copy, Debug)]
 enum Server {
@@ -35,31 +43,38 @@ fn main() -> Result<()> {
         other => bail!("BILLHOOK_CONFORMANCE is {other}: expected both, real, sandbox or twice"),
     };
     let lab = Arc::new(ControlPlanes::default());
+    let names: &'static BTreeMap<String, Value> = Box::leak(Box::new(webhooks::serve()?));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let mut files: Vec<_> = folder.read_dir()?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
-    let (mut trials, mut names, mut requests) = (Vec::new(), Vec::new(), 0);
+    let (mut trials, mut sequences, mut requests) = (Vec::new(), Vec::new(), 0);
     for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
         let stem = file.file_stem().unwrap_or_default().display();
         for sequence in Sequence::load(file)? {
             requests += sequence.requests.len();
-            names.push(sequence.name.clone());
+            sequences.push(sequence.name.clone());
             let lab = Arc::clone(&lab);
-            let trial = Trial::test(format!("{stem}/{}", sequence.name), move || check(&sequence, servers, &lab));
+            let trial =
+                Trial::test(format!("{stem}/{}", sequence.name), move || check(&sequence, servers, names, &lab));
             trials.push(trial);
         }
     }
-    trials.push(Trial::test("recording", move || check_recording(&names, requests).map_err(failed)));
+    trials.push(Trial::test("recording", move || check_recording(&sequences, requests).map_err(failed)));
     let conclusion = libtest_mimic::run(&arguments, trials);
     lab.close();
     conclusion.exit();
 }
 
-fn check(sequence: &Sequence, servers: &[Server], lab: &ControlPlanes) -> Result<(), Failed> {
+fn check(
+    sequence: &Sequence,
+    servers: &[Server],
+    names: &BTreeMap<String, Value>,
+    lab: &ControlPlanes,
+) -> Result<(), Failed> {
     let mut all = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let slug = format!("{}-{}", ["c", "d"][at], sequence.name);
-        all.push(play_on(*server, sequence, &slug, lab).map_err(failed)?);
+        all.push(play_on(*server, sequence, &slug, names, lab).map_err(failed)?);
     }
     let mut said = Vec::new();
     for (server, played) in servers.iter().zip(&all) {
@@ -71,7 +86,13 @@ fn check(sequence: &Sequence, servers: &[Server], lab: &ControlPlanes) -> Result
     if said.is_empty() { Ok(()) } else { Err(said.join("\n").into()) }
 }
 
-fn play_on(server: Server, sequence: &Sequence, slug: &str, lab: &ControlPlanes) -> Result<Played> {
+fn play_on(
+    server: Server,
+    sequence: &Sequence,
+    slug: &str,
+    names: &BTreeMap<String, Value>,
+    lab: &ControlPlanes,
+) -> Result<Played> {
     match server {
         Server::Real => {
             let plane = if sequence.exclusive { lab.exclusive()? } else { lab.shared()? };
@@ -81,20 +102,20 @@ fn play_on(server: Server, sequence: &Sequence, slug: &str, lab: &ControlPlanes)
                     admin: client(&plane, User::Admin).await?,
                     restricted: client(&plane, User::Restricted).await?,
                 };
-                play(sequence, slug, &clients).await
+                play(sequence, slug, names, &clients).await
             })
         }
         Server::Sandbox => {
             // Each sequence has its own sandbox, under a paused clock.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
             runtime.block_on(async {
-                let sandbox = Sandbox::start(Options::default().rbac(true));
+                let sandbox = Sandbox::start(Options::default().rbac(true).controllers(CONTROLLERS.parse()?));
                 let restricted = sandbox::User::new(User::Restricted.name(), Vec::<String>::new());
                 let clients = Clients {
                     admin: sandbox.client(sandbox::User::admin(), ""),
                     restricted: sandbox.client(restricted, ""),
                 };
-                play(sequence, slug, &clients).await
+                play(sequence, slug, names, &clients).await
             })
         }
     }

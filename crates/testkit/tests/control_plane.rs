@@ -9,6 +9,9 @@ mod schemas;
 #[cfg(feature = "scenarios")]
 #[path = "control_plane/sequences.rs"]
 mod sequences;
+#[cfg(feature = "scenarios")]
+#[path = "control_plane/webhook.rs"]
+mod webhook;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;

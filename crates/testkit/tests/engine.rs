@@ -3,6 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "engine/annotations.rs"]
+mod annotations;
+#[path = "engine/announce.rs"]
+mod announce;
+#[path = "engine/clean.rs"]
+mod clean;
 #[path = "engine/gone.rs"]
 mod gone;
 #[path = "engine/locks.rs"]

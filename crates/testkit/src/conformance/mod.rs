@@ -5,7 +5,8 @@
 //! necessarily differ are replaced.
 //!
 //! In every text of a sequence, `$S` is a name that is unique to the sequence, so that sequences can run side by side on one
-//! server, and `$name` is the value that an earlier request saved under `name`.
+//! server, and `$name` is the value that an earlier request saved under `name`. `$HOOK` is the URL of a server of webhooks
+//! that answer as their paths say, and `$CA` its `caBundle`.
 
 mod compare;
 mod normalise;
@@ -176,10 +177,11 @@ impl Sequence {
         Ok(())
     }
 
-    /// Returns the sequence with `$S` replaced by a unique name.
-    fn under(&self, slug: &str) -> Self {
+    /// Returns the sequence with `$S` replaced by a unique name, and other names by their values.
+    fn under(&self, slug: &str, names: &BTreeMap<String, Value>) -> Self {
         let mut own = self.clone();
-        let names = BTreeMap::from([("S".to_owned(), Value::from(slug))]);
+        let mut names = names.clone();
+        names.insert("S".to_owned(), Value::from(slug));
         own.given.iter_mut().for_each(|object| fill_in(object, &names));
         own.requests = own.requests.iter().map(|request| request.filled_in(&names)).collect();
         own

@@ -17,15 +17,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The cluster-scoped kinds of given objects.
-const CLUSTER_SCOPED: [&str; 8] = [
+const CLUSTER_SCOPED: [&str; 12] = [
     "Namespace",
     "CustomResourceDefinition",
     "ClusterRole",
     "ClusterRoleBinding",
     "APIService",
     "PersistentVolume",
+    "CertificateSigningRequest",
+    "MutatingWebhookConfiguration",
+    "Node",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
 ];
 
 /// A server with a client for each user.
@@ -56,13 +60,18 @@ pub struct Played {
     pub wrong: Vec<String>,
 }
 
-/// Plays a sequence under a name that is not yet used on the server.
+/// Plays a sequence under a name that is not yet used on the server, with other names and their values.
 ///
 /// # Errors
 ///
 /// Fails if the given objects cannot be created, or the server cannot be reached. A wrong response is not an error.
-pub async fn play(sequence: &Sequence, slug: &str, clients: &Clients) -> Result<Played> {
-    let own = sequence.under(slug);
+pub async fn play(
+    sequence: &Sequence,
+    slug: &str,
+    names: &BTreeMap<String, Value>,
+    clients: &Clients,
+) -> Result<Played> {
+    let own = sequence.under(slug, names);
     let mut player = Player { clients, watches: BTreeMap::new(), saved: BTreeMap::new() };
     player.give(&own, slug).await?;
     let (mut answers, mut wrong) = (Vec::new(), Vec::new());

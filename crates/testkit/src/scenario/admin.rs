@@ -211,16 +211,37 @@ impl Admin {
     ///
     /// Fails if the request fails.
     pub async fn everything(&self) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
+        self.list_all(None).await
+    }
+
+    /// Lists such objects in a namespace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request fails.
+    pub async fn contents(&self, namespace: &str) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
+        self.list_all(Some(namespace)).await
+    }
+
+    async fn list_all(&self, namespace: Option<&str>) -> Result<BTreeMap<ObjectKey, DynamicObject>> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut all = BTreeMap::new();
         for (resource, capabilities) in kinds(&discovery) {
             if !capabilities.supports_operation("list") || matches!(resource.kind.as_str(), "Event" | "Lease") {
                 continue;
             }
-            let list =
-                Api::<DynamicObject>::all_with(self.client.clone(), &resource).list(&ListParams::default()).await;
+            let client = self.client.clone();
+            let api: Api<DynamicObject> = match namespace {
+                Some(_) if capabilities.scope == Scope::Cluster => continue,
+                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+                None => Api::all_with(client, &resource),
+            };
             let kind = GroupKind::new(&resource.group, &resource.kind);
-            let list = list.with_context(|| format!("list {kind}"))?;
+            let list = match api.list(&ListParams::default()).await {
+                // Another scenario has deleted the kind, or its API is unavailable.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => continue,
+                list => list.with_context(|| format!("list {kind}"))?,
+            };
             all.extend(list.items.into_iter().map(|object| {
                 (ObjectKey::new(kind.clone(), object.namespace().as_deref(), object.name_any()), object)
             }));

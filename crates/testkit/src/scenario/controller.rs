@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use billhook::{Cluster, ClusterOptions};
 use billhook_deployer::{
-    Controller, ControllerOptions, Metrics, Mode, Shard,
+    ConnectionRules, Controller, ControllerOptions, Metrics, Mode, Shard,
     api::{GROUP, KUBERNETES_CLUSTER, VERSION},
 };
 use billhook_objects::{GroupKind, ObjectKey, wellknown};
@@ -143,6 +143,7 @@ impl Stage<'_> {
                 Plane::Real(_) => Arc::new(Timestamp::now),
             },
             helm: if self.scenario.helm { helm()?.into() } else { "helm".into() },
+            connections: ConnectionRules::default(),
             metrics: Metrics::default(),
             leader_election: None,
         })

@@ -230,7 +230,7 @@ impl Disturbance {
 /// Returns whether a step can be disturbed: only commands that change objects can leave incomplete work, and the result of a
 /// command with events during it, or that fails, depends on timing.
 fn is_disturbed(step: &Step, line: &str) -> bool {
-    let changes = ["apply ", "delete ", "payload apply "];
+    let changes = ["apply ", "delete ", "clean ", "payload apply "];
     changes.iter().any(|command| line.starts_with(command))
         && !line.contains("--dry-run")
         && step.during.is_empty()

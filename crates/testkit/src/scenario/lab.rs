@@ -83,9 +83,9 @@ impl Plane {
         };
         let [admin, restricted] = [User::Admin, User::Restricted].map(User::name);
         let user = |name: &str| format!("{{name: {name}, user: {{username: {name}, password: none}}}}");
-        let context = |name: &str| format!("{{name: {name}, context: {{cluster: sandbox, user: {name}}}}}");
+        let context = |name: &str| format!("{{name: {name}, context: {{cluster: testbed, user: {name}}}}}");
         format!(
-            "{{apiVersion: v1, kind: Config, clusters: [{{name: sandbox, cluster: {{server: 'http://{host}'}}}}], \
+            "{{apiVersion: v1, kind: Config, clusters: [{{name: testbed, cluster: {{server: 'http://{host}'}}}}], \
              contexts: [{}, {}], users: [{}, {}]}}",
             context(admin),
             context(restricted),

@@ -42,6 +42,9 @@ pub use lab::{ControlPlanes, Lab};
 pub use observe::{Fate, Observer};
 pub use play::play;
 
+/// What makes a scenario destructive.
+const DESTRUCTIVE: [&str; 4] = ["forceDelete", "finalizeAfter", "finalize-deletion-after", "billhook: clean"];
+
 /// A scenario file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -51,6 +54,9 @@ pub struct Scenario {
     /// The value of `$S`, from the file's name.
     #[serde(skip)]
     pub slug: String,
+    /// Whether it removes finalizers or empties a cluster, by what its text contains.
+    #[serde(skip)]
+    pub destructive: bool,
     /// Whether the scenario needs the `helm` program.
     #[serde(default)]
     pub helm: bool,
@@ -254,6 +260,9 @@ pub struct Expect {
     pub gone: Option<Vec<Vec<String>>>,
     /// The created objects, group by group: no object of a group may be created before all objects of the group before it.
     pub appeared: Option<Vec<Vec<String>>>,
+    /// The objects that are lost, and no others: a listing of all objects of the scenario, and of an exclusive one of the whole
+    /// control plane, shows each other object of before with the same UID. A text that ends with `*` allows all with this prefix.
+    pub loses: Option<Vec<String>>,
     /// Objects that must exist at the end. A name that ends with `*` matches any object with this prefix.
     pub stays: Vec<String>,
     /// Objects that must not exist at the end.
@@ -299,8 +308,20 @@ impl Scenario {
             <[_; 1]>::try_from(documents).map_err(|_| anyhow!("expected one document in a scenario file"))?;
         let mut scenario: Self = serde_json::from_value(document.value)?;
         scenario.slug = slug.to_owned();
+        scenario.destructive = DESTRUCTIVE.iter().any(|word| own.contains(word));
         scenario.check(&own)?;
         Ok(scenario)
+    }
+
+    /// Returns whether there is a namespace that no step concerns, to show that it is untouched at the end. Where `loses` names
+    /// what a step deletes, the listing of all other objects shows that.
+    pub fn has_bystanders(&self) -> bool {
+        self.destructive && self.steps.iter().all(|step| step.expect.loses.is_none())
+    }
+
+    /// Returns the name of that namespace.
+    pub fn bystanders(&self) -> String {
+        format!("{}-bystanders", self.slug)
     }
 
     /// Returns whether the scenario needs external programs.
@@ -388,6 +409,7 @@ impl Expect {
         let ordered = [&self.gone, &self.appeared].into_iter().flatten().any(|groups| !groups.is_empty());
         !(self.stdout.is_empty() && self.stderr.is_empty())
             || ordered
+            || self.loses.is_some()
             || self.checks_objects()
             || self.item.checks_anything()
     }
@@ -395,12 +417,24 @@ impl Expect {
     /// Returns whether it can be checked without a command.
     fn is_of_objects(&self) -> bool {
         let Self {
-            exit, stdout, stderr, silent, gone, appeared, requests_at_most, requests_of, at_most, at_least, ..
+            exit,
+            stdout,
+            stderr,
+            silent,
+            gone,
+            appeared,
+            loses,
+            requests_at_most,
+            requests_of,
+            at_most,
+            at_least,
+            ..
         } = self;
         *exit == 0
             && [stdout, stderr, silent].iter().all(|texts| texts.is_empty())
             && gone.is_none()
             && appeared.is_none()
+            && loses.is_none()
             && requests_at_most.is_none()
             && requests_of.is_empty()
             && at_most.is_none()

@@ -1,12 +1,20 @@
 //! Plays a scenario: creates the given objects, then plays each step, with commands in-process through the real program.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
+use billhook_objects::ObjectKey;
 use billhook_sandbox::actors;
 
 use super::{
-    Admin, Expect, ItemAction, Lab, Scenario, Step, admin::parse_key, call::check_time, observe::Observer, stage::Stage,
+    Admin, Expect, ItemAction, Lab, Scenario, Step,
+    admin::{is_of, parse_key},
+    call::check_time,
+    observe::Observer,
+    stage::Stage,
 };
 
 /// Plays a scenario.
@@ -52,11 +60,27 @@ impl Stage<'_> {
 
     /// Plays all steps.
     pub(super) async fn steps(&self) -> Result<()> {
+        let bystanders = self.bystanders().await?;
         for (index, step) in self.scenario.steps.iter().enumerate() {
             let what = || format!("step {} ({})", index + 1, step.title());
             self.step(step).await.with_context(what)?;
         }
+        let after = self.bystanders().await?;
+        let touched = bystanders.iter().filter(|(key, version)| after.get(*key) != Some(*version));
+        let touched: Vec<String> = touched.map(|(key, _)| key.to_string()).collect();
+        ensure!(touched.is_empty(), "no step concerns these objects, but they were changed or deleted: {touched:#?}");
         Ok(())
+    }
+
+    /// Lists all objects of the namespace that no step concerns, each with its version.
+    async fn bystanders(&self) -> Result<BTreeMap<ObjectKey, Option<String>>> {
+        if !self.scenario.has_bystanders() {
+            return Ok(BTreeMap::new());
+        }
+        let all = self.admin.contents(&self.scenario.bystanders()).await?.into_iter();
+        let all: BTreeMap<_, _> = all.map(|(key, object)| (key, object.metadata.resource_version)).collect();
+        ensure!(all.len() >= 2, "bystanders were deleted: {:?} remain", all.keys());
+        Ok(all)
     }
 
     async fn step(&self, step: &Step) -> Result<()> {
@@ -82,11 +106,13 @@ impl Stage<'_> {
 
     /// Runs the command of a step, and checks its result.
     async fn called(&self, step: &Step, line: &str, observer: &Observer) -> Result<()> {
+        let before = if step.expect.loses.is_some() { self.listed().await? } else { BTreeMap::new() };
         let called = tokio::time::timeout(step.within, self.call(step, line, "billhook")).await;
         let called = called.map_err(|_| late(step))??;
         let checked = async {
             called.check(&step.expect, line)?;
-            self.observed(observer, &step.expect).await
+            self.observed(observer, &step.expect).await?;
+            self.lost(&step.expect, &before).await
         };
         checked.await.with_context(|| format!("after {}", called.shown()))
     }
@@ -108,6 +134,37 @@ impl Stage<'_> {
             observer.check_births(groups).await?;
         }
         self.after(expect).await
+    }
+
+    /// Lists all objects of the scenario, each with its UID: if it is exclusive, those of the whole control plane.
+    async fn listed(&self) -> Result<BTreeMap<ObjectKey, Option<String>>> {
+        let is_own = |key: &ObjectKey| self.scenario.exclusive || is_of(key, &self.scenario.slug);
+        let all = self.admin.everything().await?.into_iter().filter(|(key, _)| is_own(key));
+        Ok(all.map(|(key, object)| (key, object.metadata.uid)).collect())
+    }
+
+    /// Checks which objects were lost since a listing. Controllers may need a while to delete what depends on them.
+    async fn lost(&self, expect: &Expect, before: &BTreeMap<ObjectKey, Option<String>>) -> Result<()> {
+        let Some(expected) = &expect.loses else { return Ok(()) };
+        let matches = |pattern: &String, key: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => key.starts_with(prefix),
+            None => key == pattern,
+        };
+        let (mut missing, mut extra) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let after = self.listed().await?;
+            let lost = before.iter().filter(|(key, uid)| after.get(*key) != Some(*uid));
+            let lost: Vec<String> = lost.map(|(key, _)| key.to_string()).collect();
+            missing = expected.iter().filter(|key| !key.ends_with('*') && !lost.contains(key)).cloned().collect();
+            extra = lost.into_iter().filter(|key| !expected.iter().any(|pattern| matches(pattern, key))).collect();
+            if missing.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        ensure!(missing.is_empty(), "should have been lost, but exists or never existed: {missing:#?}");
+        ensure!(extra.is_empty(), "should exist, but was lost: {extra:#?}");
+        Ok(())
     }
 
     /// Checks the objects after a step.

@@ -76,6 +76,15 @@ impl<'a> Stage<'a> {
             let account = ObjectKey::new(GroupKind::new("", "ServiceAccount"), Some(&scenario.slug), "default");
             admin.wait(&account, |_| true).await?;
         }
+        if scenario.has_bystanders() {
+            let namespace = scenario.bystanders();
+            let objects = format!(
+                "{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}\n---\n\
+                 {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: {namespace}}}}}\n---\n\
+                 {{apiVersion: v1, kind: Secret, metadata: {{name: a, namespace: {namespace}, finalizers: [{namespace}.example/x]}}}}"
+            );
+            admin.create(&objects).await.context("create the bystanders")?;
+        }
         let mut planes = vec![plane];
         let mut second = None;
         if scenario.second_cluster {
@@ -94,8 +103,10 @@ impl<'a> Stage<'a> {
         }
         stage.admin.create(&scenario.given).await.context("create the given objects")?;
         for script in &scenario.controllers {
-            let slug = scenario.slug.clone();
-            let mine = move |object: &DynamicObject| is_own(object, &slug);
+            let (slug, bystanders) = (scenario.slug.clone(), scenario.bystanders());
+            let mine = move |object: &DynamicObject| {
+                is_own(object, &slug) && object.metadata.namespace.as_ref() != Some(&bystanders)
+            };
             stage.acting.spawn(actors::run(stage.admin.client().clone(), script.clone(), mine));
         }
         Ok(stage)

@@ -71,7 +71,7 @@ impl Payload {
 }
 
 /// Returns the input of an apply that neither prunes nor adopts.
-fn input(manifests: Vec<Manifest>) -> ApplyInput {
+pub(super) fn input(manifests: Vec<Manifest>) -> ApplyInput {
     ApplyInput {
         release: release(),
         manifests,
@@ -494,8 +494,63 @@ async fn an_object_that_was_recreated_since_the_plan_is_not_deleted() {
     world.admin().delete("a", &DeleteParams::default()).await.unwrap();
     world.given("a", json!({"theirs": "yes"})).await;
     let summary = billhook_engine::apply(&world.clusters, prepared, &world.options()).await.unwrap();
-    assert_eq!((summary.status, summary.recreated), (Status::Done, vec![key("a")]));
+    let failures: Vec<_> = summary.failures().map(|failed| failed.error.to_owned()).collect();
+    assert_eq!((summary.status, failures), (Status::Failed, vec!["another client has created it again".to_owned()]));
+    assert_eq!((summary.recreated, world.data("a")), (vec![key("a")], json!({"theirs": "yes"})));
+    // The manifest still asks for its deletion, so the version is only complete without it.
+    let summary = world.pass(&Payload::new(&["one: -a"])).await;
+    assert_eq!((summary.status, world.config_map("a")), (Status::Done, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_being_deleted_fails_its_step_until_it_is_gone() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a", "two: b"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    world.admin().delete("a", &DeleteParams::default()).await.unwrap();
+    let next = || Payload::new(&["one: a", "two: b c"]).of_version("2");
+    let prepared = prepare_apply(&world.clusters, next().input()).await.unwrap();
+    let summary = billhook_engine::apply(&world.clusters, prepared, &world.options()).await.unwrap();
+    let failures: Vec<_> = summary.failures().map(|failed| failed.error.to_owned()).collect();
+    assert_eq!((summary.status, failures), (Status::Failed, vec!["it is being deleted".to_owned()]));
+    assert!(world.config_map("c").is_some(), "the other node does not depend on it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_another_client_has_created_again_fails_its_step() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a"])).await;
+    world.patch("a", json!({"metadata": {"finalizers": ["a.example/x"]}})).await;
+    world.admin().delete("a", &DeleteParams::default()).await.unwrap();
+    let prepared = prepare_apply(&world.clusters, Payload::new(&["one: a"]).of_version("2").input()).await.unwrap();
+    world.patch("a", json!({"metadata": {"finalizers": null}})).await;
+    world.given("a", json!({"theirs": "yes"})).await;
+    let summary = billhook_engine::apply(&world.clusters, prepared, &world.options()).await.unwrap();
+    let failures: Vec<_> = summary.failures().map(|failed| failed.error.to_owned()).collect();
+    assert_eq!((summary.status, failures), (Status::Failed, vec!["another client has created it again".to_owned()]));
     assert_eq!(world.data("a"), json!({"theirs": "yes"}));
+}
+
+/// Its annotations are read in each version that another client writes.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_keeps_changing_is_not_deleted_unread() {
+    let world = World::new();
+    world.pass(&Payload::new(&["one: a"])).await;
+    let prepared = prepare_apply(&world.clusters, Payload::new(&["one: -a"]).input()).await.unwrap();
+    world.patch("a", json!({"metadata": {"annotations": {"example.org/n": "1"}}})).await;
+    // The answer to the first read is delayed, so that the object changes again before the next DELETE.
+    let reads = Requests::of(CLIENT).verb(Verb::Get).name("a");
+    world.target.faults().inject(Fault::delay(Duration::from_secs(5)).on(reads).first(1));
+    let options = world.options();
+    let mut apply = std::pin::pin!(billhook_engine::apply(&world.clusters, prepared, &options));
+    tokio::select! {
+        _ = &mut apply => panic!("the apply ended"),
+        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+    }
+    world.patch("a", json!({"metadata": {"annotations": {"billhook.dev/keep-object": "true"}}})).await;
+    let summary = apply.await.unwrap();
+    assert_eq!((summary.status, summary.uncovered.len()), (Status::Done, 1));
+    assert!(world.config_map("a").is_some());
 }
 
 fn documents(text: &str) -> Vec<Manifest> {
