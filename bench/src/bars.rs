@@ -39,7 +39,7 @@ impl Bar {
             Case::UnchangedSpread => Self::Faster(8.0, Case::CreateSpread),
             Case::UnchangedMany => Self::Faster(8.0, Case::CreateMany),
             Case::FewAmong => Self::Alone(1.3, Case::FewAlone),
-            Case::PayloadInstall => Self::Floor(1.3),
+            Case::PayloadInstall | Case::Clean => Self::Floor(1.3),
             Case::PayloadPlan => Self::Within(200.0),
             Case::FewAlone | Case::PayloadUnchanged | Case::PayloadMany => Self::None,
         }

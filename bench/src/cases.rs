@@ -32,6 +32,8 @@ pub(crate) enum Case {
     FewAlone,
     /// Delete a few objects among many others of their kind.
     FewAmong,
+    /// Delete all objects of many kinds.
+    Clean,
     /// Install a real release payload.
     PayloadInstall,
     /// Apply it again, unchanged.
@@ -44,7 +46,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Create,
         Self::Unchanged,
         Self::Delete,
@@ -57,6 +59,7 @@ impl Case {
         Self::DeleteMany,
         Self::FewAlone,
         Self::FewAmong,
+        Self::Clean,
         Self::PayloadInstall,
         Self::PayloadUnchanged,
         Self::PayloadPlan,
@@ -78,6 +81,7 @@ impl Case {
             Self::DeleteMany => "delete-many",
             Self::FewAlone => "few-alone",
             Self::FewAmong => "few-among",
+            Self::Clean => "clean",
             Self::PayloadInstall => "payload-install",
             Self::PayloadUnchanged => "payload-unchanged",
             Self::PayloadPlan => "payload-plan",
@@ -92,7 +96,7 @@ impl Case {
 
     /// Returns whether it is also measured with added latency.
     pub(crate) fn is_delayed_too(self) -> bool {
-        !(self.is_many() || self.is_of_payload() || matches!(self, Self::FewAlone | Self::FewAmong))
+        !(self.is_many() || self.is_of_payload() || matches!(self, Self::FewAlone | Self::FewAmong | Self::Clean))
     }
 
     /// Returns whether it is a case of release payloads.
@@ -107,7 +111,7 @@ impl Case {
 
     /// Returns the title in the table.
     pub(crate) fn title(self, sizes: &Sizes) -> String {
-        let Sizes { each, namespaces, custom, many, few, others, payload } = *sizes;
+        let Sizes { each, namespaces, custom, many, few, others, clean, payload } = *sizes;
         match self {
             Self::Create => format!("create {each}"),
             Self::Unchanged => format!("apply {each} again, unchanged"),
@@ -121,6 +125,7 @@ impl Case {
             Self::DeleteMany => format!("delete {many}"),
             Self::FewAlone => format!("delete {few}, alone"),
             Self::FewAmong => format!("delete {few} among {others} others"),
+            Self::Clean => format!("clean {clean} of 30 kinds"),
             Self::PayloadInstall => "install a payload of 148 files".to_owned(),
             Self::PayloadUnchanged => "apply it again, unchanged".to_owned(),
             Self::PayloadPlan => format!("plan a payload of {payload} files"),
@@ -134,6 +139,7 @@ impl Case {
             Self::Ordered => sizes.custom * Kind::CUSTOM.len(),
             Self::CreateMany | Self::UnchangedMany | Self::DeleteMany => sizes.many,
             Self::FewAlone | Self::FewAmong => sizes.few,
+            Self::Clean => sizes.clean,
             Self::PayloadPlan | Self::PayloadMany => sizes.payload,
             _ => sizes.each,
         }
@@ -197,17 +203,27 @@ pub(crate) struct Sizes {
     pub(crate) many: usize,
     pub(crate) few: usize,
     pub(crate) others: usize,
+    /// The objects of a cleaning.
+    pub(crate) clean: usize,
     /// The files of the large payload.
     pub(crate) payload: usize,
 }
 
 impl Sizes {
     /// The numbers for the bars.
-    pub(crate) const FULL: Self =
-        Self { each: 1_000, namespaces: 50, custom: 200, many: 10_000, few: 10, others: 20_000, payload: 5_000 };
+    pub(crate) const FULL: Self = Self {
+        each: 1_000,
+        namespaces: 50,
+        custom: 200,
+        many: 10_000,
+        few: 10,
+        others: 20_000,
+        clean: 5_000,
+        payload: 5_000,
+    };
     /// Small numbers that only show that it works.
     pub(crate) const QUICK: Self =
-        Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000, payload: 500 };
+        Self { each: 100, namespaces: 5, custom: 20, many: 1_000, few: 10, others: 2_000, clean: 500, payload: 500 };
 }
 
 #[cfg(test)]
@@ -215,11 +231,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_belongs_to_one_flow_or_to_payloads() {
+    fn each_case_but_those_of_payloads_and_of_cleaning_belongs_to_one_flow() {
         let flows = [Flow::Together, Flow::Spread, Flow::Ordered, Flow::Many, Flow::FewAlone, Flow::FewAmong];
         for case in Case::ALL {
             let of = flows.iter().filter(|flow| flow.cases().contains(&Some(case))).count();
-            assert_eq!(of, usize::from(!case.is_of_payload()), "{}", case.name());
+            assert_eq!(of, usize::from(!case.is_of_payload() && case != Case::Clean), "{}", case.name());
         }
     }
 

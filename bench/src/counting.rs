@@ -16,8 +16,8 @@ use crate::floor::{self, Action, Method};
 use crate::lab::Lab;
 use crate::samples::{Contender, Gap, Samples};
 use crate::timing::Release;
-use crate::workload::Set;
-use crate::{payload, progress};
+use crate::workload::{self, Set};
+use crate::{clean, payload, progress};
 
 /// The number of runs of the ordered case for the gaps between its groups.
 const GAP_RUNS: u32 = 3;
@@ -45,6 +45,7 @@ pub(crate) async fn run(
     }
     let Counting { mut log, .. } = counting;
     if let Some(program) = billhook {
+        clean::count(&lab, &mut log, selected, sizes, program, samples).await?;
         payload::count(&lab, &mut log, selected, sizes, program, samples).await?;
     }
     samples.counts.retain(|count| selected.contains(&count.case));
@@ -73,7 +74,7 @@ impl Counting<'_> {
         }
         let mut controller = None;
         if flow == Flow::Ordered {
-            lab.define().await?;
+            lab.define(workload::definitions()).await?;
             controller = Some(lab.controller().await?);
         }
         let runs = if flow == Flow::Ordered { GAP_RUNS } else { 1 };

@@ -132,48 +132,59 @@ async fn send_new(client: &Client, kind: Kind, object: Object, method: Method) -
 /// Deletes the objects of a set kind by kind, and waits until they are gone.
 pub(crate) async fn delete(client: &Client, set: &Set) -> Result<()> {
     // All kinds are listed at the start, so that the next kind can be deleted without delay.
-    let lists = set.kinds.iter().map(|&kind| list(client, kind, set));
+    let lists = set.kinds.iter().map(|&kind| list(client, Scope::of(kind, set)));
     let lists = future::try_join_all(lists).await?;
-    for (&kind, list) in set.kinds.iter().zip(lists) {
-        let mut left: HashSet<String> = list.items.iter().map(|item| item.metadata.uid.clone()).collect();
-        let deletes = list.items.into_iter().map(|item| send_delete(client, kind, item.metadata));
+    for (&kind, (scope, list)) in set.kinds.iter().zip(&lists) {
+        let path = |item: &Item| kind.path(Some(&item.metadata.namespace));
+        let deletes = list.items.iter().map(|item| send_delete(client, path(item), &item.metadata));
         let deletes = stream::iter(deletes).buffer_unordered(IN_FLIGHT).try_for_each(future::ok);
-        let gone = until_gone(client, kind, set, list.metadata.resource_version, &mut left);
-        future::try_join(deletes, gone).await?;
+        future::try_join(deletes, until_gone(client, scope, list)).await?;
     }
     Ok(())
 }
 
-/// Lists the metadata of the objects of a kind.
-pub(crate) async fn list(client: &Client, kind: Kind, set: &Set) -> Result<List> {
-    let params = ListParams::default().labels(&format!("{LABEL}={}", set.name));
-    let request = Request::new(kind.path(set.namespace())).list_metadata(&params)?;
-    client.request(request).await.with_context(|| format!("failed to list {}", kind.plural()))
+/// The objects of one kind: the path of their list, and a label selector, which may be empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) path: String,
+    pub(crate) labels: String,
 }
 
-async fn send_delete(client: &Client, kind: Kind, meta: Meta) -> Result<()> {
-    let preconditions = Preconditions { uid: Some(meta.uid), resource_version: None };
+impl Scope {
+    /// Returns the objects of a set that are of a kind.
+    pub(crate) fn of(kind: Kind, set: &Set) -> Self {
+        Self { path: kind.path(set.namespace()), labels: format!("{LABEL}={}", set.name) }
+    }
+}
+
+/// Lists the metadata of objects.
+pub(crate) async fn list(client: &Client, scope: Scope) -> Result<(Scope, List)> {
+    let params = ListParams::default().labels(&scope.labels);
+    let request = Request::new(&scope.path).list_metadata(&params)?;
+    let list = client.request(request).await.with_context(|| format!("failed to list {}", scope.path))?;
+    Ok((scope, list))
+}
+
+/// Deletes an object in the collection at a path.
+pub(crate) async fn send_delete(client: &Client, path: String, meta: &Meta) -> Result<()> {
+    let preconditions = Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-    let request = Request::new(kind.path(Some(&meta.namespace))).delete(&meta.name, &params)?;
+    let request = Request::new(&path).delete(&meta.name, &params)?;
     let answer = client.request_text(request).await;
-    answer.map(drop).with_context(|| format!("failed to delete {} {}", kind.plural(), meta.name))
+    answer.map(drop).with_context(|| format!("failed to delete {path}/{}", meta.name))
 }
 
-/// Watches until all of `left` are gone.
-async fn until_gone(
-    client: &Client,
-    kind: Kind,
-    set: &Set,
-    mut version: String,
-    left: &mut HashSet<String>,
-) -> Result<()> {
-    let params = WatchParams::default().labels(&format!("{LABEL}={}", set.name)).disable_bookmarks();
+/// Watches until the objects of a list are gone.
+pub(crate) async fn until_gone(client: &Client, scope: &Scope, list: &List) -> Result<()> {
+    let mut left: HashSet<String> = list.items.iter().map(|item| item.metadata.uid.clone()).collect();
+    let mut version = list.metadata.resource_version.clone();
+    let params = WatchParams::default().labels(&scope.labels).disable_bookmarks();
     while !left.is_empty() {
-        let request = Request::new(kind.path(set.namespace())).watch_metadata(&params, &version)?;
+        let request = Request::new(&scope.path).watch_metadata(&params, &version)?;
         let events = client.request_events::<Item>(request).await;
-        let mut events = std::pin::pin!(events.with_context(|| format!("failed to watch {}", kind.plural()))?);
+        let mut events = std::pin::pin!(events.with_context(|| format!("failed to watch {}", scope.path))?);
         while let Some(event) = events.try_next().await? {
-            ensure!(!matches!(event, WatchEvent::Error(_)), "the watch of {} failed: {event:?}", kind.plural());
+            ensure!(!matches!(event, WatchEvent::Error(_)), "the watch of {} failed: {event:?}", scope.path);
             if let WatchEvent::Deleted(item) = event {
                 left.remove(&item.metadata.uid);
             }
@@ -182,7 +193,7 @@ async fn until_gone(
             }
         }
         // The API server ends watches of custom resources soon after their CRD is created.
-        let list = list(client, kind, set).await?;
+        let (_, list) = self::list(client, scope.clone()).await?;
         let there: HashSet<String> = list.items.into_iter().map(|item| item.metadata.uid).collect();
         left.retain(|uid| there.contains(uid));
         version = list.metadata.resource_version;

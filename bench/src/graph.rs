@@ -122,8 +122,8 @@ impl Graph {
             let mut attempt = 0;
             while !is_gone(client.request_text(Request::new(&step.path).get(&step.name, &Default::default())?).await)? {
                 attempt += 1;
-                if attempt == 600 {
-                    bail!("{}/{} is not gone after a minute", step.path, step.name);
+                if attempt == 3000 {
+                    bail!("{}/{} is not gone after 5 minutes", step.path, step.name);
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
@@ -179,7 +179,7 @@ async fn follow(client: &Client, path: &str, condition: &str, seen: &Seen) -> Re
         let mut events = std::pin::pin!(events.with_context(|| format!("failed to watch {path}"))?);
         while let Some(event) = events.try_next().await? {
             if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
-                && object.status.conditions.iter().any(|one| one.r#type == condition && one.status == "True")
+                && object.status.conditions.iter().flatten().any(|one| one.r#type == condition && one.status == "True")
             {
                 seen.send_if_modified(|seen| seen.insert(object.metadata.name));
             }
@@ -202,8 +202,8 @@ struct Name {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
-    #[serde(default)]
-    conditions: Vec<Condition>,
+    /// Null in a CRD that was just created.
+    conditions: Option<Vec<Condition>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use crate::controller::{self, Controller};
 use crate::delay::DelayLine;
-use crate::floor::{self, Action};
+use crate::floor::{self, Action, Scope};
 use crate::measure::{Ended, Job, last_lines, measure};
 use crate::progress;
-use crate::workload::{self, Kind, Set};
+use crate::workload::Set;
 
 /// The delay in each direction; a round trip takes twice as long.
 pub(crate) const EACH_WAY: Duration = Duration::from_millis(10);
@@ -112,18 +112,15 @@ impl Lab {
         Ok(())
     }
 
-    /// Creates the CRDs of the custom kinds and waits until they are served.
-    pub(crate) async fn define(&self) -> Result<()> {
-        for kind in Kind::CUSTOM {
-            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &workload::definition(kind)).await?;
+    /// Creates CRDs and waits until their kinds are served under these paths.
+    pub(crate) async fn define(&self, kinds: impl IntoIterator<Item = (Value, String)>) -> Result<()> {
+        let mut paths = Vec::new();
+        for (definition, path) in kinds {
+            self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
+            paths.push(path);
         }
-        let empty = Set { kinds: Kind::CUSTOM.to_vec(), ..Set::configmaps("none", 0, 1) };
-        for attempt in 0.. {
-            match self.left(&empty).await {
-                Ok(_) => break,
-                Err(error) if attempt == 100 => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
+        for path in paths {
+            self.until_served(&path).await?;
         }
         // The API server closes watches of the new kinds once more at this point.
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -143,7 +140,7 @@ impl Lab {
     pub(crate) async fn left(&self, set: &Set) -> Result<usize> {
         let mut count = 0;
         for &kind in &set.kinds {
-            count += floor::list(&self.client, kind, set).await?.items.len();
+            count += floor::list(&self.client, Scope::of(kind, set)).await?.1.items.len();
         }
         Ok(count)
     }
@@ -167,6 +164,11 @@ impl Lab {
         let args = vec!["floor-graph".into(), graph.as_os_str().to_owned()];
         let ended = self.run(&self.this, args, false, PATIENCE).await?;
         succeeded("the floor", ended)
+    }
+
+    /// Runs the floor of a cleaning.
+    pub(crate) async fn floor_clean(&self) -> Result<Ended> {
+        succeeded("the floor", self.run(&self.this, vec!["floor-clean".into()], false, PATIENCE).await?)
     }
 
     /// Runs billhook.

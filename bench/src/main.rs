@@ -4,6 +4,7 @@
 mod audit;
 mod bars;
 mod cases;
+mod clean;
 mod controller;
 mod counting;
 mod delay;
@@ -49,6 +50,9 @@ enum Helper {
     /// Bare requests in the order of a payload
     #[command(hide = true)]
     FloorGraph(graph::Args),
+    /// Bare requests that delete all objects of many kinds
+    #[command(hide = true)]
+    FloorClean(clean::Args),
     /// Run a program and report its time and its peak memory
     #[command(hide = true)]
     Measure(measure::Args),
@@ -119,6 +123,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Some(Helper::DeployItems(args)) => runtime.block_on(deploy_items::run(args)).map(|()| ExitCode::SUCCESS),
         Some(Helper::Floor(args)) => runtime.block_on(floor::run(&args)).map(|()| ExitCode::SUCCESS),
         Some(Helper::FloorGraph(args)) => runtime.block_on(graph::run(&args)).map(|()| ExitCode::SUCCESS),
+        Some(Helper::FloorClean(args)) => runtime.block_on(clean::run(&args)).map(|()| ExitCode::SUCCESS),
         _ => runtime.block_on(bench(cli.options)),
     }
 }

@@ -19,6 +19,7 @@ use crate::graph::{Graph, Node, Step};
 use crate::lab::Lab;
 use crate::progress;
 use crate::samples::Samples;
+use crate::workload::{any, crd};
 
 pub(crate) use counting::count;
 pub(crate) use timing::time;
@@ -81,13 +82,7 @@ impl Payload {
     /// Prepares the real payload: its namespace, and the kinds that it uses and does not define.
     async fn real(lab: &Lab, program: &Path, folder: PathBuf) -> Result<Self> {
         lab.namespaces(&[NAMESPACE, OPERATOR]).await?;
-        for definition in given() {
-            lab.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
-        }
-        for path in ["/apis/config.openshift.io/v1/clusteroperators", "/apis/monitoring.coreos.com/v1/servicemonitors"]
-        {
-            lab.until_served(path).await?;
-        }
+        lab.define(given()).await?;
         Self::of(lab, program, "payload", folder).await
     }
 
@@ -203,24 +198,9 @@ fn step(object: &Key, body: Value) -> Result<Step> {
     Ok(Step { path, name: object.name.clone(), body, condition })
 }
 
-/// Returns the CRDs of the kinds that the real payload does not define. No operator runs, so a ClusterOperator is available by
-/// default.
-fn given() -> [Value; 2] {
-    let definition = |group: &str, kind: &str, scope: &str, schema: Value| {
-        let singular = kind.to_lowercase();
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{singular}s.{group}")},
-            "spec": {
-                "group": group,
-                "scope": scope,
-                "names": {"kind": kind, "plural": format!("{singular}s"), "singular": singular},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
-            },
-        })
-    };
-    let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+/// Returns the CRDs of the kinds that the real payload does not define, with the paths of their lists. No operator runs, so a
+/// ClusterOperator is available by default.
+fn given() -> [(Value, String); 2] {
     let mut operator = any();
     operator["properties"]["status"] = any();
     operator["properties"]["status"]["properties"]["conditions"] = json!({
@@ -229,9 +209,12 @@ fn given() -> [Value; 2] {
         // Its versions are those of the manifest, because there is no subresource.
         "default": [{"type": "Available", "status": "True"}, {"type": "Degraded", "status": "False"}],
     });
+    let given = |group: &str, kind: &str, scope: &str, schema: &Value| {
+        (crd(group, kind, scope, schema), format!("/apis/{group}/v1/{}s", kind.to_lowercase()))
+    };
     [
-        definition("config.openshift.io", "ClusterOperator", "Cluster", operator),
-        definition("monitoring.coreos.com", "ServiceMonitor", "Namespaced", any()),
+        given("config.openshift.io", "ClusterOperator", "Cluster", &operator),
+        given("monitoring.coreos.com", "ServiceMonitor", "Namespaced", &any()),
     ]
 }
 

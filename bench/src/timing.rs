@@ -15,7 +15,7 @@ use crate::lab::Lab;
 use crate::measure::Ended;
 use crate::samples::{Contender, Samples};
 use crate::workload::{self, Set};
-use crate::{Kubectl, Options, payload, progress};
+use crate::{Kubectl, Options, clean, payload, progress};
 
 /// The pause before each run, so that controllers complete the work of the run before.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -58,6 +58,7 @@ pub(crate) async fn run(
     if Flow::FewAlone.is_needed(selected) || Flow::FewAmong.is_needed(selected) {
         timing.few(selected).await?;
     }
+    clean::time(&lab, options, selected, sizes, billhook, samples).await?;
     if let Some(program) = billhook {
         payload::time(&lab, options, selected, sizes, program, samples).await?;
     }
@@ -130,7 +131,7 @@ impl Timing<'_> {
         self.lab.prepare(&set).await?;
         let _controller = match flow {
             Flow::Ordered => {
-                self.lab.define().await?;
+                self.lab.define(workload::definitions()).await?;
                 Some(self.lab.controller().await?)
             }
             _ => None,

@@ -148,25 +148,32 @@ fn yaml(value: &Value, depth: usize) -> String {
     text
 }
 
-/// Returns the CRD of a custom kind.
-pub(crate) fn definition(kind: Kind) -> Value {
-    let singular = kind.kind().to_lowercase();
+/// Returns the CRD of a kind, whose plural ends in `s`.
+pub(crate) fn crd(group: &str, kind: &str, scope: &str, schema: &Value) -> Value {
+    let singular = kind.to_lowercase();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{GROUP}", kind.plural())},
+        "metadata": {"name": format!("{singular}s.{group}")},
         "spec": {
-            "group": GROUP,
-            "scope": "Namespaced",
-            "names": {"kind": kind.kind(), "plural": kind.plural(), "singular": singular},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "properties": {"number": {"type": "integer"}}},
-                }}},
-            }],
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": format!("{singular}s"), "singular": singular},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     })
+}
+
+/// Returns the schema of an object with any content.
+pub(crate) fn any() -> Value {
+    json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// Returns the CRDs of the custom kinds, with the paths of their lists.
+pub(crate) fn definitions() -> impl Iterator<Item = (Value, String)> {
+    let spec = json!({"type": "object", "properties": {"number": {"type": "integer"}}});
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    Kind::CUSTOM.into_iter().map(move |kind| (crd(GROUP, kind.kind(), "Namespaced", &schema), kind.path(None)))
 }
 
 /// Returns the policy that deletes the custom kinds in order.
