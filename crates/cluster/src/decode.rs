@@ -1,8 +1,6 @@
 //! Decoding of objects and lists: the metadata without managed fields, or whole objects.
 
-use std::collections::BTreeMap;
-
-use billhook_objects::{GroupKind, Uid};
+use billhook_objects::{GroupKind, Labels, Uid};
 use billhook_plan::{Annotations, Observed, Owner};
 use serde::{
     Deserialize, Deserializer,
@@ -175,7 +173,7 @@ struct Metadata<M> {
     name: String,
     uid: Uid,
     resource_version: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
+    labels: Option<Labels>,
     creation_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<Time>,

@@ -190,6 +190,8 @@ impl Lister<'_> {
                 Err(error) => return Err(error),
             }
         }
+        // The caller may keep them for the whole run.
+        items.shrink_to_fit();
         Ok(Some(Found { resource_version, items }))
     }
 

@@ -13,10 +13,10 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use billhook_cluster::{Cluster, DeleteOptions, Fence, Known};
-use billhook_objects::{ObjectKey, Uid, wellknown};
+use billhook_objects::{Labels, ObjectKey, Uid, wellknown};
 use billhook_plan::{Annotations, DeleteWork, Observed, Plan, QueryId, Resource};
 use billhook_policy::GoDuration;
 use futures::{
@@ -187,7 +187,7 @@ fn marked(key: &ObjectKey, uid: Uid, finalizers: Vec<String>) -> Observed {
         name: key.name.clone(),
         uid,
         resource_version: String::new(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
         created_at: None,
         finalizers,
         deleting: true,

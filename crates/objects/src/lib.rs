@@ -5,6 +5,7 @@
 mod catalog;
 mod identity;
 mod json_path;
+mod labels;
 mod manifest;
 mod resource;
 mod schema;
@@ -14,6 +15,7 @@ pub mod yaml;
 pub use catalog::{Catalog, KindName, ResolveError, ResourceType, Scope};
 pub use identity::{ApiVersion, GroupKind, IdentityError, ObjectKey, ReleaseName, Uid};
 pub use json_path::{JsonPath, JsonPathError};
+pub use labels::Labels;
 pub use manifest::{Digest, DigestError, Manifest, ManifestError, Source};
 pub use resource::Resource;
 pub use schema::Schema;

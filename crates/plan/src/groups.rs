@@ -1,11 +1,8 @@
 //! The groups of a policy with their kinds resolved.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::LazyLock,
-};
+use std::{collections::HashSet, sync::LazyLock};
 
-use billhook_objects::{Catalog, GroupKind, KindName, ObjectKey, ResolveError, ResourceType, wellknown};
+use billhook_objects::{Catalog, GroupKind, KindName, Labels, ObjectKey, ResolveError, ResourceType, wellknown};
 use billhook_policy::{Members, ResourceClass, ResourceSelector};
 
 use crate::{Problem, UnservedKind, problem::Problems};
@@ -24,7 +21,7 @@ impl<'a> Entry<'a> {
         Self { resource: resource.clone(), selector, names }
     }
 
-    fn matches(&self, key: &ObjectKey, labels: &BTreeMap<String, String>) -> bool {
+    fn matches(&self, key: &ObjectKey, labels: &Labels) -> bool {
         self.may_match(key) && self.selector.label_selector.matches(labels)
     }
 
@@ -94,7 +91,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Returns whether an object with these labels is a member.
-    pub(crate) fn judge(&self, key: &ObjectKey, labels: &BTreeMap<String, String>) -> Verdict {
+    pub(crate) fn judge(&self, key: &ObjectKey, labels: &Labels) -> Verdict {
         let member = match &self.members {
             Resolved::Class(class) => in_class(*class, key),
             Resolved::Resources(entries) => entries.iter().any(|entry| entry.matches(key, labels)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{GroupKind, ObjectKey, Resource, Uid, wellknown};
+use billhook_objects::{GroupKind, Labels, ObjectKey, Resource, Uid, wellknown};
 use serde::{Deserialize, Serialize};
 
 use crate::Annotations;
@@ -149,8 +149,8 @@ pub struct Observed {
     /// Its `resourceVersion`.
     pub resource_version: String,
     /// Its labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// When it was created, in seconds since 1970 by the server's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<i64>,

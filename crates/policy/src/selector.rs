@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
-use billhook_objects::{ApiVersion, KindName};
+use billhook_objects::{ApiVersion, KindName, Labels};
 use serde::{Deserialize, Serialize};
 
 /// An entry of a group's `resources`, or of `excludedResources`.
@@ -34,7 +34,7 @@ impl ResourceSelector {
     }
 
     /// Returns whether an object of the right kind is selected.
-    pub fn matches(&self, namespace: Option<&str>, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, namespace: Option<&str>, name: &str, labels: &Labels) -> bool {
         (self.names.is_empty() || self.names.iter().any(|n| n == name))
             && (self.namespaces.is_empty() || namespace.is_some_and(|ns| self.namespaces.iter().any(|n| n == ns)))
             && self.label_selector.matches(labels)
@@ -91,7 +91,7 @@ impl LabelSelector {
     }
 
     /// Returns whether these labels are selected.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| {
                 let value = labels.get(&requirement.key);

@@ -177,28 +177,32 @@ pub(super) fn write_index(inventory: &Inventory) -> io::Result<Vec<u8>> {
     lines.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
 }
 
-/// Adds the entries and the verified deletions of an index to an inventory.
+/// Sets the entries of an inventory to those of an index, and adds the verified deletions.
 pub(super) fn read_index(chunks: &[Vec<u8>], inventory: &mut Inventory) -> Result<(), Unreadable> {
     let bytes = chunks
         .iter()
         .fold(Box::new(io::empty()) as Box<dyn Read + '_>, |before, chunk| Box::new(before.chain(chunk.as_slice())));
     let mut reader = BufReader::new(GzDecoder::new(bytes));
     let mut line = Vec::new();
+    // Collected first: a map that grows in order is half empty.
+    let mut entries = Vec::new();
     loop {
         line.clear();
         match reader.read_until(b'\n', &mut line) {
-            Ok(0) => return Ok(()),
+            Ok(0) => break,
             Ok(_) => {
                 let OwnedLine { key, entry, deleted } =
                     serde_json::from_slice(&line).map_err(|error| damaged("its index", &error))?;
                 if let Some(at) = deleted {
                     inventory.deleted.insert(key.clone(), at);
                 }
-                inventory.entries.extend(entry.map(|entry| (key, entry)));
+                entries.extend(entry.map(|entry| (key, entry)));
             }
             Err(error) => return Err(Unreadable::Damaged(format!("its index cannot be unpacked ({error})"))),
         }
     }
+    inventory.entries = entries.into_iter().collect();
+    Ok(())
 }
 
 /// Returns the name of the head Secret.

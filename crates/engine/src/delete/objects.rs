@@ -162,7 +162,8 @@ pub(super) enum State {
 /// All tracked objects. The counts change with each state, so that asking for them costs nothing.
 #[derive(Default)]
 pub(super) struct Objects {
-    by_key: BTreeMap<ObjectKey, Object>,
+    /// Boxed, because a map that grows in order is half empty.
+    by_key: BTreeMap<ObjectKey, Box<Object>>,
     counts: Counts,
 }
 
@@ -179,12 +180,12 @@ impl Objects {
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<&Object> {
-        self.by_key.get(key)
+        self.by_key.get(key).map(Box::as_ref)
     }
 
     /// Returns an object whose state is changed by [`Self::set_state`] only.
     pub fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Object> {
-        self.by_key.get_mut(key)
+        self.by_key.get_mut(key).map(Box::as_mut)
     }
 
     /// Returns the object of a name if it has this UID and is not gone.
@@ -201,7 +202,7 @@ impl Objects {
     /// Tracks an object, in place of the one that was tracked under its name.
     pub fn insert(&mut self, key: ObjectKey, object: Object) {
         let new = object.counts();
-        let old = self.by_key.insert(key, object).map(|old| old.counts()).unwrap_or_default();
+        let old = self.by_key.insert(key, Box::new(object)).map(|old| old.counts()).unwrap_or_default();
         self.recount(old, new);
     }
 
@@ -219,7 +220,7 @@ impl Objects {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Object)> {
-        self.by_key.iter()
+        self.by_key.iter().map(|(key, object)| (key, object.as_ref()))
     }
 
     /// Returns the members that are not deleted because of their annotations, or not waited for, and why.

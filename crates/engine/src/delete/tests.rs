@@ -6,10 +6,8 @@ mod interleavings;
 mod reads;
 mod waiting;
 
-use std::collections::BTreeMap;
-
 use billhook_cluster::{Change, DeleteAnswer, ErrorKind, RemoveAnswer};
-use billhook_objects::{GroupKind, ObjectKey, Uid, wellknown};
+use billhook_objects::{GroupKind, Labels, ObjectKey, Uid, wellknown};
 use billhook_plan::{Annotations, Observed, Plan, UncoveredCause, Work};
 use serde_json::{Value, json};
 
@@ -122,7 +120,7 @@ fn observed(text: &str) -> Observed {
         name: key.name,
         uid: Uid::new(uid),
         resource_version: String::new(),
-        labels: BTreeMap::new(),
+        labels: Labels::default(),
         created_at: None,
         finalizers: Vec::new(),
         deleting: false,
@@ -135,8 +133,8 @@ fn observed(text: &str) -> Observed {
     for word in words {
         match word {
             "deleting" => found.deleting = true,
-            "ours" => drop(found.labels.insert(wellknown::RELEASE_LABEL.to_owned(), LABEL.to_owned())),
-            "extra" => drop(found.labels.insert("extra".to_owned(), "yes".to_owned())),
+            "ours" => found.labels.insert(wellknown::RELEASE_LABEL, LABEL),
+            "extra" => found.labels.insert("extra", "yes"),
             annotation if let Some((name, value)) = annotation.strip_prefix('@').and_then(|a| a.split_once('=')) => {
                 let key = if name.contains('/') { name.to_owned() } else { format!("billhook.dev/{name}") };
                 found.annotations = found.annotations.with(&serde_json::from_value(json!({key: value})).unwrap());

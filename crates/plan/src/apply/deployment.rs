@@ -2,10 +2,12 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
 };
 
-use billhook_objects::{Catalog, GroupKind, KindName, Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL};
+use billhook_objects::{
+    Catalog, GroupKind, KindName, Labels, Manifest, ObjectKey, ReleaseName, wellknown::RELEASE_LABEL,
+};
 use billhook_policy::Policy;
 
 use crate::{
@@ -229,7 +231,7 @@ fn check_annotations(request: &ApplyRequest<'_>, annotations: &[Annotations], pr
 }
 
 /// Returns the labels of a manifest.
-pub(super) fn labels(manifest: &Manifest) -> BTreeMap<String, String> {
+pub(super) fn labels(manifest: &Manifest) -> Labels {
     let value = manifest.value();
     let labels = value.get("metadata").and_then(|metadata| metadata.get("labels"));
     let labels = labels.and_then(serde_json::Value::as_object).into_iter().flatten();

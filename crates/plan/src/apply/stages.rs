@@ -1,7 +1,8 @@
 //! Divides the manifests among the policy's deployment groups.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
+use billhook_objects::Labels;
 use billhook_policy::{DeploymentGroup, Members, ResourceClass, WaitFor};
 
 use crate::{
@@ -53,7 +54,7 @@ impl Deployment<'_> {
         let needs_labels = stages.iter().any(|stage| selects_labels(&stage.group));
         let mut members = vec![Vec::new(); stages.len()];
         for (at, manifest) in self.request.manifests.iter().enumerate() {
-            let labels = if needs_labels { labels(manifest) } else { BTreeMap::new() };
+            let labels = if needs_labels { labels(manifest) } else { Labels::default() };
             let first = matchers.iter().position(|matcher| matcher.judge(&manifest.key, &labels) == Verdict::Member);
             if let Some(stage) = first.and_then(|first| members.get_mut(first)) {
                 stage.push(at);

@@ -127,11 +127,11 @@ impl Cluster {
         };
         for word in words {
             match word.split_once('=') {
-                None if word == "ours" => drop(object.labels.insert(RELEASE_LABEL.into(), release().label_value())),
+                None if word == "ours" => object.labels.insert(RELEASE_LABEL, release().label_value()),
                 None if word == "deleting" => object.deleting = true,
                 None if word == "protected" => annotate(&mut object, wellknown::PROTECT_ANNOTATION, "true"),
                 None if word == "ready" => object.ready = true,
-                Some(("of", other)) => drop(object.labels.insert(RELEASE_LABEL.into(), other.into())),
+                Some(("of", other)) => object.labels.insert(RELEASE_LABEL, other),
                 Some(("uid", uid)) => object.uid = Uid::new(uid),
                 Some(("rv", version)) => object.resource_version = version.into(),
                 // `state=STATE`, or `state=STATE,MANAGER,…` where these managers of billhook have applied fields.
@@ -149,7 +149,7 @@ impl Cluster {
                     object.owners.push(Owner { kind: GroupKind::new(group, kind), uid: Uid::new(uid) });
                 }
                 Some(_) if let Some((key, value)) = annotation(word) => annotate(&mut object, &key, &value),
-                Some((label, value)) => drop(object.labels.insert(label.into(), value.into())),
+                Some((label, value)) => object.labels.insert(label, value),
                 None => panic!("{word}"),
             }
         }
