@@ -172,14 +172,20 @@ impl Record {
             entry.obsolete = obsolete;
         }
         let default = Directives::default();
+        let directives = |key| directives.get(key).unwrap_or(&default);
+        let left = |key| tasks.get(key).and_then(|task| task.left());
+        let missing = manifests.iter().filter(|(key, _)| !entries.contains_key(key));
+        let new = missing.map(|(key, manifest)| {
+            let applied = if left(key).is_some() { Digest::of(&Value::Null) } else { directives(key).digest(manifest) };
+            (key.clone(), Entry::new(manifest.api_version.clone(), applied))
+        });
+        // Added at once: a map that grows in order is half empty.
+        let mut new: BTreeMap<_, _> = new.collect();
+        self.dirty |= !new.is_empty();
+        entries.append(&mut new);
         for (key, manifest) in manifests {
-            let directives = directives.get(key).unwrap_or(&default);
-            let left = tasks.get(key).and_then(|task| task.left());
-            let entry = entries.entry(key.clone()).or_insert_with(|| {
-                self.dirty = true;
-                let applied = if left.is_some() { Digest::of(&Value::Null) } else { directives.digest(manifest) };
-                Entry::new(manifest.api_version.clone(), applied)
-            });
+            let Some(entry) = entries.get_mut(key) else { continue };
+            let (directives, left) = (directives(key), left(key));
             let before = entry.clone();
             match left {
                 // It is not written, so the entry keeps describing the last apply.
