@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use billhook_objects::GroupKind;
+use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::Resource;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -29,7 +29,14 @@ impl<T: kube::Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + '
 /// - **`delete` returns `Ok` only when everything is gone.** The finalizer is removed after that.
 /// - **`force_delete` succeeds even if something remains outside.** The finalizer remains as long as it fails, and so does
 ///   the Shoot.
-/// - Writes to the seed go through [`Context::client`], which stops them when another replica may lead.
+/// - Writes to the seed go through the [`Context`] and its client, which stop them when another replica may lead. Before a
+///   write to a third-party system, [`Context::ensure_leading`] does.
+///
+/// # What an actuator can rely on
+///
+/// The object has the status from before the call: `lastOperation` is that of the last attempt. If it says `Succeeded`,
+/// nothing was tried since, and what the last [`Outcome::status`] left there is still true. That saves a steady reconcile the
+/// requests to find it out.
 pub trait Actuator: Send + Sync + 'static {
     /// The kind of object.
     type Object: Object;
@@ -187,6 +194,16 @@ impl SeedObject {
             namespaced: namespace.is_some(),
         };
         Self { resource, namespace: namespace.map(str::to_owned), name: name.into() }
+    }
+
+    pub(crate) fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.resource.kind.clone(), self.namespace.as_deref(), &self.name)
+    }
+
+    /// Returns the kind as kube names it.
+    pub(crate) fn kind(&self) -> ApiResource {
+        let Resource { kind: GroupKind { group, kind }, version, plural, .. } = &self.resource;
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 }
 

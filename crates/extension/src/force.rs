@@ -3,7 +3,6 @@
 use std::panic::AssertUnwindSafe;
 
 use billhook_cluster::{DeleteAnswer, DeleteOptions, RemoveAnswer};
-use billhook_objects::ObjectKey;
 use futures::FutureExt as _;
 use tokio::time::timeout;
 
@@ -73,8 +72,7 @@ impl Context {
     ///
     /// When the API server rejects a request or does not answer.
     pub async fn remove_by_force(&self, object: &SeedObject) -> Result<(), ActuatorError> {
-        let SeedObject { resource, namespace, name } = object;
-        let key = ObjectKey::new(resource.kind.clone(), namespace.as_deref(), name);
+        let (resource, key) = (&object.resource, object.key());
         for _ in 0..TRIES {
             let Some(mut found) = self.seed.get_meta(resource, &key).await? else { return Ok(()) };
             if !found.deleting {
