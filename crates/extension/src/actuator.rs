@@ -8,7 +8,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{context::Context, error::ActuatorError, force, gardener::Cluster};
+use crate::{context::Context, error::ActuatorError, force, gardener::Cluster, status::clip};
+
+/// The longest description before the names of what is orphaned, in bytes.
+const PROBLEM: usize = 400;
 
 /// A type for the objects of an extension kind: one with [`kube::CustomResource`], or [`kube::core::DynamicObject`].
 pub trait Object: kube::Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static {}
@@ -158,8 +161,11 @@ impl Outcome {
             [] => String::new(),
             orphaned => format!("orphaned: {}", orphaned.join(", ")),
         };
-        let separator = if self.description.is_empty() || orphaned.is_empty() { "" } else { "; " };
-        format!("{}{separator}{orphaned}", self.description)
+        if self.description.is_empty() || orphaned.is_empty() {
+            return format!("{}{orphaned}", self.description);
+        }
+        // An Event has little room, and a problem may be a whole page of an infrastructure's answer.
+        format!("{}; {orphaned}", clip(&self.description, PROBLEM))
     }
 }
 
@@ -227,6 +233,8 @@ mod tests {
         assert_eq!(Outcome::done().description("1 record").text(), "1 record");
         let orphaned = Outcome::done().orphaned("a").orphaned("b");
         assert_eq!(orphaned.text(), "orphaned: a, b");
-        assert_eq!(orphaned.description("delete failed").text(), "delete failed; orphaned: a, b");
+        assert_eq!(orphaned.clone().description("delete failed").text(), "delete failed; orphaned: a, b");
+        let long = orphaned.description("x".repeat(2000)).text();
+        assert!(long.len() < 500 && long.ends_with("x; orphaned: a, b"), "{long}");
     }
 }
