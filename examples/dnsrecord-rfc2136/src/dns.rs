@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use billhook_extension::{ActuatorError, ErrorCode};
+use billhook_extension::{ActuatorError, Context, ErrorCode};
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType, TSigner, rdata, rdata::tsig::TsigAlgorithm};
 use k8s_openapi::api::core::v1::Secret;
@@ -19,34 +19,28 @@ pub(crate) fn misconfigured(problem: impl Into<String>) -> ActuatorError {
     ActuatorError::new(problem).code(ErrorCode::ConfigurationProblem)
 }
 
-/// The records of one name and type.
-pub(crate) struct RecordSet {
-    name: Name,
-    record_type: RecordType,
-    records: Vec<Record>,
-}
-
-impl RecordSet {
-    pub(crate) fn new(name: &str, record_type: &str, values: &[String], ttl: u32) -> Result<Self, ActuatorError> {
-        let invalid = |value: &str| misconfigured(format!("{value:?} is no value for the type {record_type}"));
-        let name = fqdn(name)?;
-        let kind: RecordType = match record_type {
-            "A" | "AAAA" | "CNAME" | "TXT" => record_type.parse()?,
-            _ => return Err(misconfigured(format!("type {record_type:?}: it must be A, AAAA, CNAME or TXT"))),
-        };
-        let data = |value: &String| {
-            Ok::<_, ActuatorError>(match kind {
-                RecordType::A => RData::A(value.parse().map_err(|_| invalid(value))?),
-                RecordType::AAAA => RData::AAAA(value.parse().map_err(|_| invalid(value))?),
-                RecordType::CNAME => RData::CNAME(rdata::CNAME(fqdn(value)?)),
-                // A character string of a TXT record has at most 255 bytes.
-                _ => RData::TXT(rdata::TXT::from_bytes(value.as_bytes().chunks(255).collect())),
-            })
-        };
-        let record = |value| Ok(Record::from_rdata(name.clone(), ttl, data(value)?));
-        let records = values.iter().map(record).collect::<Result<_, ActuatorError>>()?;
-        Ok(Self { name, record_type: kind, records })
-    }
+/// Returns the changes that replace all records of a name and type by these values, in one step.
+pub(crate) fn record_set(name: &str, kind: &str, values: &[String], ttl: u32) -> Result<Vec<Record>, ActuatorError> {
+    let invalid = |value: &str| misconfigured(format!("{value:?} is no value for the type {kind}"));
+    let name = fqdn(name)?;
+    let record_type: RecordType = match kind {
+        "A" | "AAAA" | "CNAME" | "TXT" => kind.parse()?,
+        _ => return Err(misconfigured(format!("type {kind:?}: it must be A, AAAA, CNAME or TXT"))),
+    };
+    let data = |value: &String| {
+        Ok::<_, ActuatorError>(match record_type {
+            RecordType::A => RData::A(value.parse().map_err(|_| invalid(value))?),
+            RecordType::AAAA => RData::AAAA(value.parse().map_err(|_| invalid(value))?),
+            RecordType::CNAME => RData::CNAME(rdata::CNAME(fqdn(value)?)),
+            // A character string of a TXT record has at most 255 bytes.
+            _ => RData::TXT(rdata::TXT::from_bytes(value.as_bytes().chunks(255).collect())),
+        })
+    };
+    // In the class ANY, an update deletes.
+    let mut all = Record::update0(name.clone(), 0, record_type);
+    all.dns_class = DNSClass::ANY;
+    let record = |value| Ok(Record::from_rdata(name.clone(), ttl, data(value)?));
+    std::iter::once(Ok(all)).chain(values.iter().map(record)).collect()
 }
 
 /// The server of a zone, and the key for it.
@@ -59,10 +53,8 @@ pub(crate) struct Server {
 impl Server {
     /// Reads the keys of Gardener's external-dns-management.
     pub(crate) fn of_secret(secret: &Secret, zone: Option<&str>) -> Result<Self, ActuatorError> {
-        let get = |key: &str| {
-            let data = secret.data.as_ref().and_then(|data| data.get(key));
-            data.and_then(|value| String::from_utf8(value.0.clone()).ok()).map(|value| value.trim().to_owned())
-        };
+        let data = secret.data.clone().unwrap_or_default();
+        let get = |key: &str| Some(String::from_utf8(data.get(key)?.0.clone()).ok()?.trim().to_owned());
         let need = |key: &str| get(key).ok_or_else(|| misconfigured(format!("the Secret has no text {key}")));
         let secret = need("TSIGSecret")?;
         let secret = BASE64_STANDARD.decode(secret).map_err(|_| misconfigured("TSIGSecret is not in base64"))?;
@@ -79,22 +71,19 @@ impl Server {
         self.zone.to_ascii().trim_end_matches('.').to_owned()
     }
 
-    /// Replaces all records of the set's name and type by those in the set, in one step.
-    pub(crate) async fn replace(&self, set: RecordSet) -> Result<(), ActuatorError> {
-        if !self.zone.zone_of(&set.name) {
-            return Err(misconfigured(format!("{} is not in the zone {}", set.name, self.zone)));
+    /// Carries out changes of records, all or none, unless this process has been frozen and no longer leads.
+    pub(crate) async fn update(&self, context: &Context, changes: Vec<Record>) -> Result<(), ActuatorError> {
+        if let Some(Record { name, .. }) = changes.iter().find(|change| !self.zone.zone_of(&change.name)) {
+            return Err(misconfigured(format!("{name} is not in the zone {}", self.zone)));
         }
         let mut message = Message::query();
         message.metadata.op_code = OpCode::Update;
         message.metadata.recursion_desired = false;
         message.add_query(Query::query(self.zone.clone(), RecordType::SOA));
-        let mut all = Record::update0(set.name.clone(), 0, set.record_type);
-        all.dns_class = DNSClass::ANY;
         // The authority section of an update has the changes.
-        message.add_authority(all);
-        message.add_authorities(set.records);
-        let now = u64::try_from(jiff::Timestamp::now().as_second())?;
-        let verifier = message.finalize(&self.key, now)?;
+        message.add_authorities(changes);
+        let verifier = message.finalize(&self.key, u64::try_from(jiff::Timestamp::now().as_second())?)?;
+        context.ensure_leading()?;
         let answer = timeout(LIMIT, self.send(&message.to_vec()?)).await.map_err(std::io::Error::from).flatten();
         let answer = answer.map_err(|problem| ActuatorError::new(format!("{}: {problem}", self.address)))?;
         let response = Message::from_vec(&answer)?;

@@ -1,7 +1,8 @@
-//! An API server with the CRDs, a Secret and a Cluster; a DNS server; and the program as a process.
+//! A seed with the CRDs, a Secret and a Cluster; a DNS server; and the program as a process.
 
 use std::{
     net::SocketAddr,
+    ops::Deref,
     process::Stdio,
     sync::{
         LazyLock,
@@ -37,16 +38,30 @@ const LIMIT: Duration = Duration::from_secs(60);
 static CONTROL_PLANE: LazyLock<ControlPlane> =
     LazyLock::new(|| ControlPlane::start(&control_plane::Options::default()).unwrap());
 
-pub struct Lab {
-    /// Which API server it is.
-    pub server: &'static str,
+/// The namespace of a Shoot in a seed, and a DNS server.
+pub struct Seed {
     pub namespace: String,
     pub dns: DnsServer,
     client: Client,
+}
+
+/// The program, with its seed on some API server.
+pub struct Lab {
+    /// Which API server it is.
+    pub server: &'static str,
+    seed: Seed,
     program: Child,
     listen: SocketAddr,
     _sandbox: Option<(Sandbox, Served)>,
     _kubeconfig: tempfile::NamedTempFile,
+}
+
+impl Deref for Lab {
+    type Target = Seed;
+
+    fn deref(&self) -> &Seed {
+        &self.seed
+    }
 }
 
 fn kind(group: &str, version: &str, kind: &str) -> ApiResource {
@@ -67,21 +82,7 @@ impl Lab {
     async fn start(server: &'static str, kubeconfig: &str, sandbox: Option<(Sandbox, Served)>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let namespace = format!("shoot--{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let (client, dns) = (client(kubeconfig).await, DnsServer::start().await);
-        serve_kinds(&client).await;
-        let (namespaces, secrets) = (kind("", "v1", "Namespace"), kind("", "v1", "Secret"));
-        create(&Api::all_with(client.clone(), &namespaces), &namespaces, json!({"metadata": {"name": namespace}}))
-            .await;
-        let data = json!({
-            "Server": dns.address.to_string(), "Zone": ZONE, "TSIGKeyName": KEY, "TSIGSecret": BASE64_STANDARD.encode(SECRET),
-        });
-        let secret = json!({"metadata": {"name": "dns"}, "stringData": data});
-        create(&Api::namespaced_with(client.clone(), &namespace, &secrets), &secrets, secret).await;
-        let clusters = kind(GROUP, "v1alpha1", "Cluster");
-        // Gardener's Clusters have the name of the namespace.
-        let cluster = json!({"metadata": {"name": namespace}, "spec": {"shoot": {}}});
-        create(&Api::all_with(client.clone(), &clusters), &clusters, cluster).await;
-
+        let seed = Seed::start(client(kubeconfig).await, &namespace, DnsServer::start().await).await;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), kubeconfig).unwrap();
         let listen = free_address().await;
@@ -94,7 +95,43 @@ impl Lab {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        Self { server, namespace, dns, client, program, listen, _sandbox: sandbox, _kubeconfig: file }
+        Self { server, seed, program, listen, _sandbox: sandbox, _kubeconfig: file }
+    }
+
+    pub async fn http(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.listen).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// Ends the program and returns its log.
+    pub async fn stop(mut self) -> String {
+        self.program.start_kill().unwrap();
+        let mut log = String::new();
+        self.program.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
+        log
+    }
+}
+
+impl Seed {
+    /// Creates the CRDs, a namespace, a Secret for the DNS server and a Cluster.
+    pub async fn start(client: Client, namespace: &str, dns: DnsServer) -> Self {
+        serve_kinds(&client).await;
+        let (namespaces, secrets) = (kind("", "v1", "Namespace"), kind("", "v1", "Secret"));
+        create(&Api::all_with(client.clone(), &namespaces), &namespaces, json!({"metadata": {"name": namespace}}))
+            .await;
+        let data = json!({
+            "Server": dns.address.to_string(), "Zone": ZONE, "TSIGKeyName": KEY, "TSIGSecret": BASE64_STANDARD.encode(SECRET),
+        });
+        let secret = json!({"metadata": {"name": "dns"}, "stringData": data});
+        create(&Api::namespaced_with(client.clone(), namespace, &secrets), &secrets, secret).await;
+        let clusters = kind(GROUP, "v1alpha1", "Cluster");
+        // Gardener's Clusters have the name of the namespace.
+        let cluster = json!({"metadata": {"name": namespace}, "spec": {"shoot": {}}});
+        create(&Api::all_with(client.clone(), &clusters), &clusters, cluster).await;
+        Self { namespace: namespace.to_owned(), dns, client }
     }
 
     fn records(&self) -> Api<DynamicObject> {
@@ -121,6 +158,32 @@ impl Lab {
 
     pub async fn delete(&self, name: &str) {
         self.records().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Asks for a reconciliation with these changes of the `spec`.
+    pub async fn change(&self, name: &str, spec: Value) {
+        let annotations = json!({"gardener.cloud/operation": "reconcile"});
+        self.patch(name, json!({"metadata": {"annotations": annotations}, "spec": spec})).await;
+    }
+
+    /// Sets `status.state`.
+    pub async fn set_state(&self, name: &str, state: Value) {
+        let patch = Patch::Merge(json!({"status": {"state": state}}));
+        self.records().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Removes the note, although it has a finalizer.
+    pub async fn lose_note(&self, name: &str) {
+        let (notes, name) = (self.api(&kind("", "v1", "ConfigMap")), format!("dnsrecord-rfc2136-{name}"));
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        notes.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        notes.delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Sets the zone in the Secret.
+    pub async fn set_zone(&self, zone: &str) {
+        let patch = Patch::Merge(json!({"stringData": {"Zone": zone}}));
+        self.api(&kind("", "v1", "Secret")).patch("dns", &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Sets the force-deletion annotation of the Shoot.
@@ -160,6 +223,18 @@ impl Lab {
         until(&format!("{name} reaches {expected}"), async || state().await == expected).await;
     }
 
+    /// Waits until everything that was asked for has been done.
+    pub async fn settles(&self, name: &str) {
+        let has_settled = async || {
+            let record = self.stored(name).await.unwrap_or_default();
+            let (metadata, status) = (&record["metadata"], &record["status"]);
+            status["lastOperation"]["state"] == "Succeeded"
+                && status["observedGeneration"] == metadata["generation"]
+                && metadata["annotations"]["gardener.cloud/operation"].is_null()
+        };
+        until(&format!("{name} settles"), has_settled).await;
+    }
+
     /// Waits until a DNSRecord and its note are gone.
     pub async fn loses(&self, name: &str) {
         let is_gone = async || self.stored(name).await.is_none() && self.note(name).await.is_none();
@@ -170,22 +245,6 @@ impl Lab {
         let error = self.stored(name).await.unwrap()["status"]["lastError"].clone();
         assert_eq!(error["codes"], json!([code]), "{name}: {error}");
         assert!(error["description"].as_str().unwrap().contains(text), "{name}: {error}");
-    }
-
-    pub async fn http(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.listen).await.unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    /// Ends the program and returns its log.
-    pub async fn stop(mut self) -> String {
-        self.program.start_kill().unwrap();
-        let mut log = String::new();
-        self.program.stderr.take().unwrap().read_to_string(&mut log).await.unwrap();
-        log
     }
 }
 

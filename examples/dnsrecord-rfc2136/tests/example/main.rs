@@ -1,9 +1,17 @@
-//! The program as a process, against a DNS server in this process, on the sandbox and on a real control plane.
+//! The program as a process, against a DNS server in this process, on the sandbox and on a real control plane. What depends on
+//! single requests is tested with the actuator in this process, in `requests` and `notes`.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../../src/actuator.rs"]
+mod actuator;
+#[path = "../../src/dns.rs"]
+mod dns;
 mod docs;
 mod lab;
+mod memory;
+mod notes;
+mod requests;
 mod server;
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A DNS server in this process, for one zone: it takes signed updates over TCP.
+//! A DNS server in this process, for two zones: it takes signed updates over TCP.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,15 @@ use tokio::{
 };
 
 pub const ZONE: &str = "example.org";
+/// The other zone. Its names could also be written into [`ZONE`].
+pub const OTHER_ZONE: &str = "dev.example.org";
 pub const KEY: &str = "extension-key";
 pub const SECRET: &[u8] = b"a secret of thirty-two bytes ...";
 
-/// The values of each name and type, and who may write them.
+/// The values of each zone, name and type, and who may write them.
 #[derive(Default)]
 struct State {
-    records: BTreeMap<(String, RecordType), Vec<String>>,
+    records: BTreeMap<(String, String, RecordType), Vec<String>>,
     revoked: bool,
     refuses: bool,
 }
@@ -61,9 +63,15 @@ impl DnsServer {
         self.lock().refuses = refuses;
     }
 
-    /// Returns the values of a name and type.
+    /// Returns the values of a name and type in [`ZONE`].
     pub fn values(&self, name: &str, record_type: RecordType) -> Vec<String> {
-        self.lock().records.get(&(format!("{name}."), record_type)).cloned().unwrap_or_default()
+        let key = (format!("{ZONE}."), format!("{name}."), record_type);
+        self.lock().records.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Returns zone and name of all records.
+    pub fn all(&self) -> Vec<String> {
+        self.lock().records.keys().map(|(zone, name, _)| format!("{zone} {name}")).collect()
     }
 
     async fn serve(self, mut stream: TcpStream) {
@@ -108,11 +116,12 @@ impl DnsServer {
         if state.refuses {
             return ResponseCode::Refused;
         }
-        if message.queries[0].name != Name::from_ascii(format!("{ZONE}.")).unwrap() {
+        let zone = message.queries[0].name.to_ascii();
+        if ![ZONE, OTHER_ZONE].iter().any(|known| zone == format!("{known}.")) {
             return ResponseCode::NotAuth;
         }
         for record in &message.authorities {
-            let key = (record.name.to_ascii(), record.record_type());
+            let key = (zone.clone(), record.name.to_ascii(), record.record_type());
             match record.dns_class {
                 DNSClass::ANY => drop(state.records.remove(&key)),
                 _ => state.records.entry(key).or_default().push(format!("{} {}", record.ttl, record.data)),
