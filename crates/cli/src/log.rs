@@ -30,6 +30,13 @@ impl Log {
         Self { printer: session.printer.clone(), json: session.json() }
     }
 
+    /// Makes one that prints nothing.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Self {
+        let nowhere = || (Box::new(std::io::sink()) as Box<dyn std::io::Write + Send>, crate::output::Paint::default());
+        Self { printer: Printer::new(nowhere(), nowhere()), json: false }
+    }
+
     /// Tells something that is as it should be.
     pub(crate) fn say(&self, event: &'static str, fields: Value, text: &str) {
         self.line(event, fields, "", text);

@@ -79,9 +79,9 @@ pub(super) fn not_watched(error: &notify::Error) {
 }
 
 /// Loads the files again whenever they change, and sends the configuration to the server. Without a watch, they are read every
-/// minute. While they cannot be used, such as
-/// when only one of them was replaced, the former certificate remains in use, which is reported once. Another thread reads them,
-/// because a file system that hangs must not keep reviews waiting; if it ends early, its error is returned.
+/// minute. While they cannot be used, such as when only one of them was replaced, the former certificate remains in use, which is
+/// reported once. Another thread reads them, because a file system that hangs must not keep reviews waiting; if it ends early, its
+/// error is returned.
 pub(super) async fn follow(
     files: Files,
     mut used: Pair,
@@ -124,5 +124,37 @@ pub(super) async fn follow(
                 reported = Some(problem);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_watch_the_files_are_read_every_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let replace = || {
+            let generated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            fs::write(&cert, generated.cert.pem()).unwrap();
+            fs::write(&key, generated.signing_key.serialize_pem()).unwrap();
+        };
+        replace();
+        let files = Files { cert: cert.clone(), key: key.clone() };
+        let (pair, config) = files.load().unwrap();
+        let (configs, mut config) = watch::channel(Arc::new(config));
+        let following = tokio::spawn(async move { follow(files, pair, None, configs, &Log::silent()).await });
+        for _ in 0..2 {
+            replace();
+            let begun = Instant::now();
+            config.changed().await.unwrap();
+            assert_eq!(begun.elapsed().as_secs(), INTERVAL.as_secs());
+        }
+        // The same files are no change.
+        assert!(timeout(3 * INTERVAL, config.changed()).await.is_err());
+        following.abort();
     }
 }
