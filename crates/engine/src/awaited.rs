@@ -149,3 +149,47 @@ impl Awaited {
         Some(awaited.seen.subscribe())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use billhook_plan::{Resource, Select};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Shows versions of a Job, each with whether it is complete, and then that it is gone. Returns the version in which it was
+    /// ready before.
+    fn ready_before_gone(versions: &[(&str, &str)]) -> Option<String> {
+        let kind = GroupKind::new("batch", "Job");
+        let key = ObjectKey::new(kind.clone(), Some("a"), "migrate");
+        let resource = Resource { kind, version: "v1".into(), plural: "jobs".into(), namespaced: true };
+        let query = Query { cluster: None, resource, namespace: None, select: Select::All, namespaces: Vec::new() };
+        let object = AwaitedObject { query: 0, rules: Rules::Readiness, seen: watch::Sender::new(Seen::Nothing) };
+        let (open, opened) = mpsc::unbounded_channel();
+        let opened = Mutex::new(Some(opened));
+        let awaited = Awaited { queries: vec![query], objects: HashMap::from([(key.clone(), object)]), open, opened };
+        let seen = awaited.follow(&key).unwrap();
+        for (version, complete) in versions {
+            let metadata = json!({"name": "migrate", "namespace": "a", "uid": "1", "resourceVersion": version});
+            let conditions = json!([{"type": "Complete", "status": complete}]);
+            let job = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            awaited.saw(0, ObjectChange::Present(serde_json::from_value(job).unwrap()));
+        }
+        // A watch that starts again may tell it twice.
+        for _ in 0..2 {
+            awaited.saw(0, ObjectChange::Gone(key.clone()));
+        }
+        match seen.borrow().clone() {
+            Seen::Gone { ready } => ready.map(|(_, version)| version),
+            seen => panic!("{seen:?}"),
+        }
+    }
+
+    #[test]
+    fn an_object_that_was_ready_when_it_disappeared_has_been_ready() {
+        assert_eq!(ready_before_gone(&[("1", "False"), ("2", "True")]), Some("2".to_owned()));
+        assert_eq!(ready_before_gone(&[("1", "True"), ("2", "False")]), None);
+        assert_eq!(ready_before_gone(&[("1", "False")]), None);
+        assert_eq!(ready_before_gone(&[]), None);
+    }
+}

@@ -99,9 +99,13 @@ fn a_job_is_unhealthy_if_it_failed() {
 #[test]
 fn a_definition_is_awaited_until_it_is_established() {
     let check = |conditions: Value, expected: &str| {
-        let object = json!({"metadata": {"name": "as.example"}, "status": {"conditions": conditions}});
-        let found = verdict("apiextensions.k8s.io", "CustomResourceDefinition", &object, Health::Installed, &[]);
-        assert_eq!(found, expected);
+        // Its instances cannot be created earlier, whatever the annotation says.
+        for annotations in [json!({}), json!({"resources.gardener.cloud/skip-health-check": "true"})] {
+            let metadata = json!({"name": "as.example", "annotations": annotations});
+            let object = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            let found = verdict("apiextensions.k8s.io", "CustomResourceDefinition", &object, Health::Installed, &[]);
+            assert_eq!(found, expected);
+        }
     };
     let none = "not yet: CustomResourceDefinition as.example does not declare an Established status condition: []";
     check(json!([]), none);

@@ -91,6 +91,10 @@ fn definitions_and_api_services_are_ready_by_their_own_conditions() {
     let crd = ("apiextensions.k8s.io", "CustomResourceDefinition");
     check(crd.0, crd.1, json!({"status": {"conditions": [{"type": "Established", "status": "True"}]}}), "ready");
     check(crd.0, crd.1, json!({}), "not yet: no condition Established yet");
+    // Its instances cannot be created earlier, whatever the annotation says.
+    let skipped = json!({"metadata": {"annotations": {"resources.gardener.cloud/skip-health-check": "true"}}});
+    check(crd.0, crd.1, skipped.clone(), "not yet: no condition Established yet");
+    check("", "Pod", skipped, "ready");
     check(
         crd.0,
         crd.1,
