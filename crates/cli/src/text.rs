@@ -1,4 +1,4 @@
-//! What the command line adds to the texts of notes and problems: the flag or the edit that helps.
+//! What the command line adds to the texts of notes and problems: the flag, the edit or the command that helps.
 
 use std::time::Duration;
 
@@ -6,6 +6,16 @@ use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote, te
 
 /// The flag that answers all dangerous notes but one.
 pub(crate) const YES: &str = "--yes";
+
+/// Quotes a word of a command for a shell.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
 
 /// Returns the flag that answers a dangerous note: without it, the plan is not carried out.
 pub(crate) fn answer(note: &Note) -> Option<&'static str> {

@@ -1,6 +1,6 @@
 //! `billhook clean`: deletes everything in a cluster, stage by stage, or the namespace of a control plane by force.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
 use billhook_engine::{CleanSubject, Clusters, PreparedClean, RunOptions};
 use billhook_objects::wellknown;
@@ -13,6 +13,7 @@ use crate::{
     input,
     render::plan::deletion_table,
     session::{Interrupts, Session},
+    text::quoted,
 };
 
 use super::operate::{self, RunFlags};
@@ -77,13 +78,23 @@ struct StagesArgs {
     filename: Option<PathBuf>,
     /// Leave objects that match this label selector; can be repeated [default: shoot.gardener.cloud/no-cleanup]
     #[arg(long, value_name = "SELECTOR")]
-    exclude: Vec<LabelSelector>,
+    exclude: Vec<Exclude>,
     /// Remove finalizers this long after the deletionTimestamp, if the stage would do it later; 0s means at once; can be repeated
     #[arg(long, value_name = "STAGE=DURATION")]
     finalize_after: Vec<FinalizeAfter>,
 }
 
 impl StagesArgs {
+    /// Returns the command that shows the plan with these flags.
+    fn review(&self) -> String {
+        let mut command = "billhook plan clean".to_owned();
+        let mut add = |flag: &str, value: &str| command += &format!(" {flag} {}", quoted(value));
+        self.filename.iter().for_each(|path| add("-f", &path.display().to_string()));
+        self.exclude.iter().for_each(|exclude| add("--exclude", &exclude.text));
+        self.finalize_after.iter().for_each(|limit| add("--finalize-after", &limit.to_string()));
+        command
+    }
+
     /// Rejects the flags that only the cleaning of a cluster has. They may precede the subcommand, so that clap does not.
     fn check_unused(&self, confirm_cluster: Option<&String>) -> Result<(), CommandError> {
         let given = [
@@ -118,6 +129,22 @@ enum PlanCleanCommand {
     },
 }
 
+/// The value of `--exclude`.
+#[derive(Clone, Debug)]
+struct Exclude {
+    /// As it was given.
+    text: String,
+    selector: LabelSelector,
+}
+
+impl FromStr for Exclude {
+    type Err = <LabelSelector as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self { text: text.to_owned(), selector: text.parse()? })
+    }
+}
+
 /// The value of `--finalize-after`.
 #[derive(Clone, Debug)]
 struct FinalizeAfter {
@@ -132,6 +159,12 @@ impl FromStr for FinalizeAfter {
         let (stage, after) = text.split_once('=').ok_or("expected STAGE=DURATION, such as webhooks=30s")?;
         let after = after.parse().map_err(|error: DurationError| error.to_string())?;
         Ok(Self { stage: stage.to_owned(), after })
+    }
+}
+
+impl fmt::Display for FinalizeAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.stage, self.after)
     }
 }
 
@@ -159,7 +192,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Cl
         }
         None => {
             let (prepared, clusters) = interrupts.unless(prepare_cluster(session, &stages)).await?;
-            (prepared, clusters, Confirmation::of_cluster(session.cluster_name(), confirm_cluster))
+            (prepared, clusters, Confirmation::of_cluster(session.cluster_name(), confirm_cluster, stages.review()))
         }
     };
     let deletes = prepared.plan.deletions() > 0;
@@ -175,7 +208,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Cl
 
 async fn prepare_cluster(session: &Session, args: &StagesArgs) -> Result<(PreparedClean, Clusters), CommandError> {
     let (stages, connection) = both(stages(session, args), session.connection().await)?;
-    let mut exclude = args.exclude.clone();
+    let mut exclude: Vec<_> = args.exclude.iter().map(|exclude| exclude.selector.clone()).collect();
     if exclude.is_empty() {
         exclude.push(LabelSelector::exists(NO_CLEANUP_LABEL));
     }
@@ -220,8 +253,7 @@ struct Confirmation {
 }
 
 impl Confirmation {
-    fn of_cluster(name: String, given: Option<String>) -> Self {
-        let review = "billhook plan clean".to_owned();
+    fn of_cluster(name: String, given: Option<String>, review: String) -> Self {
         Self { what: "cluster", name, flag: "--confirm-cluster", given, review }
     }
 

@@ -16,6 +16,7 @@ use crate::{
     render::count,
     sandbox,
     session::{Interrupts, Session},
+    text::quoted,
 };
 
 /// Serve an in-memory Kubernetes API for kubectl and other clients, until interrupted
@@ -87,7 +88,7 @@ pub(crate) async fn run(
         let url = served.url();
         session.printer.err(&format!("Serving an in-memory Kubernetes API{with} at {url}; press Ctrl-C to stop."));
         session.printer.err("To use it from another shell:");
-        session.printer.out(&format!("export KUBECONFIG={}", quoted(&kubeconfig.path)));
+        session.printer.out(&format!("export KUBECONFIG={}", quoted(&kubeconfig.path.display().to_string())));
     }
     interrupts.next().await;
     Ok(Exit::Done)
@@ -126,11 +127,4 @@ impl Drop for KubeconfigFile {
     fn drop(&mut self) {
         let _result = fs::remove_file(&self.path);
     }
-}
-
-/// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
