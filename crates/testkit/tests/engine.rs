@@ -7,6 +7,8 @@
 mod annotations;
 #[path = "engine/announce.rs"]
 mod announce;
+#[path = "engine/claims.rs"]
+mod claims;
 #[path = "engine/clean.rs"]
 mod clean;
 #[path = "engine/gone.rs"]

@@ -251,7 +251,7 @@ async fn plan_apply(
     snapshot.listings.extend(clusters.snapshot_tracked(&missing, &rules).await.listings);
     let claims = deployment.claims(&snapshot);
     if !claims.is_empty() {
-        deployment.ignore_claims(gone(clusters, claims).await);
+        deployment.ignore_claims(gone(clusters, request.release, claims).await);
     }
     let plan = deployment.plan(&snapshot)?;
     Ok((plan, snapshot))
