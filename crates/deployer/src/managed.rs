@@ -94,6 +94,7 @@ fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
             uid: reference.uid.filter(|uid| !uid.is_empty()).map(Uid::new),
             before_delete: before_delete(&managed.annotate_before_delete, managed.patch_before_delete.as_ref()),
             keep: managed.policy == "keep",
+            fallback: managed.policy == "fallback",
         })
     };
     resources.into_iter().flatten().filter_map(entry).collect()

@@ -226,6 +226,7 @@ fn inherited(name: &str, uid: &Uid) -> Inherited {
         uid: Some(uid.clone()),
         before_delete: None,
         keep: false,
+        fallback: false,
     }
 }
 
