@@ -257,6 +257,8 @@ pub struct Recorded {
     pub history: Vec<AppliedVersion>,
     /// The number of the write that made the record; 0 if there is none.
     pub revision: u64,
+    /// After an apply: the UIDs of the objects that the version contains, as far as it was applied.
+    pub uids: BTreeMap<ObjectKey, Uid>,
 }
 
 impl Proof {
