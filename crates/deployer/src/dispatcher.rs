@@ -18,6 +18,7 @@ use crate::{
     halt::Halt,
     item::deploy_items,
     reconcile::{self, Outcome},
+    retry,
     shared::Shared,
     slots::{Slot, Slots, hold_slot},
     target::targets,
@@ -26,10 +27,6 @@ use crate::{
 
 /// The types of items that this controller handles.
 pub const TYPES: [&str; 2] = ["landscaper.gardener.cloud/kubernetes-manifest", "landscaper.gardener.cloud/helm"];
-/// The pause before the first retry of an item; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause before a retry.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest wait for the next time of a schedule; more would not fit into a timer. The item is then checked again.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -304,18 +301,19 @@ impl Dispatcher {
     fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
         self.set_delay(key, None);
         let Some(state) = self.items.get_mut(key) else { return };
-        let halt = Halt::default();
+        let (halt, failed) = (Halt::default(), state.attempts);
         let deletion = matches!(due, Due::Delete(_));
         let without_uninstall = trigger::is_deleted_without_uninstall(&object);
         let (uid, generation) = (object.metadata.uid.clone(), object.metadata.generation);
         state.running = Some(Running { halt: halt.clone(), uid, generation, deletion, without_uninstall });
-        let work =
-            AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, halt)).catch_unwind().boxed();
+        let work = AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, failed, halt))
+            .catch_unwind()
+            .boxed();
         let key = key.clone();
         self.tasks.spawn(async move {
             let outcome = hold_slot(slot, work).await.unwrap_or_else(|_panic| {
                 tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
-                Outcome::Retry(None)
+                Outcome::Retry { version: None, pause: retry::pause(failed, None) }
             });
             (key, outcome)
         });
@@ -325,20 +323,19 @@ impl Dispatcher {
         let Some(state) = self.items.get_mut(key) else { return };
         let running = state.running.take();
         let (retry, version) = match outcome {
-            Outcome::Done(version) | Outcome::Halted(version) => (false, version),
+            Outcome::Done(version) | Outcome::Halted(version) => (None, version),
             Outcome::FinalizerRemoved => {
                 state.released = running.and_then(|running| running.uid);
-                (false, None)
+                (None, None)
             }
-            Outcome::Retry(version) => (true, version),
+            Outcome::Retry { version, pause } => (Some(pause), version),
         };
         state.written = version.or(state.written.take());
         if state.object.is_none() {
             self.remove(key);
             return;
         }
-        if retry {
-            let pause = FIRST_PAUSE.saturating_mul(1 << state.attempts.min(6)).min(LONGEST_PAUSE);
+        if let Some(pause) = retry {
             state.attempts += 1;
             self.set_delay(key, Some(pause));
         } else {

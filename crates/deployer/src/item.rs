@@ -38,12 +38,14 @@ pub(crate) struct Item {
     finalizers: Vec<String>,
     /// When the item's time limit is reached.
     pub deadline: Option<Instant>,
+    /// How many attempts have failed before this one.
+    pub failed: u32,
     /// Stops the work.
     pub(crate) halt: Halt,
 }
 
 impl Item {
-    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, halt: Halt) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, failed: u32, halt: Halt) -> Self {
         Self {
             shared,
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
@@ -54,6 +56,7 @@ impl Item {
             object,
             version: None,
             deadline: None,
+            failed,
             halt,
         }
     }

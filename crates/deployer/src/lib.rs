@@ -26,6 +26,7 @@ mod objects;
 mod progress;
 mod readiness;
 mod reconcile;
+mod retry;
 mod run;
 mod schedule;
 mod shard;
