@@ -57,6 +57,8 @@ struct Running {
     halt: Halt,
     uid: Option<String>,
     generation: Option<i64>,
+    /// The job, if Landscaper has requested one.
+    job: Option<String>,
     deletion: bool,
     /// Whether the deletion leaves the item's objects in the cluster.
     without_uninstall: bool,
@@ -262,8 +264,12 @@ impl Dispatcher {
         if let Some(running) = &state.running {
             let changed = object.metadata.generation != running.generation;
             let deletion = trigger::is_deleted(&object) && !running.deletion;
+            let finished = object.status.as_ref().and_then(|status| status.job_id_finished.as_ref());
             if trigger::operation(&object) == Some(OperationAnnotation::Interrupt) {
                 running.halt.interrupt();
+            } else if running.job.is_some() && running.job.as_ref() == finished {
+                // Landscaper has interrupted the job, and its status is to remain; or we have written the result ourselves.
+                running.halt.token.cancel();
             } else if running.deletion && trigger::is_deleted_without_uninstall(&object) && !running.without_uninstall {
                 running.halt.token.cancel();
             } else if (changed || deletion) && trigger == Trigger::Generations {
@@ -305,7 +311,9 @@ impl Dispatcher {
         let deletion = matches!(due, Due::Delete(_));
         let without_uninstall = trigger::is_deleted_without_uninstall(&object);
         let (uid, generation) = (object.metadata.uid.clone(), object.metadata.generation);
-        state.running = Some(Running { halt: halt.clone(), uid, generation, deletion, without_uninstall });
+        let job = object.status.as_ref().filter(|status| status.job_id != status.job_id_finished);
+        let job = job.and_then(|status| status.job_id.clone());
+        state.running = Some(Running { halt: halt.clone(), uid, generation, job, deletion, without_uninstall });
         let work = AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, failed, halt))
             .catch_unwind()
             .boxed();
