@@ -1,6 +1,7 @@
 //! The controller: works on DeployItems while it is the leader and the home cluster serves their kinds.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -61,9 +62,9 @@ impl Controller {
         Probes { live: Arc::new(|| Ok(())), ready: Arc::new(ready) }
     }
 
-    /// Runs until `stop` is cancelled; waits while another replica leads.
+    /// Runs until `stop` is cancelled; waits while another replica leads. Running work then gets the grace period.
     ///
-    /// Unfinished work is left as it is: the next leader resumes it.
+    /// Work that is unfinished after it is left as it is: the next leader resumes it.
     ///
     /// # Errors
     ///
@@ -126,13 +127,25 @@ impl Controller {
         );
         let helms = Helms::new(&options.helm);
         let shared = Shared { home, targets, options, metrics, events, helms };
+        let grace = shared.options.grace;
         let mut dispatcher = Dispatcher::new(Arc::new(shared));
+        let mut ended = pin!(async {
+            tokio::select! {
+                // The writer ends only when no recorder is left.
+                () = writer.run() => {}
+                () = lost => {}
+            }
+        });
         let watch_ended = tokio::select! {
             () = dispatcher.run() => true,
-            // The writer ends only when no recorder is left.
-            () = writer.run() => false,
-            () = lost => false,
-            () = stop.cancelled() => false,
+            () = &mut ended => false,
+            () = stop.cancelled() => {
+                tokio::select! {
+                    () = dispatcher.drain(grace) => {}
+                    () = ended => {}
+                }
+                false
+            }
         };
         dispatcher.shut_down().await;
         watch_ended

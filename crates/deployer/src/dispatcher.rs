@@ -30,6 +30,9 @@ pub const TYPES: [&str; 2] = ["landscaper.gardener.cloud/kubernetes-manifest", "
 /// The longest wait for the next time of a schedule; more would not fit into a timer. The item is then checked again.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
+/// How long work may take to stop: helm gets [`STOP_GRACE`](billhook_charts::STOP_GRACE) to end its operation.
+const STOP_LIMIT: Duration = billhook_charts::STOP_GRACE.saturating_add(Duration::from_secs(2));
+
 /// The namespace and name of an item or Target.
 type Key = (String, String);
 
@@ -75,6 +78,8 @@ pub(crate) struct Dispatcher {
     queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
     slots: Slots,
     tasks: JoinSet<(Key, Outcome)>,
+    /// Whether no more work starts.
+    is_draining: bool,
     changes: BoxStream<'static, Change>,
 }
 
@@ -135,39 +140,62 @@ impl Dispatcher {
             queue: FuturesUnordered::new(),
             slots: Slots::default(),
             tasks: JoinSet::new(),
+            is_draining: false,
             changes,
         }
     }
 
     /// Runs until a watch ends.
     pub(crate) async fn run(&mut self) {
-        loop {
-            tokio::select! {
-                Some(change) = self.changes.next() => match change {
-                    Change::WatchEnded => return,
-                    change => self.handle(change),
-                },
-                Some(joined) = self.tasks.join_next() => {
-                    if let Ok((key, outcome)) = joined {
-                        self.finish(&key, outcome);
-                    }
+        while self.step().await {}
+    }
+
+    /// Handles what happens next; returns whether there may be more.
+    async fn step(&mut self) -> bool {
+        tokio::select! {
+            Some(change) = self.changes.next() => match change {
+                Change::WatchEnded => return false,
+                change => self.handle(change),
+            },
+            Some(joined) = self.tasks.join_next() => {
+                if let Ok((key, outcome)) = joined {
+                    self.finish(&key, outcome);
                 }
-                Some(expired) = self.delays.next() => {
-                    let key = expired.into_inner();
-                    if let Some(state) = self.items.get_mut(&key) {
-                        state.delay = None;
-                    }
-                    self.consider(&key, None);
-                }
-                Some((key, slot)) = self.queue.next() => {
-                    if let Some(state) = self.items.get_mut(&key) {
-                        state.queued = false;
-                    }
-                    self.consider(&key, slot);
-                }
-                else => return,
             }
-            self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
+            Some(expired) = self.delays.next() => {
+                let key = expired.into_inner();
+                if let Some(state) = self.items.get_mut(&key) {
+                    state.delay = None;
+                }
+                self.consider(&key, None);
+            }
+            Some((key, slot)) = self.queue.next() => {
+                if let Some(state) = self.items.get_mut(&key) {
+                    state.queued = false;
+                }
+                self.consider(&key, slot);
+            }
+            else => return false,
+        }
+        self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
+        true
+    }
+
+    /// Starts no more work, and waits until the running work has ended. After the grace period it is asked to stop.
+    pub(crate) async fn drain(&mut self, grace: Duration) {
+        self.is_draining = true;
+        let ended = async {
+            while !self.tasks.is_empty() && self.step().await {}
+            // A watch may have ended first.
+            while self.tasks.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(grace, ended).await.is_ok() {
+            return;
+        }
+        self.items.values().filter_map(|state| state.running.as_ref()).for_each(|running| running.halt.token.cancel());
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+            tracing::warn!(tasks = self.tasks.len(), "work did not stop in time; the next leader resumes it");
         }
     }
 
@@ -276,6 +304,9 @@ impl Dispatcher {
                 // A new version or a deletion does not wait for the deployment of the old version.
                 running.halt.token.cancel();
             }
+            return;
+        }
+        if self.is_draining {
             return;
         }
         let now = (self.shared.options.now)();

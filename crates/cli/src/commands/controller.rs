@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use billhook_cluster::LeaseOptions;
 use billhook_deployer::{ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
 use billhook_hosts::{HostPattern, HostRules};
+use billhook_policy::GoDuration;
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,9 @@ pub(crate) struct ControllerArgs {
     /// Name this replica in Leases and in the status of items [default: host name and process ID]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
+    /// Let running work go on for this time after SIGTERM or Ctrl-C, before it is asked to stop; a second one ends it at once
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    grace_period: GoDuration,
     /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -96,6 +100,7 @@ pub(crate) async fn run(
         },
         metrics: metrics.clone(),
         leader_election: lease,
+        grace: args.grace_period.0,
     };
     let stop = CancellationToken::new();
     let controller = Controller::new(connection.cluster, options);
@@ -112,7 +117,11 @@ pub(crate) async fn run(
         ended = &mut controller => ended,
         () = interrupts.next() => {
             stop.cancel();
-            controller.await
+            session.printer.err("stopping; running work may go on until the grace period ends");
+            tokio::select! {
+                ended = controller => ended,
+                () = interrupts.next() => Ok(()),
+            }
         }
     };
     stop.cancel();

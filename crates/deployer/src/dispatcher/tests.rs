@@ -41,6 +41,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
         connections: ConnectionRules::default(),
         metrics: metrics.clone(),
         leader_election: None,
+        grace: Duration::ZERO,
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
@@ -129,6 +130,45 @@ async fn a_target_that_is_recreated_with_another_cluster_stops_the_tasks_of_the_
         dispatcher.handle(target(server));
         assert_eq!(stopped(&dispatcher), stops, "{server} {named}");
         assert!(dispatcher.former_targets.is_empty());
+    }
+}
+
+/// Lets a dispatcher drain while an item is worked on that ends by itself after some time; returns how long it took, and whether
+/// the work was asked to stop.
+async fn drained(grace: Duration, takes: Duration) -> (Duration, bool) {
+    let mut dispatcher = dispatcher();
+    let halt = Halt::default();
+    let running = Running {
+        halt: halt.clone(),
+        uid: None,
+        generation: Some(1),
+        job: None,
+        deletion: false,
+        without_uninstall: false,
+    };
+    dispatcher.items.entry(key()).or_default().running = Some(running);
+    let stop = halt.token.clone();
+    dispatcher.tasks.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(takes) => {}
+            // It takes its time.
+            () = async { stop.cancelled().await; tokio::time::sleep(Duration::from_secs(3)).await } => {}
+        }
+        (key(), Outcome::Done(None))
+    });
+    let begun = tokio::time::Instant::now();
+    dispatcher.drain(grace).await;
+    // The work that has become due meanwhile does not start.
+    dispatcher.handle(Change::Item(Box::new(item("1"))));
+    assert!(!dispatcher.items[&key()].queued && dispatcher.tasks.is_empty());
+    (begun.elapsed(), halt.token.is_cancelled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_work_gets_a_grace_period_and_then_time_to_stop() {
+    let seconds = Duration::from_secs;
+    for (grace, takes, took, stopped) in [(20, 5, 5, false), (20, 500, 23, true), (0, 5, 3, true)] {
+        assert_eq!(drained(seconds(grace), seconds(takes)).await, (seconds(took), stopped), "{grace} {takes}");
     }
 }
 
