@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence};
+use billhook_cluster::{Cluster, Error, ErrorKind, Fence, LeaseOptions};
 use billhook_endpoints::Probes;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    counts::{OtherCounts, pause},
     dispatcher::Dispatcher,
     events::Recorder,
     helms::Helms,
@@ -73,7 +74,7 @@ impl Controller {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
         self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);
-        let mut watch_ended = false;
+        let (mut watch_ended, mut others) = (false, OtherCounts::default());
         while !stop.is_cancelled() {
             if watch_ended {
                 tokio::select! {
@@ -94,6 +95,12 @@ impl Controller {
                 leadership = self.home.acquire(lease) => leadership,
                 () = stop.cancelled() => break,
             };
+            let other = others.working(&self.home.fenced(leadership.fence()), lease, self.options.shard).await;
+            if !matches!(other, Ok(None)) {
+                leadership.release().await;
+                wait_for_others(other, lease, &stop).await?;
+                continue;
+            }
             tracing::info!(lease = %lease.name, identity = %lease.identity, "leading");
             self.options.metrics.set_leader(true);
             let fence = leadership.fence();
@@ -150,4 +157,29 @@ impl Controller {
         dispatcher.shut_down().await;
         watch_ended
     }
+}
+
+/// Waits because a shard of another count works, or because the Leases could not be listed.
+///
+/// # Errors
+///
+/// When listing Leases is forbidden.
+async fn wait_for_others(
+    other: Result<Option<String>, Error>,
+    lease: &LeaseOptions,
+    stop: &CancellationToken,
+) -> Result<(), ControllerError> {
+    match other {
+        Ok(other) => {
+            let other = other.unwrap_or_default();
+            tracing::warn!(lease = %lease.name, %other, "waiting: a shard of another number of shards works");
+        }
+        Err(error) if *error.kind() == ErrorKind::Forbidden => return Err(error.into()),
+        Err(error) => tracing::warn!(%error, "the Leases of other shards are unknown; retrying"),
+    }
+    tokio::select! {
+        () = tokio::time::sleep(pause(lease)) => {}
+        () = stop.cancelled() => {}
+    }
+    Ok(())
 }

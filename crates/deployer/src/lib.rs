@@ -11,6 +11,7 @@ pub mod api;
 mod charts;
 mod configuration;
 mod controller;
+mod counts;
 pub mod crds;
 mod dispatcher;
 mod error;

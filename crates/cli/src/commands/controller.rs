@@ -80,7 +80,7 @@ pub(crate) async fn run(
     let connection = session.connection().await?;
     let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
     let metrics = Metrics::new();
-    let name = format!("billhook-controller{}", args.shard.suffix());
+    let name = args.shard.lease_name();
     let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
     let options = ControllerOptions {
         mode: match args.mode {
