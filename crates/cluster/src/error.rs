@@ -178,6 +178,11 @@ impl Error {
         self.status().is_some_and(Status::object_not_found)
     }
 
+    /// Returns whether the namespace of the object does not exist.
+    pub fn namespace_not_found(&self) -> bool {
+        self.status().is_some_and(|status| status.object_not_found() && status.kind == "namespaces")
+    }
+
     /// Returns whether an object of this name exists already.
     pub(crate) fn already_exists(&self) -> bool {
         self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")

@@ -10,6 +10,7 @@ use billhook_objects::{GroupKind, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
 use jiff::Timestamp;
 use k8s_openapi::{
+    List,
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
@@ -121,6 +122,19 @@ pub struct HeldLease {
     pub holder_identity: String,
 }
 
+/// A Lease in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedLease {
+    /// Its name.
+    pub name: String,
+    /// The identity of its holder; empty if it was released.
+    pub holder: String,
+    /// How long it is held without a renewal.
+    pub duration: Duration,
+    /// Its version, which each renewal changes.
+    pub resource_version: String,
+}
+
 /// How long ago the holder of a Lease renewed it.
 pub(crate) enum LeaseAge {
     /// Another process holds it, or it was released.
@@ -156,6 +170,27 @@ impl Cluster {
             }
             None => LeaseAge::Unknown,
         })
+    }
+
+    /// Lists the Leases of a namespace, as they are now.
+    ///
+    /// # Errors
+    ///
+    /// When the request fails.
+    pub async fn leases(&self, namespace: &str) -> Result<Vec<ListedLease>, Error> {
+        let what = format!("list the Leases in namespace {namespace}");
+        let reply = self.send(&Call::new(Verb::List, what, url::collection(&leases(), Some(namespace)))).await?;
+        let listed = |lease: Lease| {
+            let spec = lease.spec.unwrap_or_default();
+            let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            ListedLease {
+                name: lease.metadata.name.unwrap_or_default(),
+                holder: spec.holder_identity.unwrap_or_default(),
+                duration: Duration::from_secs(seconds.unwrap_or_default()),
+                resource_version: lease.metadata.resource_version.unwrap_or_default(),
+            }
+        };
+        Ok(reply.json::<List<Lease>>()?.items.into_iter().map(listed).collect())
     }
 
     /// Waits until the Lease is acquired, and creates it if there is none. Failures are logged and retried.

@@ -52,7 +52,7 @@ pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;
 pub use inventory::{Begun, HeldLock, Holder, InventoryStore, ReleaseInfo, Stored, TakeOver, Token};
-pub use lease::{HeldLease, Leadership, LeaseOptions, NotHeld};
+pub use lease::{HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld};
 pub use patch::{Patch, PatchKind};
 pub use resolver::check_host;
 pub use shared_answer::SharedAnswer;

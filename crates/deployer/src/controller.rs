@@ -1,6 +1,7 @@
 //! The controller: works on DeployItems while it is the leader and the home cluster serves their kinds.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -8,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence};
+use billhook_cluster::{Cluster, Error, ErrorKind, Fence, LeaseOptions};
 use billhook_endpoints::Probes;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    counts::{OtherCounts, pause},
     dispatcher::Dispatcher,
     events::Recorder,
     helms::Helms,
@@ -61,9 +63,9 @@ impl Controller {
         Probes { live: Arc::new(|| Ok(())), ready: Arc::new(ready) }
     }
 
-    /// Runs until `stop` is cancelled; waits while another replica leads.
+    /// Runs until `stop` is cancelled; waits while another replica leads. Running work then gets the grace period.
     ///
-    /// Unfinished work is left as it is: the next leader resumes it.
+    /// Work that is unfinished after it is left as it is: the next leader resumes it.
     ///
     /// # Errors
     ///
@@ -72,7 +74,7 @@ impl Controller {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
         self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);
-        let mut watch_ended = false;
+        let (mut watch_ended, mut others) = (false, OtherCounts::default());
         while !stop.is_cancelled() {
             if watch_ended {
                 tokio::select! {
@@ -93,6 +95,12 @@ impl Controller {
                 leadership = self.home.acquire(lease) => leadership,
                 () = stop.cancelled() => break,
             };
+            let other = others.working(&self.home.fenced(leadership.fence()), lease, self.options.shard).await;
+            if !matches!(other, Ok(None)) {
+                leadership.release().await;
+                wait_for_others(other, lease, &stop).await?;
+                continue;
+            }
             tracing::info!(lease = %lease.name, identity = %lease.identity, "leading");
             self.options.metrics.set_leader(true);
             let fence = leadership.fence();
@@ -126,15 +134,52 @@ impl Controller {
         );
         let helms = Helms::new(&options.helm);
         let shared = Shared { home, targets, options, metrics, events, helms };
+        let grace = shared.options.grace;
         let mut dispatcher = Dispatcher::new(Arc::new(shared));
+        let mut ended = pin!(async {
+            tokio::select! {
+                // The writer ends only when no recorder is left.
+                () = writer.run() => {}
+                () = lost => {}
+            }
+        });
         let watch_ended = tokio::select! {
             () = dispatcher.run() => true,
-            // The writer ends only when no recorder is left.
-            () = writer.run() => false,
-            () = lost => false,
-            () = stop.cancelled() => false,
+            () = &mut ended => false,
+            () = stop.cancelled() => {
+                tokio::select! {
+                    () = dispatcher.drain(grace) => {}
+                    () = ended => {}
+                }
+                false
+            }
         };
         dispatcher.shut_down().await;
         watch_ended
     }
+}
+
+/// Waits because a shard of another count works, or because the Leases could not be listed.
+///
+/// # Errors
+///
+/// When listing Leases is forbidden.
+async fn wait_for_others(
+    other: Result<Option<String>, Error>,
+    lease: &LeaseOptions,
+    stop: &CancellationToken,
+) -> Result<(), ControllerError> {
+    match other {
+        Ok(other) => {
+            let other = other.unwrap_or_default();
+            tracing::warn!(lease = %lease.name, %other, "waiting: a shard of another number of shards works");
+        }
+        Err(error) if *error.kind() == ErrorKind::Forbidden => return Err(error.into()),
+        Err(error) => tracing::warn!(%error, "the Leases of other shards are unknown; retrying"),
+    }
+    tokio::select! {
+        () = tokio::time::sleep(pause(lease)) => {}
+        () = stop.cancelled() => {}
+    }
+    Ok(())
 }

@@ -18,6 +18,7 @@ use crate::{
     halt::Halt,
     item::deploy_items,
     reconcile::{self, Outcome},
+    retry,
     shared::Shared,
     slots::{Slot, Slots, hold_slot},
     target::targets,
@@ -26,12 +27,11 @@ use crate::{
 
 /// The types of items that this controller handles.
 pub const TYPES: [&str; 2] = ["landscaper.gardener.cloud/kubernetes-manifest", "landscaper.gardener.cloud/helm"];
-/// The pause before the first retry of an item; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause before a retry.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest wait for the next time of a schedule; more would not fit into a timer. The item is then checked again.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+/// How long work may take to stop: helm gets [`STOP_GRACE`](billhook_charts::STOP_GRACE) to end its operation.
+const STOP_LIMIT: Duration = billhook_charts::STOP_GRACE.saturating_add(Duration::from_secs(2));
 
 /// The namespace and name of an item or Target.
 type Key = (String, String);
@@ -60,6 +60,8 @@ struct Running {
     halt: Halt,
     uid: Option<String>,
     generation: Option<i64>,
+    /// The job, if Landscaper has requested one.
+    job: Option<String>,
     deletion: bool,
     /// Whether the deletion leaves the item's objects in the cluster.
     without_uninstall: bool,
@@ -76,6 +78,8 @@ pub(crate) struct Dispatcher {
     queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
     slots: Slots,
     tasks: JoinSet<(Key, Outcome)>,
+    /// Whether no more work starts.
+    is_draining: bool,
     changes: BoxStream<'static, Change>,
 }
 
@@ -136,39 +140,62 @@ impl Dispatcher {
             queue: FuturesUnordered::new(),
             slots: Slots::default(),
             tasks: JoinSet::new(),
+            is_draining: false,
             changes,
         }
     }
 
     /// Runs until a watch ends.
     pub(crate) async fn run(&mut self) {
-        loop {
-            tokio::select! {
-                Some(change) = self.changes.next() => match change {
-                    Change::WatchEnded => return,
-                    change => self.handle(change),
-                },
-                Some(joined) = self.tasks.join_next() => {
-                    if let Ok((key, outcome)) = joined {
-                        self.finish(&key, outcome);
-                    }
+        while self.step().await {}
+    }
+
+    /// Handles what happens next; returns whether there may be more.
+    async fn step(&mut self) -> bool {
+        tokio::select! {
+            Some(change) = self.changes.next() => match change {
+                Change::WatchEnded => return false,
+                change => self.handle(change),
+            },
+            Some(joined) = self.tasks.join_next() => {
+                if let Ok((key, outcome)) = joined {
+                    self.finish(&key, outcome);
                 }
-                Some(expired) = self.delays.next() => {
-                    let key = expired.into_inner();
-                    if let Some(state) = self.items.get_mut(&key) {
-                        state.delay = None;
-                    }
-                    self.consider(&key, None);
-                }
-                Some((key, slot)) = self.queue.next() => {
-                    if let Some(state) = self.items.get_mut(&key) {
-                        state.queued = false;
-                    }
-                    self.consider(&key, slot);
-                }
-                else => return,
             }
-            self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
+            Some(expired) = self.delays.next() => {
+                let key = expired.into_inner();
+                if let Some(state) = self.items.get_mut(&key) {
+                    state.delay = None;
+                }
+                self.consider(&key, None);
+            }
+            Some((key, slot)) = self.queue.next() => {
+                if let Some(state) = self.items.get_mut(&key) {
+                    state.queued = false;
+                }
+                self.consider(&key, slot);
+            }
+            else => return false,
+        }
+        self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
+        true
+    }
+
+    /// Starts no more work, and waits until the running work has ended. After the grace period it is asked to stop.
+    pub(crate) async fn drain(&mut self, grace: Duration) {
+        self.is_draining = true;
+        let ended = async {
+            while !self.tasks.is_empty() && self.step().await {}
+            // A watch may have ended first.
+            while self.tasks.join_next().await.is_some() {}
+        };
+        if tokio::time::timeout(grace, ended).await.is_ok() {
+            return;
+        }
+        self.items.values().filter_map(|state| state.running.as_ref()).for_each(|running| running.halt.token.cancel());
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+            tracing::warn!(tasks = self.tasks.len(), "work did not stop in time; the next leader resumes it");
         }
     }
 
@@ -265,14 +292,21 @@ impl Dispatcher {
         if let Some(running) = &state.running {
             let changed = object.metadata.generation != running.generation;
             let deletion = trigger::is_deleted(&object) && !running.deletion;
+            let finished = object.status.as_ref().and_then(|status| status.job_id_finished.as_ref());
             if trigger::operation(&object) == Some(OperationAnnotation::Interrupt) {
                 running.halt.interrupt();
+            } else if running.job.is_some() && running.job.as_ref() == finished {
+                // Landscaper has interrupted the job, and its status is to remain; or we have written the result ourselves.
+                running.halt.token.cancel();
             } else if running.deletion && trigger::is_deleted_without_uninstall(&object) && !running.without_uninstall {
                 running.halt.token.cancel();
             } else if (changed || deletion) && trigger == Trigger::Generations {
                 // A new version or a deletion does not wait for the deployment of the old version.
                 running.halt.token.cancel();
             }
+            return;
+        }
+        if self.is_draining {
             return;
         }
         let now = (self.shared.options.now)();
@@ -304,18 +338,21 @@ impl Dispatcher {
     fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
         self.set_delay(key, None);
         let Some(state) = self.items.get_mut(key) else { return };
-        let halt = Halt::default();
+        let (halt, failed) = (Halt::default(), state.attempts);
         let deletion = matches!(due, Due::Delete(_));
         let without_uninstall = trigger::is_deleted_without_uninstall(&object);
         let (uid, generation) = (object.metadata.uid.clone(), object.metadata.generation);
-        state.running = Some(Running { halt: halt.clone(), uid, generation, deletion, without_uninstall });
-        let work =
-            AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, halt)).catch_unwind().boxed();
+        let job = object.status.as_ref().filter(|status| status.job_id != status.job_id_finished);
+        let job = job.and_then(|status| status.job_id.clone());
+        state.running = Some(Running { halt: halt.clone(), uid, generation, job, deletion, without_uninstall });
+        let work = AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, failed, halt))
+            .catch_unwind()
+            .boxed();
         let key = key.clone();
         self.tasks.spawn(async move {
             let outcome = hold_slot(slot, work).await.unwrap_or_else(|_panic| {
                 tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
-                Outcome::Retry(None)
+                Outcome::Retry { version: None, pause: retry::pause(failed, None) }
             });
             (key, outcome)
         });
@@ -325,20 +362,19 @@ impl Dispatcher {
         let Some(state) = self.items.get_mut(key) else { return };
         let running = state.running.take();
         let (retry, version) = match outcome {
-            Outcome::Done(version) | Outcome::Halted(version) => (false, version),
+            Outcome::Done(version) | Outcome::Halted(version) => (None, version),
             Outcome::FinalizerRemoved => {
                 state.released = running.and_then(|running| running.uid);
-                (false, None)
+                (None, None)
             }
-            Outcome::Retry(version) => (true, version),
+            Outcome::Retry { version, pause } => (Some(pause), version),
         };
         state.written = version.or(state.written.take());
         if state.object.is_none() {
             self.remove(key);
             return;
         }
-        if retry {
-            let pause = FIRST_PAUSE.saturating_mul(1 << state.attempts.min(6)).min(LONGEST_PAUSE);
+        if let Some(pause) = retry {
             state.attempts += 1;
             self.set_delay(key, Some(pause));
         } else {

@@ -3,7 +3,7 @@
 use billhook_cluster::{Error, ErrorKind};
 use billhook_engine::OperationError;
 use billhook_hosts::Denied;
-use billhook_plan::{PlanError, PlanErrorKind};
+use billhook_plan::{PlanError, PlanErrorKind, Problem};
 
 use crate::{api::ErrorCode, text};
 
@@ -88,12 +88,19 @@ impl From<PlanError> for ItemFailure {
         let message = text::problems(&error);
         let retried = |reason| Self::new(reason, &*message, ErrorCode::InternalProblem).transient();
         match error.kind {
-            PlanErrorKind::Input => Self::configuration(INVALID_MANIFESTS, message),
+            PlanErrorKind::Input => {
+                Self { transient: lacks_kinds(&error), ..Self::configuration(INVALID_MANIFESTS, message) }
+            }
             PlanErrorKind::Refused => Self::new("Refused", message, ErrorCode::ConfigurationProblem),
             PlanErrorKind::Busy => retried("Busy"),
             PlanErrorKind::Unreadable => retried("Unreadable"),
         }
     }
+}
+
+/// Whether a plan needs nothing but kinds or versions that the cluster does not serve yet.
+fn lacks_kinds(error: &PlanError) -> bool {
+    error.problems.iter().all(|problem| matches!(problem, Problem::NotServed { .. } | Problem::VersionNotServed { .. }))
 }
 
 impl From<OperationError> for ItemFailure {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use billhook_cluster::{Patch, PatchKind};
+use billhook_cluster::{Error, ErrorKind, Patch, PatchKind};
 use billhook_objects::{ObjectKey, ReleaseName};
 use billhook_plan::{Operation, Plan, Resource};
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    api::{self, DeployItem, DeployItemStatus, FINALIZER, OPERATION, Phase},
+    api::{self, DeployItem, DeployItemStatus, ErrorCode, FINALIZER, OPERATION, Phase},
     configuration::time_limit,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
@@ -20,6 +20,9 @@ use crate::{
     status::status_patch,
     trigger::Trigger,
 };
+
+/// How often a write of the phase is repeated because other clients have changed the item.
+const MAX_CONFLICTS: usize = 5;
 
 /// An item that is being worked on.
 pub(crate) struct Item {
@@ -38,12 +41,16 @@ pub(crate) struct Item {
     finalizers: Vec<String>,
     /// When the item's time limit is reached.
     pub deadline: Option<Instant>,
+    /// How many attempts have failed before this one.
+    pub failed: u32,
     /// Stops the work.
     pub(crate) halt: Halt,
+    /// Whether another client has finished the job: the status is no longer ours.
+    is_over: bool,
 }
 
 impl Item {
-    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, halt: Halt) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, failed: u32, halt: Halt) -> Self {
         Self {
             shared,
             namespace: object.metadata.namespace.clone().unwrap_or_default(),
@@ -54,7 +61,9 @@ impl Item {
             object,
             version: None,
             deadline: None,
+            failed,
             halt,
+            is_over: false,
         }
     }
 
@@ -122,14 +131,44 @@ impl Item {
 
     /// Changes the status and sends the difference, if there is one. If the request fails, the change is discarded, so that
     /// a later update does not report work that this one was to precede.
+    ///
+    /// Once another client has finished the job, the work is stopped and nothing is sent any more.
     pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
         let mut status = self.status.clone();
         change(&mut status);
-        let Some(patch) = status_patch(self.sent.as_ref(), &status) else { return Ok(()) };
-        self.patch(Some("status"), patch).await?;
+        let Some(patch) = status_patch(self.sent.as_ref(), &status).filter(|_| !self.is_over) else { return Ok(()) };
+        let changes_phase = self.sent.as_ref().and_then(|sent| sent.phase) != status.phase;
+        match self.trigger() == Trigger::Jobs && changes_phase {
+            true => self.patch_phase(patch).await?,
+            false => self.patch(Some("status"), patch).await?,
+        }
         self.status.clone_from(&status);
         self.sent = Some(status);
         Ok(())
+    }
+
+    /// Patches the status of an item with a job, unless another client has finished the job, as Landscaper does to interrupt it.
+    async fn patch_phase(&mut self, mut patch: Value) -> Result<(), ItemFailure> {
+        for _ in 0..MAX_CONFLICTS {
+            patch["metadata"] = json!({ "resourceVersion": self.newest() });
+            match self.patch(Some("status"), patch.clone()).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict(_)) => {}
+                written => return Ok(written?),
+            }
+            let (resource, key) = (deploy_items(), self.key());
+            let Some(live) = self.shared.home.get(&resource, &key).await? else { return Ok(()) };
+            let Ok(live) = serde_json::from_value::<DeployItem>(live) else { break };
+            let job = self.status.job_id.as_deref();
+            if job.is_some() && live.status.as_ref().is_some_and(|live| live.job_id_finished.as_deref() == job) {
+                self.is_over = true;
+                self.halt.token.cancel();
+                return Ok(());
+            }
+            self.finalizers = live.metadata.finalizers.unwrap_or_default();
+            self.version = live.metadata.resource_version;
+        }
+        let problem = format!("write the phase of {}: other clients keep changing the item", self.key());
+        Err(ItemFailure::new("RequestFailed", problem, ErrorCode::InternalProblem).transient())
     }
 
     /// Writes a progress report to the status.
@@ -162,14 +201,18 @@ impl Item {
         }
         // The version prevents the patch from overwriting a finalizer or operation that another client has just set.
         metadata.insert("resourceVersion".to_owned(), json!(self.newest()));
-        self.patch(None, json!({ "metadata": metadata })).await
+        Ok(self.patch(None, json!({ "metadata": metadata })).await?)
     }
 
     /// Removes our finalizer, so that the API server can delete the item.
     pub(crate) async fn remove_finalizer(&mut self) -> Result<(), ItemFailure> {
         let rest: Vec<&String> = self.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": self.newest() } });
-        self.patch(None, patch).await
+        Ok(self.patch(None, patch).await?)
+    }
+
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(deploy_items().kind, Some(&self.namespace), &self.name)
     }
 
     /// Returns the newest known version of the object.
@@ -178,8 +221,8 @@ impl Item {
     }
 
     /// Patches the item. Succeeds if the item no longer exists.
-    async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), ItemFailure> {
-        let key = ObjectKey::new(deploy_items().kind, Some(&self.namespace), &self.name);
+    async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), Error> {
+        let key = self.key();
         let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
         match self.shared.home.patch(&deploy_items(), &key, &patch).await {
             Ok(Some(applied)) => {
@@ -187,7 +230,7 @@ impl Item {
                 Ok(())
             }
             Ok(None) => Ok(()),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 }

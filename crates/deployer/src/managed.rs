@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use billhook_cluster::{Cluster, Error};
 use billhook_engine::Inherited;
 use billhook_objects::{ApiVersion, Catalog, GroupKind, Manifest, ObjectKey, Uid};
-use billhook_plan::{Directives, Resource, before_delete};
+use billhook_plan::{ApplyAction, Directives, Plan, Resource, Work, before_delete};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -55,8 +55,8 @@ struct Reference {
 /// Returns the objects of an item according to its provider status. They matter if there is no record: after a migration
 /// from Landscaper, or if the record was lost.
 ///
-/// Landscaper writes no UIDs and identifies objects by name, so its resources get the UIDs of the current objects. Objects
-/// that billhook deployed are recognized by their label instead.
+/// Landscaper identifies objects by name, so its resources without UIDs get those of the current objects. Objects that billhook
+/// deployed are recognized by their label instead, since others may be able to edit the status.
 ///
 /// # Errors
 ///
@@ -68,6 +68,7 @@ pub(crate) async fn inherited(
 ) -> Result<Vec<Inherited>, Error> {
     let mut inherited = read(provider_status);
     if provider_status.is_some_and(|status| status.get(RECORD).is_some()) {
+        inherited.iter_mut().for_each(|entry| entry.uid = None);
         return Ok(inherited);
     }
     for entry in inherited.iter_mut().filter(|entry| entry.uid.is_none()) {
@@ -94,19 +95,28 @@ fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
             uid: reference.uid.filter(|uid| !uid.is_empty()).map(Uid::new),
             before_delete: before_delete(&managed.annotate_before_delete, managed.patch_before_delete.as_ref()),
             keep: managed.policy == "keep",
+            fallback: managed.policy == "fallback",
         })
     };
     resources.into_iter().flatten().filter_map(entry).collect()
 }
 
-/// Returns the provider status of an item with these manifests and a record of this name.
+/// Returns the provider status of an item with this plan and a record of this name. The objects are in the order in which they are
+/// applied; those that the plan leaves to others are not managed.
 pub(crate) fn provider_status(
     api_version: &str,
     record: &str,
+    plan: &Plan,
     manifests: &BTreeMap<ObjectKey, Manifest>,
     directives: &BTreeMap<ObjectKey, Directives>,
 ) -> Value {
     let none = Directives::default();
+    let applied = plan
+        .nodes
+        .iter()
+        .filter_map(|node| if let Work::Apply(work) = &node.work { Some(&work.objects) } else { None });
+    let applied = applied.flatten().filter(|task| task.action != ApplyAction::Await);
+    let applied = applied.filter_map(|task| Some((&task.object, manifests.get(&task.object)?)));
     let entry = |(key, manifest): (&ObjectKey, &Manifest)| {
         let directives = directives.get(key).unwrap_or(&none);
         let resource = Reference {
@@ -126,13 +136,53 @@ pub(crate) fn provider_status(
         size += entry.to_string().len();
         size <= MAX_SIZE
     };
-    let resources: Vec<Value> = manifests.iter().map(entry).take_while(small).collect();
+    let resources: Vec<Value> = applied.map(entry).take_while(small).collect();
     json!({ "apiVersion": api_version, "kind": "ProviderStatus", "managedResources": resources, RECORD: record })
+}
+
+/// Adds the UIDs that are known after the deployment to the managed resources of a provider status.
+pub(crate) fn add_uids(provider_status: &mut Value, uids: &BTreeMap<ObjectKey, Uid>) {
+    let resources = provider_status.get_mut("managedResources").and_then(Value::as_array_mut);
+    for resource in resources.into_iter().flatten().filter_map(|managed| managed.get_mut("resource")) {
+        let Ok(reference) = Reference::deserialize(&*resource) else { continue };
+        let Ok(api_version) = ApiVersion::parse(&reference.api_version) else { continue };
+        let kind = GroupKind::new(api_version.group(), &reference.kind);
+        let key = ObjectKey::new(kind, reference.namespace.as_deref(), reference.name.as_str());
+        if let Some(uid) = uids.get(&key) {
+            resource["uid"] = json!(uid);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::readiness::lab::Lab;
+
+    #[test]
+    fn uids_are_added_to_the_objects_that_have_one() {
+        let resource =
+            |name: &str| json!({"apiVersion": "a.example/v2", "kind": "Widget", "namespace": "a", "name": name});
+        let mut status =
+            json!({"managedResources": [{"resource": resource("x")}, {"resource": resource("y")}, "none"]});
+        let key = ObjectKey::new(GroupKind::new("a.example", "Widget"), Some("a"), "x");
+        add_uids(&mut status, &[(key, Uid::new("1"))].into());
+        assert_eq!(status["managedResources"][0]["resource"]["uid"], "1");
+        assert_eq!(status["managedResources"][1]["resource"], resource("y"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn uids_beside_a_record_do_not_make_objects_ours() {
+        let lab = Lab::new().await;
+        let catalog = lab.clusters.own.catalog().await.unwrap();
+        let resource = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": "b", "uid": "1"});
+        let of_another = json!({"managedResources": [{"policy": "manage", "resource": resource}]});
+        let mut ours = of_another.clone();
+        ours[RECORD] = json!("billhook.deployitem.a");
+        for (status, uid) in [(of_another, Some(Uid::new("1"))), (ours, None)] {
+            assert_eq!(inherited(Some(&status), &lab.clusters.own, &catalog).await.unwrap()[0].uid, uid, "{status}");
+        }
+    }
 
     #[test]
     fn both_versions_of_a_managed_resource_are_parsed() {
@@ -152,7 +202,5 @@ mod tests {
         assert_eq!(found[1].key.to_string(), "ClusterRole.rbac.authorization.k8s.io/c");
         assert!(read(None).is_empty());
         assert!(read(Some(&json!({"managedResources": "none"}))).is_empty());
-        let ours = provider_status("x/v1", "billhook.deployitem.a", &BTreeMap::new(), &BTreeMap::new());
-        assert!(read(Some(&ours)).is_empty());
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     halt::{Halt, Stop},
     item::Item,
     progress::Report,
+    retry,
     shared::Shared,
     trigger::{self, Cause, Due, OperationAnnotation, Trigger},
 };
@@ -32,15 +33,15 @@ pub(crate) enum Outcome {
     Done(Option<String>),
     /// Our finalizer is removed from the item.
     FinalizerRemoved,
-    /// The work is to be retried.
-    Retry(Option<String>),
+    /// The work is to be repeated after a pause.
+    Retry { version: Option<String>, pause: Duration },
     /// The work was stopped; a later task resumes it.
     Halted(Option<String>),
 }
 
-/// Does what is due for an item.
-pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, halt: Halt) -> Outcome {
-    let mut item = Item::new(shared, object, halt.clone());
+/// Does what is due for an item. `failed` attempts came before this one.
+pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
+    let mut item = Item::new(shared, object, failed, halt.clone());
     let (deletion, result) = match due {
         Due::Reconcile(cause) => (false, run(&mut item, cause, &halt, false).boxed().await),
         Due::Delete(cause) => (true, run(&mut item, cause, &halt, true).boxed().await),
@@ -94,12 +95,19 @@ async fn fail(item: &mut Item, deletion: bool, mut failure: ItemFailure, interru
     {
         // The error of an earlier attempt tells more than the time limit.
         failure.message = format!("{}; last error: {}", failure.message, last.message);
+        let told = last.codes.iter().filter(|code| !matches!(code, ErrorCode::Timeout | ErrorCode::InternalProblem));
+        failure.codes.extend(told);
     }
     if failure.transient && timed_out && !failure.codes.contains(&ErrorCode::Timeout) {
         failure.codes.insert(0, ErrorCode::Timeout);
     }
     tracing::warn!(namespace = %item.namespace, name = %item.name, reason = %failure.reason, "{operation}: {failure}");
-    let report = Report { running: retry, reason: failure.reason, message: failure.message.clone() };
+    let pause = retry::pause(item.failed, item.deadline.filter(|_| !unlimited));
+    let message = match retry {
+        true => repeated(&failure, item.failed, pause, now),
+        false => failure.message.clone(),
+    };
+    let report = Report { running: retry, reason: failure.reason, message };
     let written = item
         .update(|status| {
             status.fail(failure.operation.unwrap_or(operation), &failure, now);
@@ -119,8 +127,14 @@ async fn fail(item: &mut Item, deletion: bool, mut failure: ItemFailure, interru
     match (retry, written) {
         (false, Ok(())) => Outcome::Done(item.version.take()),
         // Without a final phase in the status the work is not done: perhaps the home cluster does not answer.
-        (true, _) | (_, Err(_)) => Outcome::Retry(item.version.take()),
+        (true, _) | (_, Err(_)) => Outcome::Retry { version: item.version.take(), pause },
     }
+}
+
+/// Describes a failure after which the work is repeated: which attempt it was, and when the next one starts.
+fn repeated(failure: &ItemFailure, failed: u32, pause: Duration, now: Timestamp) -> String {
+    let next = now.checked_add(pause).and_then(|next| next.round(jiff::Unit::Second)).unwrap_or(now);
+    format!("attempt {} failed, the next one starts at {next}: {failure}", failed.saturating_add(1))
 }
 
 /// Handles the operation `interrupt` while no task works on the item: an unfinished phase becomes a failed one.
@@ -194,5 +208,7 @@ fn deadline(item: &Item, cause: Cause, now: Timestamp) -> Option<Instant> {
     let begun = item.status.last_reconcile_time.as_ref().filter(|_| cause == Cause::Unfinished);
     let passed =
         begun.map_or(Duration::ZERO, |begun| Duration::try_from(now.duration_since(begun.0)).unwrap_or_default());
+    // The time in the status has whole seconds.
+    let passed = passed.saturating_sub(Duration::from_secs(1));
     Instant::now().checked_add(limit.saturating_sub(passed))
 }

@@ -124,16 +124,29 @@ fn judge(summary: Summary, deletes: bool) -> Result<Summary, Stop> {
     }
     Err(Stop::Failed(ItemFailure {
         reported: true,
+        transient: summary.status == Status::Failed && may_pass_later(&summary.left),
         codes: codes(summary.status, &summary.left, deletes),
         ..ItemFailure::new(reason, message, ErrorCode::InternalProblem)
     }))
 }
 
+/// Whether all that failed are requests that may succeed once somebody else has changed the cluster.
+fn may_pass_later(left: &[Left]) -> bool {
+    let refused =
+        |blocker: &Blocker| if let Blocker::Refused { by, .. } = blocker { Some(by.may_pass_later()) } else { None };
+    let mut refused = left.iter().flat_map(|left| &left.blockers).filter_map(refused).peekable();
+    refused.peek().is_some() && refused.all(|later| later) && !failed_workloads(left)
+}
+
+/// Whether objects failed.
+fn failed_workloads(left: &[Left]) -> bool {
+    left.iter().flat_map(|left| &left.blockers).any(|blocker| matches!(blocker, Blocker::NotReady { .. }))
+}
+
 /// Whether objects failed, and no request did.
 fn failed_objects(left: &[Left]) -> bool {
     let blockers = || left.iter().flat_map(|left| &left.blockers);
-    blockers().any(|blocker| matches!(blocker, Blocker::NotReady { .. }))
-        && !blockers().any(|blocker| matches!(blocker, Blocker::Refused { .. }))
+    failed_workloads(left) && !blockers().any(|blocker| matches!(blocker, Blocker::Refused { .. }))
 }
 
 /// Returns the error codes of a run that left objects.

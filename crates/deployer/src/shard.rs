@@ -2,6 +2,9 @@
 
 use sha2::{Digest as _, Sha256};
 
+/// The name of the Lease if there is only one shard.
+const LEASE: &str = "billhook-controller";
+
 /// One of several parts of the items, each of which is handled by another controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
@@ -23,9 +26,19 @@ impl Shard {
         number % u64::from(self.of) == u64::from(self.index)
     }
 
-    /// Returns the suffix of this shard's Lease; empty if there is only one shard.
-    pub fn suffix(self) -> String {
-        if self.of == 1 { String::new() } else { format!("-{}-of-{}", self.index, self.of) }
+    /// Returns the name of this shard's Lease, which contains the number of shards if there are several.
+    pub fn lease_name(self) -> String {
+        if self.of == 1 { LEASE.to_owned() } else { format!("{LEASE}-{}-of-{}", self.index, self.of) }
+    }
+
+    /// Returns whether a Lease is that of a shard of another number of shards. Such a shard must not work at the same time.
+    pub(crate) fn excludes(self, lease: &str) -> bool {
+        let Some(rest) = lease.strip_prefix(LEASE) else { return false };
+        let other = match rest.strip_prefix('-') {
+            Some(rest) => rest.replacen("-of-", "/", 1).parse().ok(),
+            None => rest.is_empty().then(Self::default),
+        };
+        other.is_some_and(|other| other.of != self.of)
     }
 }
 
@@ -69,6 +82,20 @@ mod tests {
             Shard { index: 1, of: 2 }.holds("default", "my-secret")
                 != Shard { index: 0, of: 2 }.holds("default", "my-secret")
         );
+    }
+
+    #[test]
+    fn shards_of_different_numbers_exclude_each_other() {
+        let shard = |text: &str| text.parse::<Shard>().unwrap();
+        let all = ["0/1", "0/2", "1/2", "1/3"].map(shard);
+        for (own, other) in all.iter().flat_map(|own| all.iter().map(move |other| (own, other))) {
+            assert_eq!(own.excludes(&other.lease_name()), own.of != other.of, "{own} {other}");
+        }
+        for foreign in
+            ["", "billhook-controllers", "billhook-controller-2-of-2", "billhook-controller-x", "other-0-of-2"]
+        {
+            assert!(!shard("0/3").excludes(foreign), "{foreign}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! State that the work on all items shares.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use billhook_cluster::{Cluster, LeaseOptions};
 use jiff::Timestamp;
@@ -41,6 +41,8 @@ pub struct ControllerOptions {
     pub metrics: Metrics,
     /// The Lease for leader election; without one, this replica always works.
     pub leader_election: Option<LeaseOptions>,
+    /// How long running work may go on after the controller was asked to stop.
+    pub grace: Duration,
 }
 
 /// State that the work on all items shares while this replica leads.

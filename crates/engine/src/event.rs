@@ -257,6 +257,8 @@ pub struct Recorded {
     pub history: Vec<AppliedVersion>,
     /// The number of the write that made the record; 0 if there is none.
     pub revision: u64,
+    /// After an apply: the UIDs of the objects that the version contains, as far as it was applied.
+    pub uids: BTreeMap<ObjectKey, Uid>,
 }
 
 impl Proof {
@@ -310,13 +312,17 @@ pub struct Left {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusedBy {
-    /// None of the parts below: validation, a conflict, or a server that is overloaded or unavailable.
+    /// None of the causes below: validation, a conflict, or a server that is overloaded or unavailable.
     #[default]
     Server,
     /// Authorization: a permission is missing.
     Rights,
     /// An admission webhook, or the failure to call it.
     Webhook,
+    /// Other admission: a policy, a quota, or a namespace that is being deleted.
+    Admission,
+    /// The namespace or the kind of the object does not exist.
+    Missing,
 }
 
 impl RefusedBy {
@@ -324,8 +330,17 @@ impl RefusedBy {
         match error.kind() {
             ErrorKind::Forbidden => Self::Rights,
             ErrorKind::Webhook => Self::Webhook,
+            ErrorKind::Refused if error.message().contains("admission webhook") => Self::Webhook,
+            ErrorKind::Refused => Self::Admission,
+            ErrorKind::NotServed => Self::Missing,
+            _ if error.namespace_not_found() => Self::Missing,
             _ => Self::Server,
         }
+    }
+
+    /// Whether the same request may succeed once somebody else has changed the cluster.
+    pub fn may_pass_later(self) -> bool {
+        matches!(self, Self::Webhook | Self::Admission | Self::Missing)
     }
 
     fn is_server(&self) -> bool {

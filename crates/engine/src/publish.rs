@@ -61,7 +61,7 @@ pub async fn recorded(clusters: &Clusters, release: &ReleaseName) -> Result<Opti
         return Ok(Some(Recorded::default()));
     };
     let is_free = !head.is_locked() || head.is_locked_by(&clusters.holder);
-    Ok(is_free.then(|| Recorded { history: head.history().to_vec(), revision: head.revision() }))
+    Ok(is_free.then(|| Recorded { history: head.history().to_vec(), revision: head.revision(), ..Recorded::default() }))
 }
 
 impl StatusTarget {

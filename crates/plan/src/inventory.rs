@@ -125,6 +125,9 @@ pub struct Entry {
     /// Whether its policy is `keep`, so that it is never deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
+    /// Whether its policy is `fallback`, so that it is left to another DeployItem whose deployer labels it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fallback: bool,
     /// The merge patch to send before it is deleted; boxed because few objects have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_delete: Option<Box<Value>>,
@@ -148,6 +151,7 @@ impl Entry {
             fingerprint: None,
             obsolete: false,
             keep: false,
+            fallback: false,
             before_delete: None,
             unlabelled: false,
             deletion_requested: false,

@@ -12,6 +12,7 @@ mod blast;
 mod catalogs;
 mod counts;
 mod delete;
+mod deploy_item;
 mod directives;
 mod failures;
 mod find;

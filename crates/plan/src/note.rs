@@ -390,6 +390,8 @@ pub enum UncoveredCause {
     Excluded { group: String },
     /// Its policy is `keep`.
     Keep,
+    /// Its policy is `fallback`, and the labels of Landscaper's deployers name another DeployItem.
+    Fallback,
     /// It is annotated with `keep-object`.
     KeepObject,
     /// It is annotated as no longer managed. An object of a release is only listed if its label could not be removed.

@@ -273,6 +273,7 @@ impl Uncovered {
             UncoveredCause::NoGroup => "no group covers it".to_owned(),
             UncoveredCause::Excluded { group } => format!("excluded by {group}"),
             UncoveredCause::Keep => "its policy is keep".to_owned(),
+            UncoveredCause::Fallback => "its policy is fallback, and its label names another DeployItem".to_owned(),
             UncoveredCause::KeepObject => format!("it is annotated with {}", Annotation::KeepObject),
             UncoveredCause::Unmanaged => format!("it is annotated with {}=Ignore", Annotation::Mode),
             UncoveredCause::SystemNamespace => "it is a system namespace".to_owned(),

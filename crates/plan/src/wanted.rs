@@ -19,6 +19,8 @@ pub struct Wanted {
     pub uid: Option<Uid>,
     /// Whether its policy is `keep`: it is never deleted, even if a group matches it.
     pub keep: bool,
+    /// See [`Entry::fallback`].
+    pub fallback: bool,
     /// The merge patch to send before anything is deleted.
     pub before_delete: Option<Box<Value>>,
     /// See [`Entry::unlabelled`].
@@ -33,6 +35,7 @@ impl Wanted {
             version: entry.api_version.version().to_owned(),
             uid: entry.uid.clone(),
             keep: entry.keep,
+            fallback: entry.fallback,
             before_delete: entry.before_delete.clone(),
             unlabelled: entry.unlabelled,
         }
@@ -63,6 +66,7 @@ impl Wanted {
                 version,
                 uid: None,
                 keep: directives.is_some_and(|directives| directives.policy == ManifestPolicy::Keep),
+                fallback: false,
                 before_delete: directives.and_then(|directives| directives.before_delete.clone().map(Box::new)),
                 unlabelled: false,
             }

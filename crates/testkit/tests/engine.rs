@@ -7,6 +7,8 @@
 mod annotations;
 #[path = "engine/announce.rs"]
 mod announce;
+#[path = "engine/claims.rs"]
+mod claims;
 #[path = "engine/clean.rs"]
 mod clean;
 #[path = "engine/gone.rs"]
@@ -224,6 +226,7 @@ fn inherited(name: &str, uid: &Uid) -> Inherited {
         uid: Some(uid.clone()),
         before_delete: None,
         keep: false,
+        fallback: false,
     }
 }
 

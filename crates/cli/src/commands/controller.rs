@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use billhook_cluster::LeaseOptions;
 use billhook_deployer::{ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
 use billhook_hosts::{HostPattern, HostRules};
+use billhook_policy::GoDuration;
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,9 @@ pub(crate) struct ControllerArgs {
     /// Name this replica in Leases and in the status of items [default: host name and process ID]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
+    /// Let running work go on for this time after SIGTERM or Ctrl-C, before it is asked to stop; a second one ends it at once
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    grace_period: GoDuration,
     /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
@@ -76,7 +80,7 @@ pub(crate) async fn run(
     let connection = session.connection().await?;
     let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
     let metrics = Metrics::new();
-    let name = format!("billhook-controller{}", args.shard.suffix());
+    let name = args.shard.lease_name();
     let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
     let options = ControllerOptions {
         mode: match args.mode {
@@ -96,6 +100,7 @@ pub(crate) async fn run(
         },
         metrics: metrics.clone(),
         leader_election: lease,
+        grace: args.grace_period.0,
     };
     let stop = CancellationToken::new();
     let controller = Controller::new(connection.cluster, options);
@@ -112,7 +117,11 @@ pub(crate) async fn run(
         ended = &mut controller => ended,
         () = interrupts.next() => {
             stop.cancel();
-            controller.await
+            session.printer.err("stopping; running work may go on until the grace period ends");
+            tokio::select! {
+                ended = controller => ended,
+                () = interrupts.next() => Ok(()),
+            }
         }
     };
     stop.cancel();

@@ -142,6 +142,7 @@ fn entry(n: usize) -> Entry {
         fingerprint: None,
         obsolete: false,
         keep: false,
+        fallback: false,
         before_delete: None,
         unlabelled: false,
         deletion_requested: false,

@@ -3,12 +3,17 @@ use std::path::{Path, PathBuf};
 use billhook_cluster::{Cluster, Fence, Options};
 use billhook_sandbox::{Sandbox, User};
 use jiff::Timestamp;
+use kube::{
+    Api, CustomResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 
 use super::*;
 use crate::{
     events::Recorder,
     helms::Helms,
+    item::Item,
     metrics::Metrics,
     mode::Mode,
     shard::Shard,
@@ -18,12 +23,15 @@ use crate::{
 };
 
 fn dispatcher() -> Dispatcher {
-    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    Dispatcher::new(Arc::new(shared(&Sandbox::start(billhook_sandbox::Options::default()), Mode::Standalone)))
+}
+
+fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     let home = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
     let (metrics, now) = (Metrics::new(), Arc::new(|| Timestamp::UNIX_EPOCH));
     let connect: Connect = Arc::new(|_, _| unreachable!("no item has a Target"));
     let options = ControllerOptions {
-        mode: Mode::Standalone,
+        mode,
         namespaces: Vec::new(),
         identity: "i".to_owned(),
         shard: Shard::default(),
@@ -33,10 +41,11 @@ fn dispatcher() -> Dispatcher {
         connections: ConnectionRules::default(),
         metrics: metrics.clone(),
         leader_election: None,
+        grace: Duration::ZERO,
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    Dispatcher::new(Arc::new(Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new("")) }))
+    Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new("")) }
 }
 
 fn item(uid: &str) -> DeployItem {
@@ -122,4 +131,77 @@ async fn a_target_that_is_recreated_with_another_cluster_stops_the_tasks_of_the_
         assert_eq!(stopped(&dispatcher), stops, "{server} {named}");
         assert!(dispatcher.former_targets.is_empty());
     }
+}
+
+/// Lets a dispatcher drain while an item is worked on that ends by itself after some time; returns how long it took, and whether
+/// the work was asked to stop.
+async fn drained(grace: Duration, takes: Duration) -> (Duration, bool) {
+    let mut dispatcher = dispatcher();
+    let halt = Halt::default();
+    let running = Running {
+        halt: halt.clone(),
+        uid: None,
+        generation: Some(1),
+        job: None,
+        deletion: false,
+        without_uninstall: false,
+    };
+    dispatcher.items.entry(key()).or_default().running = Some(running);
+    let stop = halt.token.clone();
+    dispatcher.tasks.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(takes) => {}
+            // It takes its time.
+            () = async { stop.cancelled().await; tokio::time::sleep(Duration::from_secs(3)).await } => {}
+        }
+        (key(), Outcome::Done(None))
+    });
+    let begun = tokio::time::Instant::now();
+    dispatcher.drain(grace).await;
+    // The work that has become due meanwhile does not start.
+    dispatcher.handle(Change::Item(Box::new(item("1"))));
+    assert!(!dispatcher.items[&key()].queued && dispatcher.tasks.is_empty());
+    (begun.elapsed(), halt.token.is_cancelled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_work_gets_a_grace_period_and_then_time_to_stop() {
+    let seconds = Duration::from_secs;
+    for (grace, takes, took, stopped) in [(20, 5, 5, false), (20, 500, 23, true), (0, 5, 3, true)] {
+        assert_eq!(drained(seconds(grace), seconds(takes)).await, (seconds(took), stopped), "{grace} {takes}");
+    }
+}
+
+/// Writes the result of a job after another client has patched the item; returns the phase and the finished job on the server, and
+/// whether the work was stopped.
+async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<String>, bool) {
+    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    let client = sandbox.client(User::admin(), "other");
+    let (create, apply) = (PostParams::default(), PatchParams::default());
+    Api::all(client.clone()).create(&create, &DeployItem::crd()).await.unwrap();
+    // Until it is served.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let items: Api<DeployItem> = Api::namespaced(client, "default");
+    let mut object = item("");
+    (object.metadata.namespace, object.metadata.uid) = (Some("default".to_owned()), None);
+    items.create(&create, &object).await.unwrap();
+    let job = Patch::Merge(json!({ "status": { "jobID": "one", "observedGeneration": 1, "phase": "Progressing" } }));
+    let object = items.patch_status("b", &apply, &job).await.unwrap();
+    let halt = Halt::default();
+    let mut working = Item::new(Arc::new(shared(&sandbox, Mode::Landscaper)), Arc::new(object), 0, halt.clone());
+    match patch.get("status") {
+        Some(_) => items.patch_status("b", &apply, &Patch::Merge(&patch)).await.unwrap(),
+        None => items.patch("b", &apply, &Patch::Merge(&patch)).await.unwrap(),
+    };
+    working.update(|status| status.finish(Phase::Succeeded, Timestamp::UNIX_EPOCH)).await.unwrap();
+    let status = items.get("b").await.unwrap().status.unwrap();
+    (status.phase, status.job_id_finished, halt.token.is_cancelled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_of_a_job_that_landscaper_has_finished_is_not_written() {
+    let interrupt = json!({ "status": { "phase": "Failed", "jobIDFinished": "one" } });
+    assert_eq!(written_after(interrupt).await, (Some(Phase::Failed), Some("one".to_owned()), true));
+    let other_change = json!({ "metadata": { "annotations": { "a": "b" } } });
+    assert_eq!(written_after(other_change).await, (Some(Phase::Succeeded), Some("one".to_owned()), false));
 }

@@ -1,9 +1,9 @@
 //! Deploys an item: applies its objects, waits until they are ready, and exports values.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply};
+use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
 use billhook_objects::ObjectKey;
 use billhook_plan::{Catalogs, Resource, Unlabelled, Wait};
 use billhook_policy::{Propagation, Provider, ProviderConfiguration};
@@ -135,12 +135,22 @@ async fn deploy_objects(
     };
     planned();
     // It is written even if the run fails, because the run records the objects before it applies them.
-    let status = managed::provider_status(api_version, &item.record_name(), &prepared.manifests, &prepared.directives);
+    let PreparedApply { plan, manifests, directives, .. } = &prepared;
+    let status = managed::provider_status(api_version, &item.record_name(), plan, manifests, directives);
     item.status.provider_status = Some(status);
     item.warn(&mut prepared.plan);
-    item.run_plan(halt, |options| async move { billhook_engine::apply(clusters, prepared, &options).boxed().await })
-        .await?;
-    Ok(())
+    let mut uids = BTreeMap::new();
+    let known = &mut uids;
+    let run = |options: RunOptions| async move {
+        let mut summary = billhook_engine::apply(clusters, prepared, &options).boxed().await?;
+        *known = summary.recorded.as_mut().map(|recorded| std::mem::take(&mut recorded.uids)).unwrap_or_default();
+        Ok(summary)
+    };
+    let ran = item.run_plan(halt, run).await;
+    if let Some(status) = &mut item.status.provider_status {
+        managed::add_uids(status, &uids);
+    }
+    ran.map(drop)
 }
 
 async fn prepare(

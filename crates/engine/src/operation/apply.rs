@@ -251,7 +251,7 @@ async fn plan_apply(
     snapshot.listings.extend(clusters.snapshot_tracked(&missing, &rules).await.listings);
     let claims = deployment.claims(&snapshot);
     if !claims.is_empty() {
-        deployment.ignore_claims(gone(clusters, claims).await);
+        deployment.ignore_claims(gone(clusters, request.release, claims).await);
     }
     let plan = deployment.plan(&snapshot)?;
     Ok((plan, snapshot))
@@ -326,8 +326,11 @@ pub async fn apply_announced<E: From<OperationError>>(
     let ended = Clusters { now: later(&clusters.now, since.elapsed()), ..clusters.clone() };
     let before = record.inventory.history.clone();
     let written = record.end_apply(&ended, &plan, &outcome, prune).await;
-    let Inventory { history, revision, .. } = record.inventory;
-    outcome.summary.recorded = Some(Recorded { history: if written.is_ok() { history } else { before }, revision });
+    let Inventory { history, revision, entries, .. } = record.inventory;
+    let uids =
+        entries.into_iter().filter(|(_, entry)| !entry.obsolete).filter_map(|(key, entry)| Some((key, entry.uid?)));
+    let history = if written.is_ok() { history } else { before };
+    outcome.summary.recorded = Some(Recorded { history, revision, uids: uids.collect() });
     Ok(finish(outcome, written, clusters, options))
 }
 

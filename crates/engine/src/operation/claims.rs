@@ -14,13 +14,13 @@ use serde_json::json;
 use crate::{Clusters, node::WINDOW};
 
 /// Returns those of the labels whose releases do not exist any more: they have no record, and no DeployItem. A release that
-/// cannot be looked up counts as existing.
-pub(super) async fn gone(clusters: &Clusters, labels: BTreeSet<String>) -> BTreeSet<String> {
+/// cannot be looked up counts as existing. `own` is the release that asks.
+pub(super) async fn gone(clusters: &Clusters, own: &ReleaseName, labels: BTreeSet<String>) -> BTreeSet<String> {
     let one = async |label: String| {
         let release = ReleaseName::of_label(&label)?;
         let exists = match release.deploy_item() {
             // Only a controller knows the home cluster of DeployItems.
-            Some(item) => item_exists(clusters.records.as_ref()?, &release, item).await,
+            Some(item) => item_exists(clusters.records.as_ref()?, own, &release, item).await,
             None => clusters.own.inventory().exists(&release).await,
         };
         (!exists.unwrap_or(true)).then_some(label)
@@ -28,7 +28,7 @@ pub(super) async fn gone(clusters: &Clusters, labels: BTreeSet<String>) -> BTree
     join_all(labels.into_iter().map(one)).await.into_iter().flatten().collect()
 }
 
-async fn item_exists(home: &Cluster, release: &ReleaseName, item: &str) -> Result<bool, Error> {
+async fn item_exists(home: &Cluster, own: &ReleaseName, release: &ReleaseName, item: &str) -> Result<bool, Error> {
     if home.inventory().exists(release).await? {
         return Ok(true);
     }
@@ -42,7 +42,10 @@ async fn item_exists(home: &Cluster, release: &ReleaseName, item: &str) -> Resul
     if home.get_meta(&resource, &key).await?.is_some() {
         return Ok(true);
     }
-    // Without its namespace, it may be an item of another home cluster.
+    // Without its namespace, it may be an item of another home cluster. The namespace of an item that is being deployed exists.
+    if release.namespace() == own.namespace() {
+        return Ok(false);
+    }
     let namespace = ObjectKey::new(wellknown::namespace(), None, release.namespace());
     Ok(home.get_meta(&Resource::namespaces(), &namespace).await?.is_none())
 }

@@ -46,15 +46,18 @@ pub struct Inherited {
     pub before_delete: Option<Value>,
     /// Whether it is never deleted.
     pub keep: bool,
+    /// Whether it is left to another DeployItem whose deployer labels it.
+    pub fallback: bool,
 }
 
 impl Inherited {
     fn into_entry(self) -> (ObjectKey, Entry) {
-        let Self { key, api_version, uid, before_delete, keep } = self;
+        let Self { key, api_version, uid, before_delete, keep, fallback } = self;
         let before_delete = before_delete.map(Box::new);
         // The applied manifest is unknown, so the next apply always writes the object.
         let unlabelled = uid.is_some();
-        (key, Entry { uid, before_delete, keep, unlabelled, ..Entry::new(api_version, Digest::of(&Value::Null)) })
+        let entry = Entry::new(api_version, Digest::of(&Value::Null));
+        (key, Entry { uid, before_delete, keep, fallback, unlabelled, ..entry })
     }
 }
 
@@ -199,6 +202,7 @@ impl Record {
                 }
             }
             entry.keep = directives.policy == ManifestPolicy::Keep;
+            entry.fallback = directives.policy == ManifestPolicy::Fallback;
             entry.deletion_requested = false;
             entry.before_delete = directives.before_delete.clone().map(Box::new);
             self.dirty |= *entry != before;

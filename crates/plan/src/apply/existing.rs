@@ -8,19 +8,13 @@ use billhook_policy::{ManifestPolicy, UpdateStrategy};
 use crate::{
     Annotation, Annotations, ApplyAction, DeletionState, Directives, Entry, Note, NoteKind, Observed, Plan, Problem,
     RequestedDeletion, Treatment, Unmanaged, Work,
+    deploy_item::{is_of_other_item, is_of_same_item},
     find::{Finder, State},
     honoured::Honoured,
     problem::Problems,
 };
 
-use super::{
-    deployment::{Deployment, labels},
-    requested::Requested,
-    wait::may_skip,
-};
-
-/// The suffix of the labels that Landscaper's deployers put on the objects of a DeployItem; the value is the item's name.
-const DEPLOY_ITEM_LABEL: &str = ".deployer.landscaper.gardener.cloud/deployitem";
+use super::{deployment::Deployment, requested::Requested, wait::may_skip};
 
 /// The annotations of live objects that matter to an apply.
 const MATTER: [Annotation; 5] = [
@@ -209,7 +203,9 @@ impl Deployment<'_> {
         let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
         let ours = self.is_ours(entry, object, label);
-        if directives.policy == ManifestPolicy::Fallback && !ours && !is_of_same_item(manifest, object) {
+        let is_left =
+            || !is_of_same_item(manifest, object) && (!ours || is_of_other_item(object, Some(self.request.release)));
+        if directives.policy == ManifestPolicy::Fallback && is_left() {
             notes.push(NoteKind::Fallback { object: key.clone() }.into());
             return None;
         }
@@ -288,10 +284,4 @@ impl Deployment<'_> {
             _ => Some(Problem::Unowned { object: object_key(), former }),
         }
     }
-}
-
-/// Whether an object and a manifest carry the label of the same DeployItem.
-fn is_of_same_item(manifest: &Manifest, object: &Observed) -> bool {
-    let own = labels(manifest);
-    own.iter().any(|(label, item)| label.ends_with(DEPLOY_ITEM_LABEL) && object.labels.get(label) == Some(item))
 }

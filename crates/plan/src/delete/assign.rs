@@ -7,6 +7,7 @@ use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown};
 use crate::{
     Annotation, NoteKind, Observed, Operation, PatchTask, PlanError, Problem, Query, Resource, Uncovered,
     UncoveredCause, Unlabelled, Unmanaged, Wanted,
+    deploy_item::is_of_other_item,
     find::{Answer, Finder, Index, Seen, State},
     groups::{Verdict, is_protected},
     problem::Problems,
@@ -109,6 +110,8 @@ impl<'a> Deletion<'a> {
                         (None, Some(UncoveredCause::kept_by(annotation)))
                     } else if wanted.keep {
                         (None, Some(UncoveredCause::Keep))
+                    } else if wanted.fallback && is_of_other_item(seen.object, self.request.release) {
+                        (None, Some(UncoveredCause::Fallback))
                     } else {
                         self.group_of(key, seen.object)
                     };

@@ -73,17 +73,25 @@ pub(crate) fn key(text: &str) -> ObjectKey {
     }
 }
 
-/// A wanted object: `KEY [uid=U] [keep] [unlabelled] [patch=VALUE]`; without a UID no write has confirmed it.
+/// A wanted object: `KEY [uid=U] [keep] [fallback] [unlabelled] [patch=VALUE]`; without a UID no write has confirmed it.
 pub(crate) fn wanted(text: &str) -> Wanted {
     let mut words = text.split_whitespace();
     let key = key(words.next().unwrap());
-    let mut wanted =
-        Wanted { key, version: "v1".into(), uid: None, keep: false, before_delete: None, unlabelled: false };
+    let mut wanted = Wanted {
+        key,
+        version: "v1".into(),
+        uid: None,
+        keep: false,
+        fallback: false,
+        before_delete: None,
+        unlabelled: false,
+    };
     for word in words {
         match word.split_once('=') {
             Some(("uid", uid)) => wanted.uid = Some(Uid::new(uid)),
             Some(("patch", value)) => wanted.before_delete = Some(Box::new(serde_json::json!({ "a": value }))),
             _ if word == "keep" => wanted.keep = true,
+            _ if word == "fallback" => wanted.fallback = true,
             _ if word == "unlabelled" => wanted.unlabelled = true,
             _ => panic!("{word}"),
         }

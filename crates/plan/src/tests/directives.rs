@@ -1,5 +1,6 @@
 //! The effect of a manifest's policy, annotations and patches on a plan.
 
+use billhook_objects::ReleaseName;
 use billhook_policy::{ManifestPolicy, UpdateStrategy};
 use serde_json::json;
 
@@ -40,6 +41,9 @@ fn policies_of_manifests_apply_to_existing_objects() {
     check("", &format!("ConfigMap/a/x uid=1 {item}=item"), true, adopted);
     check("", "ConfigMap/a/x uid=1", true, ["(adopt)", "", "(adopt)", "(unchanged)"]);
     check("", &format!("ConfigMap/a/x uid=1 {item}=other"), true, ["(adopt)", "", "(adopt)", "(unchanged)"]);
+    let taken = ["(update)", "", "(update)", "(unchanged)"];
+    check("ConfigMap/a/x 1", &format!("ConfigMap/a/x uid=1 ours {item}=other"), false, taken);
+    check("ConfigMap/a/x 1", &format!("ConfigMap/a/x uid=1 ours {item}=item"), false, known);
     let nobodys = "ConfigMap/a/x exists and belongs to no release";
     check("", "ConfigMap/a/x uid=1", false, [nobodys, "", nobodys, nobodys]);
     check("ConfigMap/a/x 2", "ConfigMap/a/x uid=1", false, [nobodys, "", nobodys, nobodys]);
@@ -165,6 +169,28 @@ fn objects_with_policy_keep_are_never_deleted() {
     update.inventory.as_mut().unwrap().entries.get_mut(&key("ConfigMap/a/k")).unwrap().keep = true;
     let plan = update.check(&live[..2], &["namespaced-resources: ConfigMap/a/x"]);
     assert_eq!(uncovered(&plan), ["ConfigMap/a/k: its policy is keep"]);
+}
+
+#[test]
+fn objects_with_policy_fallback_are_left_to_the_item_that_their_label_names() {
+    let label = |deployer: &str| format!("{deployer}.deployer.landscaper.gardener.cloud/deployitem");
+    let (item, another) = (label("manifest"), label("helm"));
+    let ours = "of=deployitem.web.app";
+    let live = [
+        format!("ConfigMap/a/a uid=a {ours}"),
+        format!("ConfigMap/a/b uid=b {ours} {item}=web {another}=other"),
+        format!("ConfigMap/a/c uid=c {ours} {item}=other"),
+        format!("ConfigMap/a/d uid=d {ours} {another}=other"),
+        format!("ConfigMap/a/e uid=e {ours} {item}=other"),
+    ];
+    let fallback = ["a", "b", "c", "d"].map(|name| format!("ConfigMap/a/{name} uid={name} fallback"));
+    let objects: Vec<_> = fallback.iter().map(String::as_str).chain(["ConfigMap/a/e uid=e"]).collect();
+    let mut deletion = deletion(&objects, &["v1 cm"]);
+    deletion.release = Some(ReleaseName::of_deploy_item("app", "web"));
+    let plan = deletion.plan(&cluster(&live.each_ref().map(String::as_str))).unwrap();
+    let left = "its policy is fallback, and its label names another DeployItem";
+    assert_eq!(nodes(&plan), ["v1 cm: ConfigMap/a/a ConfigMap/a/b ConfigMap/a/e"]);
+    assert_eq!(uncovered(&plan), [format!("ConfigMap/a/c: {left}"), format!("ConfigMap/a/d: {left}")]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow};
@@ -146,6 +147,7 @@ impl Stage<'_> {
             connections: ConnectionRules::default(),
             metrics: Metrics::default(),
             leader_election: None,
+            grace: Duration::ZERO,
         })
     }
 

@@ -39,6 +39,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// - `apply FILE`: creates or replaces the single DeployItem of a file;
 /// - `annotate NAME KEY=VALUE`: sets an annotation;
 /// - `job NAME ID`: sets a job, like Landscaper's execution controller;
+/// - `interrupt NAME`: ends its job as failed, like Landscaper's execution controller;
 /// - `delete NAME`: deletes it;
 /// - `wait NAME`: does nothing.
 ///
@@ -52,6 +53,8 @@ pub enum ItemAction {
     Annotate(String, String, String),
     /// `job NAME ID`.
     Job(String, String),
+    /// `interrupt NAME`.
+    Interrupt(String),
     /// `delete NAME`.
     Delete(String),
     /// `wait NAME`.
@@ -76,11 +79,12 @@ impl TryFrom<String> for ItemAction {
                 Self::Annotate(owned(name), owned(key), owned(value))
             }
             ["job", name, job] => Self::Job(owned(name), owned(job)),
+            ["interrupt", name] => Self::Interrupt(owned(name)),
             ["delete", name] => Self::Delete(owned(name)),
             ["wait", name] => Self::Wait(owned(name)),
             _ => {
                 return Err(format!(
-                    "deployItem: {line}: expected apply FILE, annotate NAME KEY=VALUE, job NAME ID, delete NAME or wait NAME"
+                    "deployItem: {line}: expected apply FILE, annotate NAME KEY=VALUE, job NAME ID, interrupt NAME, delete NAME or wait NAME"
                 ));
             }
         })
@@ -93,6 +97,7 @@ impl fmt::Display for ItemAction {
             Self::Apply(file) => write!(f, "apply {file}"),
             Self::Annotate(name, key, value) => write!(f, "annotate {name} {key}={value}"),
             Self::Job(name, job) => write!(f, "job {name} {job}"),
+            Self::Interrupt(name) => write!(f, "interrupt {name}"),
             Self::Delete(name) => write!(f, "delete {name}"),
             Self::Wait(name) => write!(f, "wait {name}"),
             Self::Release(release) => write!(f, "apply {} of {}", release.name, release.files.join(", ")),
@@ -375,6 +380,7 @@ impl Stage<'_> {
             ItemAction::Apply(file) => (own, self.read_item(file)?.name_any()),
             ItemAction::Annotate(name, ..)
             | ItemAction::Job(name, _)
+            | ItemAction::Interrupt(name)
             | ItemAction::Delete(name)
             | ItemAction::Wait(name) => (own, name.clone()),
             ItemAction::Release(release) => (release.namespace.as_deref().unwrap_or(own), release.name.clone()),
@@ -436,6 +442,11 @@ impl Stage<'_> {
                 let observed = status(there()?, "observedGeneration").as_i64().unwrap_or_default();
                 let patch = Patch::Merge(json!({"status": {"jobID": job, "observedGeneration": observed}}));
                 (Until::Job(job.clone()), item.api.patch_status(&item.name, &manager(), &patch).await?)
+            }
+            ItemAction::Interrupt(_) => {
+                let end = json!({"phase": "Failed", "jobIDFinished": status(there()?, "jobID")});
+                let patch = Patch::Merge(json!({"status": end}));
+                (Until::Now, item.api.patch_status(&item.name, &manager(), &patch).await?)
             }
             ItemAction::Delete(_) => {
                 there()?;
