@@ -193,7 +193,9 @@ impl Cluster {
             if !call.retry || patience.is_none_or(|patience| since + pause > patience) {
                 return Err(error);
             }
-            tracing::debug!(what = %call.what, attempt, pause = ?pause, error = %error, "retrying");
+            // The message of an answer may quote what was sent.
+            let cause = error.status().is_none().then(|| error.message());
+            tracing::debug!(what = %call.what, attempt, ?pause, code = error.code(), cause = cause.as_deref(), "retrying");
             sleep(pause).await;
         }
         Err(Error::new(&call.what, ErrorKind::Other))

@@ -19,6 +19,7 @@ mod exports;
 mod halt;
 mod helms;
 mod item;
+mod journal;
 mod managed;
 mod metrics;
 mod mode;

@@ -183,7 +183,8 @@ impl Inner {
     }
 }
 
-fn name(status: Status) -> &'static str {
+/// Returns the name of a result, as the metrics and the log show it.
+pub(crate) fn name(status: Status) -> &'static str {
     match status {
         Status::Done => "done",
         Status::NotStarted | Status::Interrupted => "interrupted",
