@@ -280,6 +280,7 @@ impl Cluster {
                 ended.code = response.status().as_u16();
                 tracing::debug!(code = ended.code, "{}", call.what);
                 self.inner.reached.store(true, Ordering::Relaxed);
+                self.note_answer(true);
                 if let Some(date) = date(response.headers()).filter(|_| response.status().is_success()) {
                     self.note_time(date.as_second());
                 }
@@ -306,6 +307,7 @@ impl Cluster {
         if transient {
             self.note_outage();
         }
+        self.note_answer(false);
         let kind = if trouble == Trouble::Permanent { ErrorKind::Other } else { ErrorKind::Unreachable };
         let error = Error::new(&call.what, kind).with_source(source);
         let message = match trouble {
@@ -328,6 +330,7 @@ impl Cluster {
     }
 
     fn timed_out(&self, call: &Call) -> Failure {
+        self.note_answer(false);
         let limit = self.inner.options.request_timeout;
         let error = Error::new(&call.what, ErrorKind::Timeout).because(format!("no answer within {limit:?}"));
         Failure { error, transient: true, lost: true }

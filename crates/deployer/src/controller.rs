@@ -125,6 +125,7 @@ impl Controller {
             metrics.clone(),
         );
         let helms = Helms::new(&options.helm);
+        metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms };
         let mut dispatcher = Dispatcher::new(Arc::new(shared));
         let watch_ended = tokio::select! {

@@ -45,6 +45,9 @@ pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due,
     let mut item = Item::new(shared, object, halt.clone());
     let begun = Instant::now();
     let ((outcome, failure), requests) = count_requests(attempt(&mut item, due, halt)).await;
+    if let (Outcome::Retry(_), Some(failure)) = (&outcome, &failure) {
+        item.shared.metrics.retried(item.operation(), failure.reason);
+    }
     journal::log(&item, due, &outcome, failure.as_ref(), begun.elapsed(), requests);
     outcome
 }

@@ -8,7 +8,13 @@ use serde_json::Value;
 #[test]
 fn the_chart_and_the_kustomization_deploy_the_same_objects() {
     check("kustomize/base", &["crds.install=false"]);
-    let all = ["namespaces={shop}", "serviceMonitor.create=true", "target.create=true"];
+    let all = [
+        "namespaces={shop}",
+        "serviceMonitor.create=true",
+        "prometheusRule.create=true",
+        "dashboard.create=true",
+        "target.create=true",
+    ];
     check("kustomize/example", &[all.as_slice(), &["target.namespace=shop", "crds.install=false"]].concat());
 }
 
