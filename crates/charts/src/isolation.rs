@@ -24,7 +24,7 @@ const INHERITED: [&str; 10] = [
 ];
 
 /// The limit for helm's memory in MiB. It needs about 60 (helm 4.3), and more for large charts.
-const MEMORY: u64 = 512;
+pub const MEMORY: u64 = 512;
 /// The limit for helm's CPU time in seconds. A release that helm waits for needs a few in an hour.
 const CPU: u64 = 300;
 /// The limit for the size of a file that helm writes, in MiB: more than a chart or an index may have.

@@ -32,6 +32,7 @@ pub use error::{Error, ErrorKind};
 pub use fetch::fetch;
 pub use helm::Helm;
 pub use input::{Capabilities, Release};
+pub use isolation::MEMORY;
 pub use output::Rendered;
 pub use packed::ArchiveError;
 pub use program::ProgramError;

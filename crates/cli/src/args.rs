@@ -41,6 +41,12 @@ pub(crate) struct GlobalArgs {
     /// Color the output
     #[arg(long, global = true, hide_short_help = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
+    /// Log messages of this level and above to standard error [default: info for commands that keep running, otherwise none]
+    #[arg(long, global = true, hide_short_help = true, value_name = "LEVEL", conflicts_with = "verbose")]
+    pub(crate) log_level: Option<LogLevel>,
+    /// Log in this format [default: json for controller unless standard error is a terminal, otherwise text]
+    #[arg(long, global = true, hide_short_help = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
     /// Increase verbosity: -v shows unchanged objects and requests, -vv adds HTTP client internals
     #[arg(short, long = "verbose", global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -59,6 +65,23 @@ pub(crate) enum OutputFormat {
     Html,
     /// For code hosts, for payload lint
     Sarif,
+}
+
+/// The values of `--log-level`, the most important one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// The values of `--log-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One JSON object per line
+    Json,
+    Text,
 }
 
 /// The values of `--color`.

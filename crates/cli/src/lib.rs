@@ -26,6 +26,7 @@ mod world;
 use std::ffi::OsString;
 
 pub use billhook_cluster::{Cluster, Error as ClusterError, Options as ClusterOptions};
+pub use log::Logging;
 pub use output::{Paint, Printer};
 pub use render::plan::render_plan;
 pub use report::{ReportOptions, Reporter};
@@ -43,7 +44,7 @@ pub fn command() -> clap::Command {
     program::command("billhook")
 }
 
-/// Returns how often `-v` is given; 0 if the arguments cannot be parsed.
-pub fn verbosity(args: &[OsString]) -> u8 {
-    program::verbosity(args)
+/// Returns what the program logs to standard error, which is a terminal or not; nothing if the arguments cannot be parsed.
+pub fn logging(args: &[OsString], terminal: bool) -> Option<Logging> {
+    program::logging(args, terminal)
 }

@@ -1,33 +1,77 @@
-//! Log lines of commands that keep running.
+//! What is logged to standard error: the lines of commands that keep running, and the events of `tracing`.
+
+mod subscriber;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
+    args::{GlobalArgs, LogFormat, LogLevel},
     output::Printer,
-    session::{Session, now},
+    session::{Session, now, timestamp},
 };
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logging {
+    /// The least important level; none if nothing is logged.
+    level: Option<LogLevel>,
+    format: LogFormat,
+    verbose: u8,
+}
+
+impl Logging {
+    /// Reads the flags of a command that keeps running or not, with the format that it uses if none is given.
+    pub(crate) fn new(global: &GlobalArgs, keeps_running: bool, format: LogFormat) -> Self {
+        let default = match global.verbose {
+            0 => keeps_running.then_some(LogLevel::Info),
+            _ => Some(LogLevel::Debug),
+        };
+        let (level, format) = (global.log_level.or(default), global.log_format.unwrap_or(format));
+        Self { level, format, verbose: global.verbose }
+    }
+}
 
 /// Prints lines with the time, or events as JSON.
 #[derive(Clone)]
 pub(crate) struct Log {
     printer: Printer,
-    json: bool,
+    /// Whether events are the results of the command, on standard output.
+    results: bool,
+    logging: Logging,
 }
 
 /// An event as a line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
-    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'static str>,
     time: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<&'static str>,
     #[serde(flatten)]
     fields: Map<String, Value>,
     text: &'a str,
 }
 
+impl Line<'_> {
+    /// Returns the line in ASCII: a terminal would act on some other characters.
+    fn json(&self) -> serde_json::Result<String> {
+        let line = serde_json::to_string(self)?;
+        let mut ascii = String::with_capacity(line.len());
+        for char in line.chars() {
+            match char {
+                ' '..='~' => ascii.push(char),
+                _ => char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| ascii += &format!("\\u{unit:04x}")),
+            }
+        }
+        Ok(ascii)
+    }
+}
+
 impl Log {
     pub(crate) fn new(session: &Session) -> Self {
-        Self { printer: session.printer.clone(), json: session.json() }
+        Self { printer: session.printer.clone(), results: session.json(), logging: session.logging }
     }
 
     /// Makes one that prints nothing.
@@ -39,22 +83,41 @@ impl Log {
 
     /// Tells something that is as it should be.
     pub(crate) fn say(&self, event: &'static str, fields: Value, text: &str) {
-        self.line(event, fields, "", text);
+        self.line(LogLevel::Info, event, fields, text);
     }
 
     /// Tells something that a person should look at.
     pub(crate) fn warn(&self, event: &'static str, fields: Value, text: &str) {
-        let label = self.printer.err_paint().warn("warning:");
-        self.line(event, fields, &format!("{label} "), text);
+        self.line(LogLevel::Warn, event, fields, text);
     }
 
-    fn line(&self, event: &'static str, fields: Value, label: &str, text: &str) {
-        let time = now();
-        if self.json {
-            let Value::Object(fields) = fields else { return };
-            self.printer.json_line(&Line { event, time: &time, fields, text });
-        } else {
-            self.printer.err(&format!("{} {label}{text}", self.printer.err_paint().dim(&time)));
+    fn line(&self, level: LogLevel, event: &'static str, fields: Value, text: &str) {
+        let Value::Object(fields) = fields else { return };
+        if self.results {
+            return self.printer.json_line(&Line { event: Some(event), time: &now(), level: None, fields, text });
+        }
+        if self.logging.level.is_some_and(|least| level > least) {
+            return;
+        }
+        let paint = self.printer.err_paint();
+        match self.logging.format {
+            LogFormat::Json => {
+                let (name, time) = (if level == LogLevel::Warn { "warn" } else { "info" }, precise_now());
+                let line = Line { event: Some(event), time: &time, level: Some(name), fields, text };
+                if let Ok(line) = line.json() {
+                    self.printer.err(&line);
+                }
+            }
+            LogFormat::Text => {
+                let label = if level == LogLevel::Warn { paint.warn("warning:") + " " } else { String::new() };
+                self.printer.err(&format!("{} {label}{text}", paint.dim(&now())));
+            }
         }
     }
+}
+
+/// Returns the wall-clock time in RFC 3339 format, in milliseconds.
+fn precise_now() -> String {
+    let now = timestamp();
+    now.round(jiff::Unit::Millisecond).unwrap_or(now).to_string()
 }

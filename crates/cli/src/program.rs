@@ -15,12 +15,13 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 #[cfg(feature = "sandbox")]
 use crate::commands::{demo, sandbox};
 use crate::{
-    args::{ColorChoice, GlobalArgs, OutputFormat},
+    args::{ColorChoice, GlobalArgs, LogFormat, OutputFormat},
     commands::{
         apply, clean, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate,
         webhook,
     },
     error::{CommandError, Exit},
+    log::Logging,
     output::{Paint, Printer},
     session::{Interrupts, Session},
     text,
@@ -58,6 +59,19 @@ enum Command {
     #[cfg(feature = "sandbox")]
     Demo(demo::DemoArgs),
     Completion(completion::CompletionArgs),
+}
+
+impl Cli {
+    /// Returns what is logged if standard error is a terminal or not.
+    fn logging(&self, terminal: bool) -> Logging {
+        let (keeps_running, json) = match &self.command {
+            Command::Controller(_) => (true, !terminal),
+            Command::Webhook(_) => (true, false),
+            Command::Payload(args) => (args.keeps_running(), false),
+            _ => (false, false),
+        };
+        Logging::new(&self.global, keeps_running, if json { LogFormat::Json } else { LogFormat::Text })
+    }
 }
 
 impl Command {
@@ -112,8 +126,10 @@ pub(crate) async fn run(world: World) -> Exit {
         (world.stderr, paint(cli.global.color, &world.env, world.stderr_terminal)),
     );
     printer.set_program(program);
+    let logging = cli.logging(world.stderr_terminal);
     let session = Session {
         printer: printer.clone(),
+        logging,
         env: world.env,
         directory: world.directory,
         global: cli.global,
@@ -197,13 +213,9 @@ pub(crate) fn command(name: &str) -> clap::Command {
     if name == "billhook" { command } else { rename_examples(command, name) }
 }
 
-/// Returns how often `-v` is given; 0 if the arguments cannot be parsed.
-pub(crate) fn verbosity(args: &[OsString]) -> u8 {
-    let may_be_verbose = |arg: &OsString| arg.to_str().is_some_and(|arg| arg.starts_with("-") && arg.contains('v'));
-    if !args.iter().any(may_be_verbose) {
-        return 0;
-    }
-    parse(args, "billhook").map_or(0, |cli| cli.global.verbose)
+/// Returns what is logged; nothing if the arguments cannot be parsed.
+pub(crate) fn logging(args: &[OsString], terminal: bool) -> Option<Logging> {
+    parse(args, "billhook").ok().map(|cli| cli.logging(terminal))
 }
 
 fn parse(args: &[OsString], name: &str) -> Result<Cli, clap::Error> {

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     args::{GlobalArgs, OutputFormat},
     error::{CommandError, Exit},
+    log::Logging,
     output::Printer,
     world::Connect,
 };
@@ -20,6 +21,7 @@ use crate::{
 /// One run of the program.
 pub(crate) struct Session {
     pub(crate) printer: Printer,
+    pub(crate) logging: Logging,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) directory: PathBuf,
     pub(crate) global: GlobalArgs,

@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     /// Whether the server has answered anything yet.
     pub(crate) reached: AtomicBool,
+    /// Whether the last request that ended got an answer.
+    answers: Mutex<Option<bool>>,
     /// The server's time in seconds since 1970, and when an answer last told it.
     server_time: Mutex<Option<(i64, Instant)>>,
     /// When a request last found the server unreachable.
@@ -150,6 +152,7 @@ impl Cluster {
             options,
             counters: Counters::default(),
             reached: AtomicBool::new(false),
+            answers: Mutex::new(None),
             server_time: Mutex::new(None),
             outage: Mutex::new(None),
             jitter: AtomicU64::new(0),
@@ -199,6 +202,16 @@ impl Cluster {
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         let full = Duration::from_millis(50 << attempt.min(6)).min(Duration::from_secs(2));
         full.mul_f64(1.0 - self.jitter() / 2.0)
+    }
+
+    /// Returns whether the last request got an answer, whatever it was; none before the first one has ended. Requests that
+    /// were cancelled do not count.
+    pub fn answers(&self) -> Option<bool> {
+        *self.inner.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note_answer(&self, answered: bool) {
+        *self.inner.answers.lock().unwrap_or_else(PoisonError::into_inner) = Some(answered);
     }
 
     /// Notes what the server's clock showed when it sent an answer.

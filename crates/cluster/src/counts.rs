@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -87,6 +87,19 @@ impl RequestCounts {
     }
 }
 
+tokio::task_local! {
+    /// How many requests the current work has sent.
+    static SENT: Arc<AtomicU64>;
+}
+
+/// Does some work, and returns how many requests it sent to any cluster, retries included. Those of tasks that it spawns are
+/// not counted.
+pub async fn count_requests<T>(work: impl Future<Output = T>) -> (T, u64) {
+    let sent = Arc::new(AtomicU64::new(0));
+    let done = SENT.scope(Arc::clone(&sent), work).await;
+    (done, sent.load(Ordering::Relaxed))
+}
+
 /// The running counts of a cluster.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -98,11 +111,13 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn sent(&self, verb: Verb) {
         self.sent[verb as usize].fetch_add(1, Ordering::Relaxed);
+        let _outside = SENT.try_with(|sent| sent.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Removes a request from the count, because it never left this machine.
     pub(crate) fn not_sent(&self, verb: Verb) {
         self.sent[verb as usize].fetch_sub(1, Ordering::Relaxed);
+        let _outside = SENT.try_with(|sent| sent.fetch_sub(1, Ordering::Relaxed));
     }
 
     pub(crate) fn ended(&self, verb: Verb, code: u16) {

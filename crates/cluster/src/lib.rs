@@ -47,7 +47,7 @@ mod write;
 pub use apply::{Applied, ApplyOptions};
 pub use client::connect;
 pub use cluster::{Cluster, Fence, Options};
-pub use counts::RequestCounts;
+pub use counts::{RequestCounts, count_requests};
 pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;

@@ -193,7 +193,9 @@ impl Cluster {
             if !call.retry || patience.is_none_or(|patience| since + pause > patience) {
                 return Err(error);
             }
-            tracing::debug!(what = %call.what, attempt, pause = ?pause, error = %error, "retrying");
+            // The message of an answer may quote what was sent.
+            let cause = error.status().is_none().then(|| error.message());
+            tracing::debug!(what = %call.what, attempt, ?pause, code = error.code(), cause = cause.as_deref(), "retrying");
             sleep(pause).await;
         }
         Err(Error::new(&call.what, ErrorKind::Other))
@@ -278,6 +280,7 @@ impl Cluster {
                 ended.code = response.status().as_u16();
                 tracing::debug!(code = ended.code, "{}", call.what);
                 self.inner.reached.store(true, Ordering::Relaxed);
+                self.note_answer(true);
                 if let Some(date) = date(response.headers()).filter(|_| response.status().is_success()) {
                     self.note_time(date.as_second());
                 }
@@ -304,6 +307,7 @@ impl Cluster {
         if transient {
             self.note_outage();
         }
+        self.note_answer(false);
         let kind = if trouble == Trouble::Permanent { ErrorKind::Other } else { ErrorKind::Unreachable };
         let error = Error::new(&call.what, kind).with_source(source);
         let message = match trouble {
@@ -326,6 +330,7 @@ impl Cluster {
     }
 
     fn timed_out(&self, call: &Call) -> Failure {
+        self.note_answer(false);
         let limit = self.inner.options.request_timeout;
         let error = Error::new(&call.what, ErrorKind::Timeout).because(format!("no answer within {limit:?}"));
         Failure { error, transient: true, lost: true }

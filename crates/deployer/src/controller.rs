@@ -133,6 +133,7 @@ impl Controller {
             metrics.clone(),
         );
         let helms = Helms::new(&options.helm);
+        metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms };
         let grace = shared.options.grace;
         let mut dispatcher = Dispatcher::new(Arc::new(shared));

@@ -9,7 +9,8 @@ use futures::{
     future::BoxFuture,
     stream::{BoxStream, FuturesUnordered},
 };
-use tokio::task::JoinSet;
+use jiff::Timestamp;
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     configuration::schedule_of,
     halt::Halt,
     item::deploy_items,
+    metrics::ItemGauges,
     reconcile::{self, Outcome},
     retry,
     shared::Shared,
@@ -53,6 +55,8 @@ struct ItemState {
     delay: Option<delay_queue::Key>,
     /// The number of consecutive attempts that failed.
     attempts: u32,
+    /// Since when there is work to do.
+    due: Option<Instant>,
 }
 
 /// A task that works on an item.
@@ -177,7 +181,6 @@ impl Dispatcher {
             }
             else => return false,
         }
-        self.shared.metrics.set_queue_depth(self.delays.len() + self.queue.len());
         true
     }
 
@@ -205,7 +208,7 @@ impl Dispatcher {
         for state in self.items.values() {
             self.shared.metrics.phase_changed(phase(state), None);
         }
-        self.shared.metrics.set_queue_depth(0);
+        self.shared.metrics.clear();
     }
 
     fn handle(&mut self, change: Change) {
@@ -236,12 +239,14 @@ impl Dispatcher {
                 state.object = None;
                 if let Some(running) = &state.running {
                     running.halt.token.cancel();
+                    self.show(&key);
                 } else {
                     self.remove(&key);
                 }
             }
             Change::Target(target) => {
                 let (key, spec) = (key_of(&target.metadata), target.spec.clone());
+                self.shared.metrics.add_target(&key);
                 let former = self.former_targets.remove(&key);
                 let before = self.shared.targets.insert(*target).or(former);
                 if before.as_ref() != Some(&spec) {
@@ -249,6 +254,7 @@ impl Dispatcher {
                 }
             }
             Change::TargetDeleted(key) => {
+                self.shared.metrics.remove_target(&key);
                 // Its tasks go on, unless it is recreated with another specification.
                 let former = self.shared.targets.remove(&key.0, &key.1);
                 self.former_targets.retain(|key, _| self.items.iter().any(|item| running_on(item, key).is_some()));
@@ -281,6 +287,11 @@ impl Dispatcher {
 
     /// Starts the work that is due for an item as soon as a slot is free, and stops work that is obsolete.
     fn consider(&mut self, key: &Key, slot: Option<Slot>) {
+        self.decide(key, slot);
+        self.show(key);
+    }
+
+    fn decide(&mut self, key: &Key, slot: Option<Slot>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
         let versions = object.metadata.resource_version.as_deref().zip(state.written.as_deref());
@@ -311,7 +322,12 @@ impl Dispatcher {
         }
         let now = (self.shared.options.now)();
         let schedule = schedule_of(&object, trigger);
-        match trigger::due(&object, trigger, schedule.as_ref(), now) {
+        let due = trigger::due(&object, trigger, schedule.as_ref(), now);
+        state.due = match due {
+            Due::Nothing | Due::At(_) => None,
+            Due::Interrupt | Due::Reconcile(_) | Due::Delete(_) => state.due.or_else(|| due_since(&object, now)),
+        };
+        match due {
             Due::Nothing => {
                 state.attempts = 0;
                 self.set_delay(key, None);
@@ -361,6 +377,7 @@ impl Dispatcher {
     fn finish(&mut self, key: &Key, outcome: Outcome) {
         let Some(state) = self.items.get_mut(key) else { return };
         let running = state.running.take();
+        let done = matches!(outcome, Outcome::Done(_) | Outcome::FinalizerRemoved);
         let (retry, version) = match outcome {
             Outcome::Done(version) | Outcome::Halted(version) => (None, version),
             Outcome::FinalizerRemoved => {
@@ -377,10 +394,34 @@ impl Dispatcher {
         if let Some(pause) = retry {
             state.attempts += 1;
             self.set_delay(key, Some(pause));
+            self.show(key);
         } else {
             state.attempts = 0;
+            if done {
+                state.due = None;
+            }
             self.consider(key, None);
         }
+    }
+
+    /// Shows the state of an item in the metrics.
+    fn show(&self, key: &Key) {
+        let shown =
+            self.items.get(key).and_then(|state| Some((state, state.object.as_ref()?))).map(|(state, object)| {
+                let waits = state.running.is_none() && state.due.is_some();
+                ItemGauges {
+                    kind: TYPES
+                        .iter()
+                        .find(|name| **name == object.spec.r#type)
+                        .and_then(|name| name.rsplit('/').next())
+                        .unwrap_or_default(),
+                    target: object.spec.target.as_ref().map(|target| target.name.clone()).unwrap_or_default(),
+                    failing: matches!(phase(state), Some(Phase::Failed | Phase::DeleteFailed)),
+                    waiting: state.due,
+                    queued: waits && (state.queued || state.delay.is_some()),
+                }
+            });
+        self.shared.metrics.set_item(key, shown);
     }
 
     /// Sets the time after which an item is considered again; none removes the timer.
@@ -395,6 +436,7 @@ impl Dispatcher {
     fn remove(&mut self, key: &Key) {
         self.set_delay(key, None);
         self.items.remove(key);
+        self.show(key);
     }
 }
 
@@ -412,6 +454,16 @@ fn is_triggered(known: &DeployItem, item: &DeployItem) -> bool {
     known.metadata.generation != item.metadata.generation
         || trigger::operation(known) != trigger::operation(item)
         || job(known) != job(item)
+}
+
+/// Returns since when an item has work to do, which an earlier leader may have begun.
+fn due_since(object: &DeployItem, now: Timestamp) -> Option<Instant> {
+    let status = object.status.as_ref().filter(|status| status.phase.is_some_and(|phase| !phase.is_final()));
+    let begun = status.and_then(|status| status.last_reconcile_time.as_ref());
+    let passed =
+        begun.map_or(Duration::ZERO, |begun| Duration::try_from(now.duration_since(begun.0)).unwrap_or_default());
+    let now = Instant::now();
+    Some(now.checked_sub(passed).unwrap_or(now))
 }
 
 /// Returns the phase of an item as it was last seen.

@@ -200,7 +200,8 @@ impl Writer {
     pub async fn run(mut self) {
         while let Some(occurrence) = self.receiver.recv().await {
             if let Err(error) = self.write(occurrence).await {
-                tracing::debug!(error = %error.message(), "failed to write an Event");
+                // The server's message may quote the Event.
+                tracing::debug!(code = error.code(), "failed to write an Event");
             }
         }
     }

@@ -49,7 +49,16 @@ impl Party {
 /// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, then to its Target that
 /// has the fewest, then to the work that has waited for longest. A namespace leaves one slot to others and a Target two, so
 /// that long work of one does not keep all others waiting.
+#[derive(Clone)]
 pub(crate) struct Slots(Arc<Mutex<Queue>>);
+
+/// How many slots there are, and how many are used and waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotCounts {
+    pub slots: usize,
+    pub used: usize,
+    pub waiting: usize,
+}
 
 struct Queue {
     slots: usize,
@@ -74,6 +83,13 @@ impl Slots {
     fn new(slots: usize) -> Self {
         let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
         Self(Arc::new(Mutex::new(Queue { slots, running, waiting, count: 0 })))
+    }
+
+    /// Counts the slots and those that wait for one.
+    pub(crate) fn counts(&self) -> SlotCounts {
+        let queue = lock(&self.0);
+        let waiting = queue.waiting.values().flatten().filter(|waiting| !waiting.sender.is_closed());
+        SlotCounts { slots: queue.slots, used: queue.running.values().sum(), waiting: waiting.count() }
     }
 
     /// Waits for a slot, and moves the deadline by the time that this took.
@@ -210,9 +226,11 @@ mod tests {
         let mut deadline = Some(begun + Duration::from_secs(10));
         let first = slots.acquire(party("a/x"), &mut deadline, &halt).await.unwrap_or_default();
         assert_eq!(deadline, Some(begun + Duration::from_secs(10)));
+        assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 0 });
         let wait = slots.acquire(party("a/x"), &mut deadline, &halt);
         let release = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 1 });
             drop(first);
         };
         let (second, ()) = tokio::join!(wait, release);

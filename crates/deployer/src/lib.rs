@@ -20,6 +20,7 @@ mod exports;
 mod halt;
 mod helms;
 mod item;
+mod journal;
 mod managed;
 mod metrics;
 mod mode;

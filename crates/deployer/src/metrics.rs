@@ -7,7 +7,12 @@
 //! | `billhook_objects_deleted_total` | counter | |
 //! | `billhook_finalizers_removed_total` | counter | |
 //! | `billhook_objects_waiting` | gauge, of all runs together | `blocker` (`finalizer`, `readiness`, `refused`) |
-//! | `billhook_queue_depth` | gauge | |
+//! | `billhook_queue_depth` | gauge, without items that wait for their schedule | |
+//! | `billhook_items_failing` | gauge | `target_namespace`, `target`, `type` (`kubernetes-manifest`, `helm`) |
+//! | `billhook_items_oldest_waiting_seconds` | gauge | `target_namespace`, `target`, `type` |
+//! | `billhook_target_up` | gauge, 1 or 0 | `target_namespace`, `target` |
+//! | `billhook_helm_slots`, `billhook_helm_slots_used`, `billhook_helm_slots_waiting` | gauge | `work` (`render`, `release`) |
+//! | `billhook_retries_total` | counter | `operation`, `reason` |
 //! | `billhook_items` | gauge | `phase` |
 //! | `billhook_api_requests_total` | counter, of all clusters together | `verb`, `code` (`<error>` where there was no answer) |
 //! | `billhook_events_dropped_total` | counter | |
@@ -29,10 +34,13 @@ use prometheus_client::{
 };
 use tokio::sync::watch;
 
-use crate::{api::Phase, progress::ItemProgress};
+use crate::{api::Phase, helms::Helms, progress::ItemProgress, target::OpenTarget};
 
+mod board;
 mod sources;
 
+use board::Board;
+pub(crate) use board::ItemGauges;
 pub use sources::CountedCluster;
 use sources::Sources;
 
@@ -50,7 +58,8 @@ struct Inner {
     durations: Family<Labels<2>, Histogram>,
     objects_deleted: Counter,
     finalizers_removed: Counter,
-    queue_depth: Gauge,
+    retries: Family<Labels<2>, Counter>,
+    board: Arc<Board>,
     items: Family<Labels<1>, Gauge>,
     events_dropped: Counter,
     leader: Gauge,
@@ -80,7 +89,8 @@ impl Metrics {
             durations: Family::new_with_constructor(buckets),
             objects_deleted: Counter::default(),
             finalizers_removed: Counter::default(),
-            queue_depth: Gauge::default(),
+            retries: Family::default(),
+            board: Arc::default(),
             items: Family::default(),
             events_dropped: Counter::default(),
             leader: Gauge::default(),
@@ -124,9 +134,40 @@ impl Metrics {
         self.inner.durations.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// Sets how many items wait to be reconciled.
-    pub fn set_queue_depth(&self, items: usize) {
-        self.inner.queue_depth.set(i64::try_from(items).unwrap_or(i64::MAX));
+    /// Counts work that failed and is retried.
+    pub(crate) fn retried(&self, operation: Operation, reason: &'static str) {
+        self.inner.retries.get_or_create(&[("operation", operation.name()), ("reason", reason)]).inc();
+    }
+
+    /// Sets the state of an item; `None` removes it.
+    pub(crate) fn set_item(&self, key: &(String, String), item: Option<ItemGauges>) {
+        self.inner.board.set_item(key, item);
+    }
+
+    /// Adds a Target, which is shown as soon as an item uses it.
+    pub(crate) fn add_target(&self, key: &(String, String)) {
+        self.inner.board.add_target(key);
+    }
+
+    /// Removes a Target.
+    pub(crate) fn remove_target(&self, key: &(String, String)) {
+        self.inner.board.remove_target(key);
+    }
+
+    /// Sets the connection of a Target that was added, or that it cannot be used.
+    pub(crate) fn opened_target(&self, key: &(String, String), open: Option<&Arc<OpenTarget>>) {
+        self.inner.board.opened(key, open);
+    }
+
+    /// Shows the slots for helm.
+    pub(crate) fn follow_helms(&self, helms: &Helms) {
+        let (renders, releases) = (helms.renders.clone(), helms.releases.clone());
+        self.inner.board.set_helms(move || [("render", renders.counts()), ("release", releases.counts())]);
+    }
+
+    /// Removes all items, Targets and slots, because another replica leads.
+    pub(crate) fn clear(&self) {
+        self.inner.board.clear();
     }
 
     /// Moves an item from one phase to another; `None` is an item that does not exist or has no phase yet.
@@ -170,7 +211,7 @@ impl Inner {
         registry.register("objects_deleted", "Objects that are gone", self.objects_deleted.clone());
         let help = "Finalizers removed by force";
         registry.register("finalizers_removed", help, self.finalizers_removed.clone());
-        registry.register("queue_depth", "DeployItems waiting to be reconciled", self.queue_depth.clone());
+        registry.register("retries", "Failed work that is retried", self.retries.clone());
         registry.register("items", "DeployItems by phase", self.items.clone());
         registry.register(
             "events_dropped",
@@ -179,11 +220,13 @@ impl Inner {
         );
         registry.register("leader", "Whether this process is the leader", self.leader.clone());
         registry.register_collector(Box::new(Arc::clone(&self.sources)));
+        registry.register_collector(Box::new(Arc::clone(&self.board)));
         self
     }
 }
 
-fn name(status: Status) -> &'static str {
+/// Returns the name of a result, as the metrics and the log show it.
+pub(crate) fn name(status: Status) -> &'static str {
     match status {
         Status::Done => "done",
         Status::NotStarted | Status::Interrupted => "interrupted",
@@ -206,5 +249,7 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod monitoring;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use billhook_cluster::count_requests;
 use billhook_engine::Status;
 use billhook_plan::Operation;
 use billhook_policy::Diagnostic;
@@ -17,6 +18,7 @@ use crate::{
     events::Severity,
     halt::{Halt, Stop},
     item::Item,
+    journal,
     progress::Report,
     retry,
     shared::Shared,
@@ -39,20 +41,31 @@ pub(crate) enum Outcome {
     Halted(Option<String>),
 }
 
-/// Does what is due for an item. `failed` attempts came before this one.
+/// Does what is due for an item, and logs it. `failed` attempts came before this one.
 pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
     let mut item = Item::new(shared, object, failed, halt.clone());
+    let begun = Instant::now();
+    let ((outcome, failure), requests) = count_requests(attempt(&mut item, due, halt)).await;
+    if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
+        item.shared.metrics.retried(item.operation(), failure.reason);
+    }
+    journal::log(&item, due, &outcome, failure.as_ref(), begun.elapsed(), requests);
+    outcome
+}
+
+/// Does what is due for an item, and returns the failure, if it failed.
+async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
     let (deletion, result) = match due {
-        Due::Reconcile(cause) => (false, run(&mut item, cause, &halt, false).boxed().await),
-        Due::Delete(cause) => (true, run(&mut item, cause, &halt, true).boxed().await),
-        Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(&mut item).await),
-        Due::Nothing | Due::At(_) => return Outcome::Done(None),
+        Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
+        Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
+        Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
+        Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
     };
     let interrupted = halt.is_interrupted() || due == Due::Interrupt;
     let failure = match result {
         Ok(()) => None,
         Err(Stop::Halted) if interrupted => Some(interruption()),
-        Err(Stop::Halted) => return Outcome::Halted(item.version),
+        Err(Stop::Halted) => return (Outcome::Halted(item.version.take()), None),
         Err(Stop::Failed(failure)) => Some(failure),
     };
     if due != Due::Interrupt {
@@ -60,9 +73,9 @@ pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due,
         item.shared.metrics.reconciled(operation, result_for_metrics(failure.as_ref(), interrupted));
     }
     match failure {
-        None if deletion && due != Due::Interrupt => Outcome::FinalizerRemoved,
-        None => Outcome::Done(item.version),
-        Some(failure) => fail(&mut item, deletion, failure, interrupted).await,
+        None if deletion && due != Due::Interrupt => (Outcome::FinalizerRemoved, None),
+        None => (Outcome::Done(item.version.take()), None),
+        Some(mut failure) => (fail(item, deletion, &mut failure, interrupted).await, Some(failure)),
     }
 }
 
@@ -71,7 +84,7 @@ fn interruption() -> ItemFailure {
 }
 
 /// Returns the label `result` of the metric for finished work.
-fn result_for_metrics(failure: Option<&ItemFailure>, interrupted: bool) -> Status {
+pub(crate) fn result_for_metrics(failure: Option<&ItemFailure>, interrupted: bool) -> Status {
     match failure {
         None => Status::Done,
         Some(_) if interrupted => Status::Interrupted,
@@ -82,7 +95,7 @@ fn result_for_metrics(failure: Option<&ItemFailure>, interrupted: bool) -> Statu
 
 /// Writes a failure to the status. A transient failure is retried until the time limit; any other is final until the next
 /// trigger.
-async fn fail(item: &mut Item, deletion: bool, mut failure: ItemFailure, interrupted: bool) -> Outcome {
+async fn fail(item: &mut Item, deletion: bool, failure: &mut ItemFailure, interrupted: bool) -> Outcome {
     let (operation, phase) = if deletion { ("Delete", Phase::DeleteFailed) } else { ("Reconcile", Phase::Failed) };
     let now = item.now();
     let timed_out = item.deadline.is_some_and(|deadline| deadline <= Instant::now());
@@ -101,16 +114,15 @@ async fn fail(item: &mut Item, deletion: bool, mut failure: ItemFailure, interru
     if failure.transient && timed_out && !failure.codes.contains(&ErrorCode::Timeout) {
         failure.codes.insert(0, ErrorCode::Timeout);
     }
-    tracing::warn!(namespace = %item.namespace, name = %item.name, reason = %failure.reason, "{operation}: {failure}");
     let pause = retry::pause(item.failed, item.deadline.filter(|_| !unlimited));
     let message = match retry {
-        true => repeated(&failure, item.failed, pause, now),
+        true => repeated(failure, item.failed, pause, now),
         false => failure.message.clone(),
     };
     let report = Report { running: retry, reason: failure.reason, message };
     let written = item
         .update(|status| {
-            status.fail(failure.operation.unwrap_or(operation), &failure, now);
+            status.fail(failure.operation.unwrap_or(operation), failure, now);
             status.report(&report, now);
             if !retry {
                 status.finish(phase, now);

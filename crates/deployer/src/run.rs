@@ -33,7 +33,9 @@ impl Item {
 
     async fn open(&self, target: &str) -> Result<Arc<OpenTarget>, ItemFailure> {
         self.halt.note_target(target);
-        self.shared.targets.open(&self.namespace, target).await
+        let opened = self.shared.targets.open(&self.namespace, target).await;
+        self.shared.metrics.opened_target(&(self.namespace.clone(), target.to_owned()), opened.as_ref().ok());
+        opened
     }
 
     /// Connects to the clusters that a run needs: the item's target, the Targets with these names, and the home cluster with

@@ -15,6 +15,8 @@ mod clean;
 mod gone;
 #[path = "engine/locks.rs"]
 mod locks;
+#[path = "engine/logs.rs"]
+mod logs;
 #[path = "engine/records.rs"]
 mod records;
 #[path = "engine/sequences.rs"]

@@ -7,11 +7,13 @@ use billhook_deployer::{ConnectionRules, Controller, ControllerError, Controller
 use billhook_hosts::{HostPattern, HostRules};
 use billhook_policy::GoDuration;
 use clap::{Args, ValueEnum};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     commands::serving::Server,
     error::{CommandError, Exit},
+    log::Log,
     session::{Interrupts, Session, timestamp},
 };
 
@@ -111,7 +113,8 @@ pub(crate) async fn run(
         }
         None => None,
     };
-    session.printer.err("reconciling DeployItems; press Ctrl-C to stop");
+    let log = Log::new(session);
+    log.say("controller-started", json!({}), "reconciling DeployItems; press Ctrl-C to stop");
     let mut controller = std::pin::pin!(controller.run(stop.clone()));
     let ended = tokio::select! {
         ended = &mut controller => ended,
@@ -128,6 +131,7 @@ pub(crate) async fn run(
     if let Some(server) = server {
         server.ended().await;
     }
+    log.say("controller-ended", json!({}), "stopped");
     match ended {
         Ok(()) => Ok(Exit::Done),
         Err(error @ ControllerError::NoKind) => Err(CommandError::failed(Exit::Input, &error)),

@@ -51,6 +51,11 @@ enum PayloadCommand {
 }
 
 impl PayloadArgs {
+    /// Returns whether the command runs until it is interrupted.
+    pub(crate) fn keeps_running(&self) -> bool {
+        matches!(&self.command, PayloadCommand::Apply(args) if args.watch.is_some())
+    }
+
     /// Returns whether the command prints results in this format.
     pub(crate) fn prints(&self, format: OutputFormat) -> bool {
         match (format, &self.command) {

@@ -65,10 +65,19 @@ fn output_is_colored_on_request() {
 }
 
 #[test]
-fn the_verbosity_is_counted() {
-    let count = |args: &str| billhook::verbosity(&args.split(' ').map(Into::into).collect::<Vec<_>>());
-    assert_eq!(count("billhook list"), 0);
-    assert_eq!(count("billhook -v list"), 1);
-    assert_eq!(count("billhook list -vv"), 2);
-    assert_eq!(count("billhook list --verbose --nonsense"), 0);
+fn commands_that_keep_running_log_by_default() {
+    let logging =
+        |args: &str, terminal| billhook::logging(&args.split(' ').map(Into::into).collect::<Vec<_>>(), terminal);
+    let json = |args: &str| logging(args, false);
+    assert_eq!(json("billhook controller"), json("billhook list --log-level info --log-format json"));
+    assert_eq!(logging("billhook controller", true), json("billhook list --log-level info"));
+    assert_eq!(json("billhook payload apply p --version 4.1.0 --watch"), json("billhook list --log-level info"));
+    assert_eq!(json("billhook payload apply p --version 4.1.0 -v"), json("billhook list --verbose"));
+    assert_ne!(
+        json("billhook payload apply p --version 4.1.0"),
+        json("billhook payload apply p --version 4.1.0 --watch")
+    );
+    for wrong in ["list -v --log-level info", "list --log-level all", "list --nonsense"] {
+        assert_eq!(json(&format!("billhook {wrong}")), None, "{wrong}");
+    }
 }

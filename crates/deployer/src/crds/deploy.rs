@@ -3,12 +3,28 @@
 use std::{collections::BTreeMap, ffi::OsString, path::Path, process::Command};
 
 use billhook_objects::yaml;
-use serde_json::Value;
+use billhook_sandbox::{Sandbox, User};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    api::{Api, DynamicObject, PostParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+};
+use serde_json::{Value, json};
+
+use crate::helms::Helms;
 
 #[test]
 fn the_chart_and_the_kustomization_deploy_the_same_objects() {
     check("kustomize/base", &["crds.install=false"]);
-    let all = ["namespaces={shop}", "serviceMonitor.create=true", "target.create=true"];
+    let all = [
+        "namespaces={shop}",
+        "serviceMonitor.create=true",
+        "prometheusRule.create=true",
+        "dashboard.create=true",
+        "networkPolicy.create=true",
+        "target.create=true",
+    ];
     check("kustomize/example", &[all.as_slice(), &["target.namespace=shop", "crds.install=false"]].concat());
 }
 
@@ -33,6 +49,70 @@ fn each_shard_is_a_deployment_with_a_budget() {
         assert_eq!(budget["selector"], deployment["selector"]);
         assert_eq!(deployment["selector"]["matchLabels"]["billhook.dev/shard"], shard.to_string());
     }
+}
+
+#[test]
+fn helm_finds_no_mistake_in_the_chart_and_rejects_wrong_values() {
+    let Some(helm) = program("BILLHOOK_HELM") else { return };
+    let lint = |args: &[&str]| {
+        let output = Command::new(&helm).arg("lint").arg(folder("chart")).args(args).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert!(lint(&["--strict"]).0, "{}", lint(&["--strict"]).1);
+    for wrong in ["replica=2", "priorityClass.value=high", "networkPolicy.create=maybe", "prometheusRule.label=x"] {
+        assert!(!lint(&["--set", wrong]).0, "{wrong}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_stores_the_objects_of_the_chart_as_they_are() {
+    let all = ["shards=2", "dashboard.create=true", "networkPolicy.create=true", "target.create=true"];
+    let Some(objects) = chart(&all) else { return };
+    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    let client = sandbox.client(User::admin(), "billhook-system");
+    let namespace = Api::<Namespace>::all(client.clone());
+    let named = json!({ "metadata": { "name": "billhook-system" } });
+    namespace.create(&PostParams::default(), &serde_json::from_value(named).unwrap()).await.unwrap();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for (name, sent) in &objects {
+        let object: DynamicObject = serde_json::from_value(sent.clone()).unwrap();
+        let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(object.types.clone().unwrap()).unwrap());
+        let api = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+            None => Api::all_with(client.clone(), &kind),
+        };
+        let stored = api.create(&dry_run, &object).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let stored = serde_json::to_value(stored).unwrap();
+        assert!(contains(&stored, sent), "{name}: {stored}");
+    }
+    assert!(objects.len() > 12, "{objects:?}");
+}
+
+/// Returns whether everything that was sent is stored.
+fn contains(stored: &Value, sent: &Value) -> bool {
+    match (stored, sent) {
+        (Value::Object(stored), Value::Object(sent)) => {
+            sent.iter().all(|(key, sent)| stored.get(key).is_some_and(|stored| contains(stored, sent)))
+        }
+        (Value::Array(stored), Value::Array(sent)) => {
+            stored.len() == sent.len() && stored.iter().zip(sent).all(|(stored, sent)| contains(stored, sent))
+        }
+        (stored, sent) => stored == sent,
+    }
+}
+
+#[test]
+fn the_memory_limit_has_room_for_all_helms() {
+    let text = std::fs::read_to_string(folder("kustomize/base/deployment.yaml")).unwrap();
+    let deployment = &yaml::parse(&text).unwrap()[0].value;
+    let limit = deployment.pointer("/spec/template/spec/containers/0/resources/limits/memory").unwrap();
+    let limit: u64 = limit.as_str().unwrap().strip_suffix("Gi").unwrap().parse().unwrap();
+    let helms = Helms::new(Path::new("helm"));
+    let slots = helms.renders.counts().slots + helms.releases.counts().slots;
+    assert!(
+        limit * 1024 >= billhook_charts::MEMORY * u64::try_from(slots).unwrap() + 512,
+        "{limit} GiB, {slots} helms"
+    );
 }
 
 fn check(kustomization: &str, values: &[&str]) {

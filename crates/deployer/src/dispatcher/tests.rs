@@ -89,13 +89,83 @@ async fn an_item_that_is_recreated_before_the_deletion_returns_is_handled() {
     assert!(dispatcher.items[&key()].queued);
 }
 
-#[tokio::test]
-async fn a_replica_on_standby_has_no_queue() {
-    let dispatcher = deleting();
+/// Returns the values of a metric, each after its labels.
+fn values(metrics: &Metrics, name: &str) -> Vec<String> {
+    let text = metrics.encode().unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)).filter(|rest| rest.starts_with(['{', ' ']));
+    lines.map(|rest| rest.trim().to_owned()).collect()
+}
+
+fn in_phase(phase: &str, generation: i64) -> Change {
+    let mut object = serde_json::to_value(item("1")).unwrap();
+    object["spec"]["target"] = json!({ "name": "t" });
+    object["metadata"]["generation"] = generation.into();
+    object["status"] = json!({ "phase": phase, "observedGeneration": 1, "lastReconcileTime": "1969-12-31T23:59:00Z" });
+    Change::Item(Box::new(serde_json::from_value(object).unwrap()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_show_what_waits_and_fails() {
+    let mut dispatcher = dispatcher();
     let metrics = dispatcher.shared.metrics.clone();
-    metrics.set_queue_depth(3);
+    let labels = "{target_namespace=\"a\",target=\"t\",type=\"kubernetes-manifest\"}";
+    let check = |queue: u8, failing: u8, oldest: &str| {
+        assert_eq!(values(&metrics, "billhook_queue_depth"), [queue.to_string()]);
+        assert_eq!(values(&metrics, "billhook_items_failing"), [format!("{labels} {failing}")]);
+        assert_eq!(values(&metrics, "billhook_items_oldest_waiting_seconds"), [format!("{labels} {oldest}")]);
+    };
+    dispatcher.handle(in_phase("Failed", 1));
+    check(0, 1, "0.0");
+    dispatcher.handle(in_phase("Failed", 2));
+    tokio::time::advance(Duration::from_secs(7)).await;
+    check(1, 1, "7.0");
+    // An earlier leader began this work a minute ago.
+    dispatcher.handle(Change::ItemDeleted(key()));
+    assert_eq!(values(&metrics, "billhook_items_failing"), [""; 0]);
+    dispatcher.handle(in_phase("Progressing", 1));
+    check(1, 0, "60.0");
+    // Work in progress does not wait for a slot, but it is not finished.
+    let slot = dispatcher.slots.acquire(&item("1")).await;
+    dispatcher.consider(&key(), slot);
+    check(0, 0, "60.0");
+    dispatcher.finish(&key(), Outcome::Retry(None));
+    check(1, 0, "60.0");
+    dispatcher.handle(in_phase("Succeeded", 1));
+    check(0, 0, "0.0");
+    dispatcher.handle(in_phase("Failed", 1));
     dispatcher.shut_down().await;
-    assert!(metrics.encode().unwrap().contains("billhook_queue_depth 0"));
+    assert_eq!(values(&metrics, "billhook_items_failing"), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_waits_for_its_schedule_is_not_in_the_queue() {
+    let mut dispatcher = dispatcher();
+    let Change::Item(mut scheduled) = in_phase("Succeeded", 1) else { unreachable!("it is an item") };
+    scheduled.spec.config = Some(json!({
+        "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2", "kind": "ProviderConfiguration",
+        "continuousReconcile": { "every": "1h" },
+    }));
+    dispatcher.handle(Change::Item(scheduled));
+    assert!(dispatcher.items[&key()].delay.is_some());
+    assert_eq!(values(&dispatcher.shared.metrics, "billhook_queue_depth"), ["0"]);
+}
+
+#[tokio::test]
+async fn the_metrics_of_a_target_end_with_it() {
+    let mut dispatcher = dispatcher();
+    let metrics = dispatcher.shared.metrics.clone();
+    let target = ("a".to_owned(), "t".to_owned());
+    // A name that an item made up has no series.
+    metrics.opened_target(&target, None);
+    assert_eq!(values(&metrics, "billhook_target_up"), [""; 0]);
+    let spec = json!({ "type": crate::api::KUBERNETES_CLUSTER, "config": {} });
+    let object = json!({ "metadata": { "namespace": "a", "name": "t" }, "spec": spec });
+    dispatcher.handle(Change::Target(serde_json::from_value(object).unwrap()));
+    assert_eq!(values(&metrics, "billhook_target_up"), [""; 0]);
+    metrics.opened_target(&target, None);
+    assert_eq!(values(&metrics, "billhook_target_up"), ["{target_namespace=\"a\",target=\"t\"} 0"]);
+    dispatcher.handle(Change::TargetDeleted(target));
+    assert_eq!(values(&metrics, "billhook_target_up"), [""; 0]);
 }
 
 #[tokio::test]

@@ -43,15 +43,13 @@ fn metrics_are_openmetrics_text() {
 }
 
 #[test]
-fn gauges_show_the_queue_the_phases_and_the_leader() {
+fn gauges_show_the_phases_and_the_leader() {
     let metrics = Metrics::new();
-    metrics.set_queue_depth(7);
     metrics.set_leader(true);
     metrics.phase_changed(None, Some(Phase::Init));
     metrics.phase_changed(None, Some(Phase::Succeeded));
     metrics.phase_changed(Some(Phase::Init), Some(Phase::Succeeded));
     metrics.phase_changed(Some(Phase::Succeeded), None);
-    assert_eq!(values(&metrics, "billhook_queue_depth"), ["7"]);
     assert_eq!(values(&metrics, "billhook_leader"), ["1"]);
     let mut items = values(&metrics, "billhook_items");
     items.sort();

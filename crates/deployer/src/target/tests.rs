@@ -146,6 +146,29 @@ async fn a_connection_is_closed_when_no_target_uses_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metrics_show_whether_the_server_of_a_target_answers() {
+    let slow = Slow::default();
+    let targets = slow.targets();
+    targets.insert(with_token("a", "1"));
+    let key = ("ns".to_owned(), "a".to_owned());
+    targets.metrics.add_target(&key);
+    let open = targets.open("ns", "a").await.unwrap();
+    targets.metrics.opened_target(&key, Some(&open));
+    let shown = || {
+        let text = targets.metrics.encode().unwrap();
+        text.lines().find_map(|line| {
+            line.strip_prefix("billhook_target_up{target_namespace=\"ns\",target=\"a\"} ")?.parse().ok()
+        })
+    };
+    assert_eq!(shown(), None::<u8>);
+    open.version(Duration::ZERO).await.unwrap();
+    assert_eq!(shown(), Some(1));
+    slow.unavailable.store(true, Ordering::Relaxed);
+    open.version(Duration::ZERO).await.unwrap_err();
+    assert_eq!(shown(), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kubeconfig_may_be_an_object() {
     let targets = Slow::default().targets();
     targets.insert(target("a", json!({ "kubeconfig": kubeconfig("1") })));

@@ -33,7 +33,7 @@ pub(crate) struct PayloadApplyArgs {
         value_parser = interval,
         conflicts_with = "to_completion"
     )]
-    pub(super) watch: Option<Duration>,
+    pub(in crate::commands::payload) watch: Option<Duration>,
     /// Serve /metrics, /healthz and /readyz at this address, such as 127.0.0.1:8080 [default: do not serve them]
     #[arg(long, value_name = "ADDRESS", requires = "watch")]
     pub(super) listen: Option<SocketAddr>,
