@@ -126,9 +126,10 @@ impl<'a> Rounds<'a> {
             if alike < MANY || left == 0 || self.bulks.contains_key(&group) {
                 continue;
             }
-            // Not more pages than the requests that they replace.
+            // A list of a kind with far more objects than are asked for costs more than it saves.
+            let pages = alike.div_ceil(MANY).min(left);
             let namespaces: BTreeSet<_> = open.iter().filter_map(|query| group.namespace_of(query)).collect();
-            let (bulk, requests) = group.read(self.cluster, &namespaces, alike.min(left)).await;
+            let (bulk, requests) = group.read(self.cluster, &namespaces, pages).await;
             self.requests += requests;
             self.bulks.insert(group, bulk);
         }
