@@ -20,3 +20,4 @@ pub(crate) mod serving;
 pub(crate) mod status;
 pub(crate) mod validate;
 pub(crate) mod webhook;
+pub(crate) mod why;

@@ -18,7 +18,7 @@ use crate::{
     args::{ColorChoice, GlobalArgs, LogFormat, OutputFormat},
     commands::{
         apply, clean, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate,
-        webhook,
+        webhook, why,
     },
     error::{CommandError, Exit},
     log::Logging,
@@ -47,6 +47,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Diff(diff::DiffArgs),
     Status(status::Status),
+    Why(why::WhyArgs),
     List(list::List),
     Forget(forget::Forget),
     Payload(payload::PayloadArgs),
@@ -103,6 +104,7 @@ Examples:
   billhook plan delete shop                show what deleting it would do, in order
   billhook delete shop                     delete it group by group until all objects are gone
   billhook status shop                     show its objects and what blocks them
+  billhook why namespace shop              explain why it is not gone, and what to do
 {demo}
 Exit codes:
   0  success
@@ -110,7 +112,7 @@ Exit codes:
   2  invalid input; nothing was changed
   3  timed out or interrupted with objects remaining; run the same command again to resume
   4  stopped by a guard; nothing was changed
-diff exits with 1 if there are differences, and with 5 if it failed."
+diff exits with 1 if there are differences, and with 5 if it failed; why exits with 3 if something is blocked."
     )
 }
 
@@ -174,6 +176,7 @@ fn dispatch<'a>(session: &'a Session, interrupts: &'a mut Interrupts, command: C
         Command::Plan(args) => Box::pin(plan::run(session, interrupts, args)),
         Command::Diff(args) => Box::pin(diff::run(session, interrupts, args)),
         Command::Status(args) => Box::pin(interrupts.unless(status::run(session, args))),
+        Command::Why(args) => Box::pin(interrupts.unless(why::run(session, args))),
         Command::List(args) => Box::pin(interrupts.unless(list::run(session, args))),
         Command::Forget(args) => Box::pin(forget::run(session, interrupts, args)),
         Command::Payload(args) => Box::pin(async move { payload::run(session, interrupts, &args).await }),

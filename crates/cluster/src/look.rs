@@ -19,6 +19,22 @@ use crate::{
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
+/// The size of a page of a list of all objects.
+const PAGE: u32 = 1000;
+
+/// What a list covers.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The kind.
+    pub resource: &'a Resource,
+    /// The namespace; none for all.
+    pub namespace: Option<&'a str>,
+    /// A `fieldSelector`; empty for all.
+    pub fields: &'a str,
+    /// How much of each object.
+    pub content: Content,
+}
+
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMeta,
@@ -53,15 +69,11 @@ impl Cluster {
                 let what = format!("read {}", object_name(resource, namespace.as_deref(), name));
                 let accept = if *content == Content::Metadata { META } else { JSON };
                 let call = Call::get(what, url::object(resource, namespace.as_deref(), name)).accept(accept);
-                Ok(Answer::Object(self.send(&call.retry(false)).await?.json()?))
+                Ok(Answer::Object(named(self.send(&call.retry(false)).await?.json()?, resource)))
             }
             Query::List { resource, namespace, fields, limit, content } => {
-                let accept = if *content == Content::Metadata { META_LIST } else { JSON };
-                let limit = limit.to_string();
-                let parameters = [("fieldSelector", fields.as_str()), ("limit", limit.as_str())];
-                let url = url::with_query(&url::collection(resource, namespace.as_deref()), &parameters);
-                let call = Call::new(Verb::List, format!("list {}", resource.kind), url).accept(accept);
-                let page: Page = self.send(&call.retry(false)).await?.json()?;
+                let place = Place { resource, namespace: namespace.as_deref(), fields, content: *content };
+                let page = self.page(&place, *limit, "").await?;
                 Ok(Answer::Objects { items: page.items, complete: page.metadata.next.is_empty() })
             }
             Query::Discovery(path) => {
@@ -71,6 +83,40 @@ impl Cluster {
             Query::Access(access) => self.review(access).await,
             Query::Probe(probe) => self.probe(probe).await,
         }
+    }
+
+    /// Lists objects page by page, each request sent once, until a number of pages is read. What `keep` does not keep is
+    /// dropped; the answer is then not complete. Returns the answer and the number of requests.
+    pub async fn look_at_all(&self, place: &Place<'_>, pages: usize, keep: impl Fn(&Value) -> bool) -> (Answer, usize) {
+        let (mut items, mut next, mut complete) = (Vec::new(), String::new(), true);
+        for request in 1..=pages {
+            let page = match self.page(place, PAGE, &next).await {
+                Ok(page) => page,
+                Err(error) if error.code() == Some(404) => return (Answer::NotServed, request),
+                Err(error) => return (Answer::Failed(failure(&error)), request),
+            };
+            let listed = page.items.len();
+            let before = items.len();
+            items.extend(page.items.into_iter().filter(&keep));
+            complete &= items.len() - before == listed;
+            next = page.metadata.next;
+            if next.is_empty() {
+                return (Answer::Objects { items, complete }, request);
+            }
+        }
+        (Answer::Objects { items, complete: false }, pages)
+    }
+
+    async fn page(&self, place: &Place<'_>, limit: u32, next: &str) -> Result<Page, Error> {
+        let Place { resource, namespace, fields, content } = place;
+        let accept = if *content == Content::Metadata { META_LIST } else { JSON };
+        let limit = limit.to_string();
+        let parameters = [("fieldSelector", *fields), ("limit", limit.as_str()), ("continue", next)];
+        let url = url::with_query(&url::collection(resource, *namespace), &parameters);
+        let call = Call::new(Verb::List, format!("list {}", resource.kind), url).accept(accept);
+        let mut page: Page = self.send(&call.retry(false)).await?.json()?;
+        page.items = page.items.into_iter().map(|item| named(item, resource)).collect();
+        Ok(page)
     }
 
     async fn review(&self, access: &Access) -> Result<Answer, Error> {
@@ -135,6 +181,15 @@ impl Cluster {
         self.send(&call.accept(META).retry(false)).await?;
         Ok(Answer::Accepted)
     }
+}
+
+/// Sets the kind of an object: those in lists of built-in kinds have none, and metadata has another.
+fn named(mut object: Value, resource: &Resource) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), resource.api_version().to_string().into());
+        fields.insert("kind".to_owned(), resource.kind.kind.clone().into());
+    }
+    object
 }
 
 /// Returns the groups that the API server gives a user: a review does not add them.

@@ -26,7 +26,7 @@ pub(crate) fn log(
 ) {
     let interrupted = item.halt.is_interrupted() || due == Due::Interrupt;
     let result = match outcome {
-        Outcome::Retry(_) => "retry",
+        Outcome::Retry { .. } => "retry",
         Outcome::Halted(_) => "halted",
         Outcome::Done(_) | Outcome::FinalizerRemoved => metrics::name(result_for_metrics(failure, interrupted)),
     };

@@ -3,20 +3,27 @@
 //! What is asked and what is concluded is up to `billhook-explain`. Here requests are sent, each once for all diagnoses that
 //! ask for it, and the answers are handed over with the time of the server's clock.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+mod bulk;
+mod rounds;
+mod subjects;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use billhook_cluster::Cluster;
-use billhook_explain::{Answer, Diagnosis, Document, ObjectRef, Options, Query};
+use billhook_explain::{Diagnosis, Document, ObjectRef, Options, Unread};
 use billhook_objects::Catalog;
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-/// How many requests are sent at a time.
-const AT_ONCE: usize = 16;
+use self::rounds::Rounds;
+pub use self::subjects::of_release;
+
+/// How many requests one object may take.
+const EACH: usize = 30;
+/// How many requests the objects of a whole cluster may take together.
+const ALL: usize = 200;
+/// How many of these at least are left for explanations after the kinds of the cluster were listed.
+const AT_LEAST: usize = 60;
 
 /// How objects are explained.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,64 +41,43 @@ pub async fn explain(
     subjects: impl IntoIterator<Item = ObjectRef>,
     options: ExplainOptions,
 ) -> Document {
-    let asked = Options { probe: options.probe, ..Options::default() };
-    let start = |subject| Diagnosis::new(subject, catalog, asked, now(cluster));
-    let mut rounds = Rounds { cluster, known: BTreeMap::new(), requests: 0 };
-    let mut diagnoses: Vec<_> = subjects.into_iter().map(start).collect();
+    let subjects: Vec<_> = subjects.into_iter().collect();
+    let rounds = Rounds::new(cluster, subjects.len().saturating_mul(EACH));
+    run(rounds, catalog, subjects, options, BTreeSet::new()).await
+}
+
+/// Explains every object in the cluster that is being deleted. All kinds are listed for that; their answers are evidence, too.
+pub async fn explain_all(cluster: &Cluster, catalog: &Catalog, options: ExplainOptions) -> Document {
+    let mut rounds = Rounds::new(cluster, usize::MAX);
+    let (subjects, unread) = subjects::deleting(&mut rounds, catalog).await;
+    rounds.limit = rounds.requests + ALL.saturating_sub(rounds.requests).max(AT_LEAST);
+    run(rounds, catalog, subjects, options, unread).await
+}
+
+async fn run(
+    mut rounds: Rounds<'_>,
+    catalog: &Catalog,
+    subjects: Vec<ObjectRef>,
+    options: ExplainOptions,
+    mut unread: BTreeSet<Unread>,
+) -> Document {
+    let asked = Options { probe: options.probe, budget: EACH };
+    let begin = now(rounds.cluster);
+    let mut diagnoses: Vec<_> =
+        subjects.into_iter().map(|subject| Diagnosis::new(subject, catalog, asked, begin)).collect();
     rounds.run(&mut diagnoses).await;
     if let Some(pause) = options.watch {
         let again: Vec<_> = diagnoses.iter_mut().map(Diagnosis::second_look).collect();
         if again.iter().any(|queries| !queries.is_empty()) {
             sleep(pause).await;
-            rounds.known.clear();
+            rounds.forget();
             rounds.answer(&mut diagnoses, again).await;
             rounds.run(&mut diagnoses).await;
         }
     }
-    Document::new(rounds.requests, diagnoses.iter().map(Diagnosis::finding).collect())
-}
-
-struct Rounds<'a> {
-    cluster: &'a Cluster,
-    /// The answers so far: diagnoses share them.
-    known: BTreeMap<Query, (Timestamp, Answer)>,
-    requests: usize,
-}
-
-impl Rounds<'_> {
-    async fn run(&mut self, diagnoses: &mut [Diagnosis<'_>]) {
-        loop {
-            let queries: Vec<_> = diagnoses.iter_mut().map(Diagnosis::queries).collect();
-            if queries.iter().all(Vec::is_empty) {
-                break;
-            }
-            self.answer(diagnoses, queries).await;
-        }
-    }
-
-    /// Sends the queries that are not answered yet, and hands all answers over.
-    async fn answer(&mut self, diagnoses: &mut [Diagnosis<'_>], queries: Vec<Vec<Query>>) {
-        let open: BTreeSet<_> =
-            queries.iter().flatten().filter(|query| !self.known.contains_key(*query)).cloned().collect();
-        self.requests += open.len();
-        let cluster = self.cluster;
-        let looks: Vec<_> = open
-            .into_iter()
-            .map(|query| async move {
-                let answer = cluster.look(&query).await;
-                (query, (now(cluster), answer))
-            })
-            .collect();
-        let answers: Vec<_> = futures::stream::iter(looks).buffered(AT_ONCE).collect().await;
-        self.known.extend(answers);
-        for (diagnosis, queries) in diagnoses.iter_mut().zip(queries) {
-            for query in queries {
-                if let Some((at, answer)) = self.known.get(&query) {
-                    diagnosis.learn(*at, [(query, answer.clone())]);
-                }
-            }
-        }
-    }
+    unread.extend(diagnoses.iter().flat_map(Diagnosis::unread));
+    unread.extend(rounds.left_out());
+    Document::new(rounds.requests, diagnoses.iter().map(Diagnosis::finding).collect(), unread)
 }
 
 /// Returns the time of the server's clock; the beginning of time before the server has told it.

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use billhook_objects::{Catalog, GroupKind, Resource, ResourceType};
@@ -22,7 +23,8 @@ const PAGE: u32 = 500;
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
     pub(crate) at: Timestamp,
-    pub(crate) answer: Answer,
+    /// Shared, because the diagnoses of many objects learn the same lists.
+    pub(crate) answer: Arc<Answer>,
 }
 
 /// All answers, the first and the last for each query.
@@ -121,7 +123,7 @@ impl<'a> Case<'a> {
 
     /// Returns the newest answer to a query, and asks it if there is none.
     fn ask(&self, query: Query, priority: Priority) -> Option<&'a Answer> {
-        let known = self.answers.get(&query).and_then(|all| all.last()).map(|observation| &observation.answer);
+        let known = self.answers.get(&query).and_then(|all| all.last()).map(|observation| &*observation.answer);
         if known.is_none() {
             let mut needs = self.needs.borrow_mut();
             let soonest = needs.entry(query).or_insert(priority);
@@ -248,7 +250,7 @@ impl<'a> Case<'a> {
         let query = get(resource, object.namespace.as_deref(), &object.name, Content::Full);
         let all = self.answers.get(&query)?;
         if let [first, _, ..] = all.as_slice() {
-            let seen = if let Answer::Object(value) = &first.answer { Seen::There(value) } else { Seen::Unknown };
+            let seen = if let Answer::Object(value) = &*first.answer { Seen::There(value) } else { Seen::Unknown };
             return Some((first.at, seen));
         }
         self.again.borrow_mut().insert(query);

@@ -1,12 +1,12 @@
 //! One diagnosis: rounds of queries and answers, then the finding.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use billhook_objects::Catalog;
 use jiff::Timestamp;
 
 use crate::{
-    Answer, Finding, ObjectRef, Options, Query,
+    Answer, Finding, ObjectRef, Options, Query, Unread,
     case::{Answers, Case, Observation},
     registry::RULES,
     rule::Rule,
@@ -62,12 +62,12 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Takes answers. `now` is the time of the server's clock when they were given.
-    pub fn learn(&mut self, now: Timestamp, answers: impl IntoIterator<Item = (Query, Answer)>) {
+    pub fn learn<A: Into<Arc<Answer>>>(&mut self, now: Timestamp, answers: impl IntoIterator<Item = (Query, A)>) {
         self.now = self.now.max(now);
         for (query, answer) in answers {
             let all = self.answers.entry(query).or_default();
             all.truncate(1);
-            all.push(Observation { at: now, answer });
+            all.push(Observation { at: now, answer: answer.into() });
         }
     }
 
@@ -87,13 +87,9 @@ impl<'a> Diagnosis<'a> {
         self.requests
     }
 
-    /// Returns the queries that the caller lacks the right for, whose answers are missing in the finding.
-    pub fn forbidden(&self) -> impl Iterator<Item = &Query> {
-        let is_forbidden = |answer: &Answer| matches!(answer, Answer::Failed(failure) if failure.is_forbidden());
-        let of = move |(query, all): (_, &Vec<Observation>)| {
-            all.last().is_some_and(|last| is_forbidden(&last.answer)).then_some(query)
-        };
-        self.answers.iter().filter_map(of)
+    /// Returns what could not be read, and is missing in the finding: the caller lacks the right, or the request failed.
+    pub fn unread(&self) -> impl Iterator<Item = Unread> {
+        self.answers.iter().filter_map(|(query, all)| Unread::of(query, &all.last()?.answer))
     }
 
     /// Returns what is known now.

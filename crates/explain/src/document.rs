@@ -1,9 +1,14 @@
 //! The JSON document about one or several objects.
 
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
 use serde::Serialize;
 
 use crate::{
-    Cause, Code, NextStep, ObjectRef, Responsible,
+    Answer, Cause, Code, Failure, NextStep, ObjectRef, Query, Responsible,
     case::{Case, Priority, Seen},
     cause::Strength,
     object, tree,
@@ -21,12 +26,56 @@ pub struct Document {
     pub requests: usize,
     /// One finding for each object.
     pub findings: Vec<Finding>,
+    /// What could not be read, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
 }
 
 impl Document {
     /// Makes a document of findings.
-    pub fn new(requests: usize, findings: Vec<Finding>) -> Self {
-        Self { version: DOCUMENT_FORMAT, requests, findings }
+    pub fn new(requests: usize, findings: Vec<Finding>, unread: impl IntoIterator<Item = Unread>) -> Self {
+        let unread = unread.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        Self { version: DOCUMENT_FORMAT, requests, findings, unread }
+    }
+
+    /// Returns the findings by their root causes: those that block first, then those that more objects have. Findings without
+    /// a root cause are a group for each of their states.
+    pub fn groups(&self) -> Vec<Vec<&Finding>> {
+        let mut groups: BTreeMap<_, Vec<&Finding>> = BTreeMap::new();
+        for finding in &self.findings {
+            let cause = finding.root_cause.as_ref().map(|root| (root.code, &root.object, &root.message));
+            let state = cause.is_none().then_some(finding.state);
+            groups.entry((cause, state)).or_default().push(finding);
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|group| (!group.iter().any(|finding| finding.is_blocked()), Reverse(group.len())));
+        groups
+    }
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Unread {
+    /// What: `list secrets in namespace shop`.
+    pub what: String,
+    /// Why: the caller lacks the right, or the API server's message.
+    pub why: String,
+}
+
+impl Unread {
+    /// Returns what a query could not read; none if it was answered. How a dry run or discovery fails is the evidence itself.
+    pub(crate) fn of(query: &Query, answer: &Answer) -> Option<Self> {
+        match (query, answer) {
+            (Query::Probe(_) | Query::Discovery(_), _) => None,
+            (query, Answer::Failed(failure)) => Some(Self::new(query, failure)),
+            _ => None,
+        }
+    }
+
+    /// Names a query that failed.
+    pub fn new(query: &Query, failure: &Failure) -> Self {
+        let why = if failure.is_forbidden() { "the right is missing".to_owned() } else { failure.message.clone() };
+        Self { what: query.to_string(), why }
     }
 }
 
@@ -51,7 +100,7 @@ pub struct Finding {
 }
 
 /// The state of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// It has a `deletionTimestamp`.
@@ -76,9 +125,23 @@ pub struct RootCause {
     /// Who has to act.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responsible: Option<Responsible>,
+    /// Whether the deletion ends without anybody's help.
+    #[serde(skip)]
+    pub is_slow: bool,
 }
 
 impl Finding {
+    /// Returns whether the object stays until somebody acts. What is merely slow, or what nobody deletes, is not blocked.
+    pub fn is_blocked(&self) -> bool {
+        match &self.root_cause {
+            // What the caller may not read may be well.
+            Some(root) if root.code == Code::Forbidden && self.state == State::Unknown => false,
+            Some(root) => root.code != Code::NotDeleting && !root.is_slow,
+            // Without evidence nothing shows that it will end.
+            None => self.state == State::Deleting,
+        }
+    }
+
     pub(crate) fn new(case: &Case<'_>, subject: &ObjectRef, causes: Vec<Cause>) -> Self {
         let seen = case.get(subject, Priority::Subject);
         let live = seen.value();
@@ -96,6 +159,7 @@ impl Finding {
             message: cause.reason.to_string(),
             object: cause.object.clone(),
             responsible: cause.responsible.clone(),
+            is_slow: cause.reason.is_slow(),
         });
         let next_steps = next_steps(&causes, root);
         Self {

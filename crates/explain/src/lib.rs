@@ -37,7 +37,7 @@ mod workload;
 
 pub use cause::{Cause, Strength};
 pub use diagnosis::Diagnosis;
-pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State};
+pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State, Unread};
 pub use evidence::{Access, Answer, Content, Failure, Probe, Query};
 pub use fact::{Fact, NextStep, Responsible, ResponsibleState, Risk};
 pub use known::{Known, known};

@@ -12,11 +12,17 @@ fn command(risk: Risk, message: impl Into<String>, command: String) -> NextStep 
     NextStep { risk, message: message.into(), command: Some(command) }
 }
 
-/// Returns `kind.group name -n namespace`, as kubectl takes it.
+/// Returns `kind.group/name -n namespace`, as kubectl takes it.
 fn target(object: &ObjectRef) -> String {
     let kind = object.group_kind().to_string().to_lowercase();
-    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    format!("{kind}/{}{namespace}", object.name)
+    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {}", word(namespace))).unwrap_or_default();
+    format!("{}{namespace}", word(&format!("{kind}/{}", object.name)))
+}
+
+/// Returns a text as one word of a command line. Roles may have any name, also one that a shell would run.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// A workload was scaled to 0.
@@ -37,7 +43,7 @@ pub(crate) fn remove_finalizer(object: &ObjectRef, finalizer: &str, index: usize
     let patch = format!(r#"[{{"op":"test","path":"{path}","value":"{finalizer}"}},{{"op":"remove","path":"{path}"}}]"#);
     let message =
         format!("only if that controller cannot come back: remove the finalizer by hand; what is lost: {}", known.lost);
-    Some(command(known.risk, message, format!("kubectl patch {} --type=json -p '{patch}'", target(object))))
+    Some(command(known.risk, message, format!("kubectl patch {} --type=json -p {}", target(object), word(&patch))))
 }
 
 /// A controller reports why it cannot finish.
@@ -57,7 +63,7 @@ pub(crate) fn find_out(finalizer: &str) -> NextStep {
 
 /// An aggregated API is unavailable.
 pub(crate) fn api_service(object: &ObjectRef, backend: &Backend) -> Vec<NextStep> {
-    let delete = format!("kubectl delete apiservice {}", object.name);
+    let delete = format!("kubectl delete apiservice {}", word(&object.name));
     match backend {
         Backend::ServiceMissing(service) => vec![
             command(
@@ -80,7 +86,7 @@ pub(crate) fn api_service(object: &ObjectRef, backend: &Backend) -> Vec<NextStep
 
 /// A webhook cannot be reached.
 pub(crate) fn webhook(configuration: &ObjectRef, backend: &Backend, has_others: bool) -> Vec<NextStep> {
-    let delete = format!("kubectl delete {} {}", configuration.kind.to_lowercase(), configuration.name);
+    let delete = format!("kubectl delete {} {}", configuration.kind.to_lowercase(), word(&configuration.name));
     match (backend, has_others) {
         (Backend::ServiceMissing(service), false) => vec![
             command(
@@ -111,7 +117,7 @@ pub(crate) fn conversion(crd: &ObjectRef) -> Vec<NextStep> {
         command(
             Risk::LosesData,
             "or stop converting, only if all instances are to be deleted: fields that differ between versions are lost when one is written",
-            format!("kubectl patch crd {} --type=merge -p '{patch}'", crd.name),
+            format!("kubectl patch crd {} --type=merge -p '{patch}'", word(&crd.name)),
         ),
     ]
 }
@@ -176,4 +182,27 @@ pub(crate) fn lift(how: &str) -> Vec<NextStep> {
 /// A reference to an owner is invalid.
 pub(crate) fn owner() -> Vec<NextStep> {
     vec![advice("remove this owner reference, and have the program that sets it repaired")]
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::ApiVersion;
+
+    use super::*;
+
+    #[test]
+    fn no_name_leaves_its_word() {
+        let check = |name: &str, expected: &str| {
+            let version = ApiVersion::new("rbac.authorization.k8s.io", "v1");
+            let role = ObjectRef::new(version, "Role", Some("shop"), name);
+            let step = remove_finalizer(&role, "finalizers.gatekeeper.sh/sync", 0).unwrap();
+            let command = step.command.unwrap();
+            let start = format!("kubectl patch {expected} -n shop --type=json -p '[{{");
+            assert!(command.starts_with(&start), "{command}");
+        };
+        check("reader", "role.rbac.authorization.k8s.io/reader");
+        check("system:reader", "role.rbac.authorization.k8s.io/system:reader");
+        check("a; rm -rf ~", "'role.rbac.authorization.k8s.io/a; rm -rf ~'");
+        check("a'$(b)", r"'role.rbac.authorization.k8s.io/a'\''$(b)'");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::{Backend, Reason, reason::PodWait};
+use crate::{Backend, Query, Reason, reason::PodWait};
 
 impl Display for Backend {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -54,6 +54,7 @@ impl Display for Reason {
             Self::Queued { namespaces } => {
                 write!(f, "the namespace controller is busy with {namespaces} Namespaces that are being deleted")
             }
+            Self::InstancesRemain { count: Some(1) } => f.write_str("1 instance is being deleted"),
             Self::InstancesRemain { count: Some(count) } => write!(f, "{count} instances are being deleted"),
             Self::InstancesRemain { count: None } => f.write_str("its instances are being deleted"),
             Self::ApiServiceUnavailable { api, backend } => {
@@ -102,6 +103,29 @@ impl Display for Reason {
             Self::Protected { by } => write!(f, "it is protected: {by}"),
             Self::NotDeleting { detail: None } => f.write_str("no client has requested its deletion"),
             Self::NotDeleting { detail: Some(detail) } => write!(f, "no client has requested its deletion; {detail}"),
+        }
+    }
+}
+
+/// Prints what is asked: `list secrets in namespace shop`.
+impl Display for Query {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let place = |f: &mut Formatter<'_>, namespace: &Option<String>| match namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        };
+        match self {
+            Self::Get { resource, namespace, name, .. } => {
+                write!(f, "get {} {name}", resource.kind)?;
+                place(f, namespace)
+            }
+            Self::List { resource, namespace, .. } => {
+                write!(f, "list {}", resource.kind)?;
+                place(f, namespace)
+            }
+            Self::Discovery(path) => write!(f, "get {path}"),
+            Self::Access(access) => write!(f, "create SubjectAccessReview about {}", access.user),
+            Self::Probe(_) => f.write_str("send a dry run"),
         }
     }
 }

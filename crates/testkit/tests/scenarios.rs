@@ -143,6 +143,12 @@ const WRONG: &[Wrong] = &[
     ("absent", "
 - billhook: plan delete web
   expect: {absent: [ConfigMap/$S/a]}", "exists, but should not"),
+    ("explained", "
+- billhook: why ConfigMap/a -o json
+  expect: {why: [{object: ConfigMap/$S/a, code: in-use}]}", "the code is Some(\"not-deleting\")"),
+    ("followed", "
+- billhook: why ConfigMap/a -o json
+  expect: {why: [{object: ConfigMap/$S/a, code: not-deleting, follow: []}]}", "no command has the risk none"),
     ("content", "
 - billhook: plan delete web
   expect: {holds: {ConfigMap/$S/a: {data: {a: b}}}}", "does not match"),

@@ -22,3 +22,4 @@ mod test_status;
 mod test_terminal;
 mod test_validate;
 mod test_webhook;
+mod test_why;

@@ -184,6 +184,52 @@ impl Admin {
         bail!("{key} still exists after 10 s")
     }
 
+    /// Requests the deletion of an object, and does not wait until it is gone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server rejects it.
+    pub async fn request_deletion(&self, key: &ObjectKey, policy: &str) -> Result<()> {
+        let params = match policy {
+            "Foreground" => DeleteParams::foreground(),
+            "Orphan" => DeleteParams::orphan(),
+            "Background" => DeleteParams::background(),
+            _ => bail!("{policy} is not a propagation policy"),
+        };
+        self.api(key).await?.delete(&key.name, &params).await.with_context(|| format!("delete {key}"))?;
+        Ok(())
+    }
+
+    /// Returns the kind that kubectl finds by a name such as `deployment.apps`, `apiservice` or `crd`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the cluster serves no such kind.
+    pub async fn kind_named(&self, name: &str) -> Result<GroupKind> {
+        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let name = if name == "crd" { "customresourcedefinition" } else { name };
+        let is_it = |(resource, _): &(ApiResource, ApiCapabilities)| {
+            let kind = resource.kind.to_lowercase();
+            kind == name || format!("{kind}.{}", resource.group) == name
+        };
+        let found = kinds(&discovery).find(is_it).with_context(|| format!("the cluster does not serve {name}"))?;
+        Ok(GroupKind::new(&found.0.group, &found.0.kind))
+    }
+
+    /// Applies a JSON patch.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server rejects it.
+    pub async fn json_patch(&self, key: &ObjectKey, patch: &str) -> Result<()> {
+        let api = self.api(key).await?;
+        let request = http::Request::patch(format!("{}/{}", api.resource_url(), key.name))
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.as_bytes().to_vec())?;
+        self.client.request::<Value>(request).await?;
+        Ok(())
+    }
+
     /// Applies a merge patch.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod play;
 mod release;
 mod stage;
 mod translate;
+mod why;
 
 use std::{
     collections::BTreeMap,
@@ -41,6 +42,7 @@ pub use items::{ItemAction, ItemExpect};
 pub use lab::{ControlPlanes, Lab};
 pub use observe::{Fate, Observer};
 pub use play::play;
+pub use why::Why;
 
 /// What makes a scenario destructive.
 const DESTRUCTIVE: [&str; 4] = ["forceDelete", "finalizeAfter", "finalize-deletion-after", "billhook: clean"];
@@ -177,6 +179,10 @@ pub struct Step {
     /// Objects to delete before the command, which starts once they are gone.
     #[serde(default)]
     pub delete: Vec<String>,
+    /// Objects whose deletion is requested before the command, which does not wait until they are gone: `OBJECT`, or
+    /// `OBJECT POLICY` with a propagation policy.
+    #[serde(default)]
+    pub deleting: Vec<String>,
     /// Merge patches to apply before the command, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
@@ -270,6 +276,8 @@ pub struct Expect {
     /// Partial objects that must match at the end. In place of a list, an object with indexes from 0 as keys matches some of its
     /// elements.
     pub holds: BTreeMap<String, Value>,
+    /// What `why -o json` finds, by object.
+    pub why: Vec<Why>,
     /// The expected state of the DeployItem of the step.
     pub item: ItemExpect,
     /// The maximum number of requests of the command.
@@ -411,6 +419,7 @@ impl Expect {
             || ordered
             || self.loses.is_some()
             || self.checks_objects()
+            || !self.why.is_empty()
             || self.item.checks_anything()
     }
 
@@ -428,9 +437,11 @@ impl Expect {
             requests_of,
             at_most,
             at_least,
+            why,
             ..
         } = self;
         *exit == 0
+            && why.is_empty()
             && [stdout, stderr, silent].iter().all(|texts| texts.is_empty())
             && gone.is_none()
             && appeared.is_none()

@@ -111,6 +111,7 @@ impl Stage<'_> {
         let called = called.map_err(|_| late(step))??;
         let checked = async {
             called.check(&step.expect, line)?;
+            self.explained(&called, &step.expect.why).await?;
             self.observed(observer, &step.expect).await?;
             self.lost(&step.expect, &before).await
         };

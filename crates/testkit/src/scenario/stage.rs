@@ -124,6 +124,10 @@ impl<'a> Stage<'a> {
         for object in &step.delete {
             self.admin.delete(&parse_key(object)?).await?;
         }
+        for text in &step.deleting {
+            let (object, policy) = text.split_once(' ').unwrap_or((text, "Background"));
+            self.admin.request_deletion(&parse_key(object)?, policy).await?;
+        }
         for (object, patch) in &step.patch {
             self.admin.patch(&parse_key(object)?, patch).await.with_context(|| format!("patch {object}"))?;
         }
