@@ -78,7 +78,8 @@ impl Log {
     #[cfg(test)]
     pub(crate) fn silent() -> Self {
         let nowhere = || (Box::new(std::io::sink()) as Box<dyn std::io::Write + Send>, crate::output::Paint::default());
-        Self { printer: Printer::new(nowhere(), nowhere()), json: false }
+        let logging = Logging { level: None, format: LogFormat::Text, verbose: 0 };
+        Self { printer: Printer::new(nowhere(), nowhere()), results: false, logging }
     }
 
     /// Tells something that is as it should be.

@@ -128,7 +128,7 @@ async fn metrics_show_what_waits_and_fails() {
     let slot = dispatcher.slots.acquire(&item("1")).await;
     dispatcher.consider(&key(), slot);
     check(0, 0, "60.0");
-    dispatcher.finish(&key(), Outcome::Retry(None));
+    dispatcher.finish(&key(), Outcome::Retry { version: None, pause: Duration::from_secs(1) });
     check(1, 0, "60.0");
     dispatcher.handle(in_phase("Succeeded", 1));
     check(0, 0, "0.0");
