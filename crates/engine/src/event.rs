@@ -402,6 +402,20 @@ pub enum Blocker {
     NotRequested,
     /// The deletion was requested; the API server has not confirmed that the object is gone.
     Unconfirmed,
+    /// The root cause that `why` finds.
+    #[serde(rename_all = "camelCase")]
+    RootCause {
+        /// The code of the cause, such as `apiservice-unavailable`.
+        code: String,
+        /// One sentence.
+        message: String,
+        /// The first next step without risk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_step: Option<String>,
+        /// Its command.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
+    },
     /// It is not ready.
     NotReady { reason: String },
     /// It is not healthy, by the rules of its task.
@@ -485,6 +499,11 @@ impl std::fmt::Display for Blocker {
             Self::NotStarted => f.write_str("its group was not started"),
             Self::NotRequested => f.write_str("request not sent, or not answered in time"),
             Self::Unconfirmed => f.write_str("deletion requested, not yet confirmed by the API server"),
+            Self::RootCause { message, next_step, command, .. } => {
+                write!(f, "root cause: {message}")?;
+                let next = command.as_ref().or(next_step.as_ref());
+                next.map_or(Ok(()), |next| write!(f, "; next: {next}"))
+            }
             Self::NotReady { reason } => write!(f, "not ready: {reason}"),
             Self::Unhealthy { message, .. } => write!(f, "not healthy: {message}"),
         }

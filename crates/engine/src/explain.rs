@@ -4,6 +4,7 @@
 //! ask for it, and the answers are handed over with the time of the server's clock.
 
 mod bulk;
+mod causes;
 mod rounds;
 mod subjects;
 
@@ -15,8 +16,9 @@ use billhook_objects::Catalog;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
+pub(crate) use self::causes::{Blocked, add as add_root_causes};
 use self::rounds::Rounds;
-pub use self::subjects::of_release;
+pub use self::{causes::name_root_causes, subjects::of_release};
 
 /// How many requests one object may take.
 const EACH: usize = 30;

@@ -13,11 +13,12 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Blocker, EVENT_FORMAT, Event, Goal, Incomplete, RefusedBy, Sink, Status, Summary,
+    Blocker, EVENT_FORMAT, Event, Goal, Incomplete, Left, RefusedBy, Sink, Status, Summary,
     apply::{ready_queries, run_apply},
     awaited::Awaited,
     blockers,
     delete::run_delete,
+    explain::{Blocked, add_root_causes},
     node::{AppliedObject, Context, NodeResult, WINDOW, Written, millis},
     schedule::{Input, Schedule},
     sequence::run_sequence,
@@ -250,6 +251,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
     // Objects whose patch failed are not listed again with the group that was not started because of it.
     let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
     let until = Instant::now() + blockers::PATIENCE;
+    let mut overdue: BTreeSet<usize> = BTreeSet::new();
     for (node, result) in context.plan.nodes.iter().zip(results) {
         let is_done = result.as_ref().is_some_and(|result| result.status == Status::Done);
         if let Some(first) = objects(&node.work).next().filter(|_| context.plan.continue_on_failure && !is_done) {
@@ -271,7 +273,12 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         } else if context.options.stop.is_cancelled() {
             summary.status = summary.status.max(Status::Interrupted);
         }
+        let listed = summary.left.len();
         summary.left.extend(blockers::explain(context, node, result.left, &result.seen, until).await);
+        // What another cluster holds is explained by its own objects, which this run may not read.
+        if result.status == Status::TimedOut && node.cluster.is_none() && matches!(node.work, Work::Delete(_)) {
+            overdue.extend(listed..summary.left.len());
+        }
         summary.unchanged += result.unchanged;
         summary.finalizers_removed.extend(result.finalizers_removed);
         summary.recreated.extend(result.recreated);
@@ -289,6 +296,10 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             Work::Apply(_) | Work::Delete(_) | Work::Sequence(_) => outcome.applied.extend(result.applied),
         }
     }
+    let is_overdue = |(index, left): (usize, _)| overdue.contains(&index).then_some(left);
+    let left = outcome.summary.left.iter_mut().enumerate().filter_map(is_overdue);
+    let left: Vec<Blocked<'_>> = left.map(|left: &mut Left| (&left.object, &mut left.blockers)).collect();
+    add_root_causes(&context.clusters.own, None, left, until).await;
     let gone = outcome.gone.iter().collect();
     let summary = &mut outcome.summary;
     mark_contained(context.plan, &gone, &mut summary.uncovered);

@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    Answer, Cause, Code, Failure, NextStep, ObjectRef, Query, Responsible,
+    Answer, Cause, Code, Failure, NextStep, ObjectRef, Query, Responsible, Risk,
     case::{Case, Priority, Seen},
     cause::Strength,
     object, tree,
@@ -130,7 +130,19 @@ pub struct RootCause {
     pub is_slow: bool,
 }
 
+impl RootCause {
+    /// Returns the sentence with the object to look at.
+    pub fn sentence(&self) -> String {
+        format!("{}: {}", self.object, self.message)
+    }
+}
+
 impl Finding {
+    /// Returns the first next step without risk.
+    pub fn safe_step(&self) -> Option<&NextStep> {
+        self.next_steps.iter().find(|step| step.risk == Risk::None)
+    }
+
     /// Returns whether the object stays until somebody acts. What is merely slow, or what nobody deletes, is not blocked.
     pub fn is_blocked(&self) -> bool {
         match &self.root_cause {

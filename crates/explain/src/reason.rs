@@ -36,6 +36,11 @@ pub enum Code {
 }
 
 impl Code {
+    /// Returns the code as the document has it.
+    pub fn as_str(self) -> String {
+        serde_json::to_value(self).ok().and_then(|code| code.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
     /// Returns how early a cause must be removed, if there are several with evidence of the same strength: until discovery
     /// works nothing can be said about content, until webhooks answer no finalizer can be removed, and so on.
     pub(crate) fn precedence(self) -> u8 {

@@ -32,7 +32,13 @@ pub(crate) async fn run(session: &Session, args: Status) -> Result<Exit, Command
     let connection = session.connection().await?;
     let release = connection.release(&args.name)?;
     let clusters = connection.with(session.targets(&args.target).await?);
-    let status = billhook_engine::release_status(&clusters, &release).await?;
+    let mut status = billhook_engine::release_status(&clusters, &release).await?;
+    if status.objects.iter().any(|object| object.state == ObjectState::Deleting) {
+        // Without it, the finalizers are shown alone.
+        if let Ok(catalog) = clusters.own.catalog().await {
+            billhook_engine::name_root_causes(&clusters.own, &catalog, &mut status).await;
+        }
+    }
     if session.json() {
         session.printer.json(&status);
     } else {

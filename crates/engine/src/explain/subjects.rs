@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 
 use super::{
     bulk::{Bulk, Group, is_deleting, keeper},
+    causes::reference,
     now,
     rounds::Rounds,
 };
@@ -19,15 +20,13 @@ const AT_ONCE: usize = 16;
 /// How many pages of one kind are read at most: 100,000 objects.
 const PAGES: usize = 100;
 
-/// Returns the objects of a release that are being deleted.
+/// Returns the objects of a release that are being deleted, or that may be: those that could not be read.
 pub fn of_release(status: &ReleaseStatus, catalog: &Catalog) -> Vec<ObjectRef> {
-    let deleting = status.objects.iter().filter(|object| object.state == ObjectState::Deleting);
+    let is_deleting =
+        |object: &&crate::ObjectStatus| matches!(object.state, ObjectState::Deleting | ObjectState::Unreadable);
+    let deleting = status.objects.iter().filter(is_deleting);
     let named = |object: &crate::ObjectStatus| {
-        let kind = catalog.get(&object.object.kind)?;
-        let key = &object.object;
-        let reference =
-            ObjectRef::new(kind.api_version(None), &key.kind.kind, key.namespace.as_deref(), key.name.clone());
-        Some(ObjectRef { uid: object.uid.clone(), ..reference })
+        Some(ObjectRef { uid: object.uid.clone(), ..reference(catalog, &object.object)? })
     };
     deleting.filter_map(named).collect()
 }

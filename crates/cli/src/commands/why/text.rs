@@ -46,7 +46,7 @@ fn of_group(group: &[&Finding], all: bool, paint: Paint, lines: &mut Vec<String>
         lines.extend(group.iter().map(|finding| without_cause(finding)));
         return;
     };
-    lines.push(paint.bold(&short(&format!("{}: {}", root.object, root.message))));
+    lines.push(paint.bold(&short(&root.sentence())));
     let listed = if all { usize::MAX } else { LISTED };
     let label = if first.is_blocked() { "blocks" } else { "concerns" };
     lines.push(format!("  {label}:"));
