@@ -11,7 +11,7 @@ use kube::client::{ClientBuilder, ConfigExt as _};
 use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::resolver::Resolver;
+use crate::{guarded_body::guard, resolver::Resolver};
 
 /// Makes a client from a configuration, without retries of its own.
 ///
@@ -27,7 +27,7 @@ pub fn connect(config: kube::Config) -> kube::Result<kube::Client> {
 }
 
 /// Makes a client as [`connect`] does, which connects only to addresses that the rules allow. If there is a proxy, it resolves
-/// the names, so addresses are not checked.
+/// the names, so addresses are not checked, and fences are checked only when a request is handed to the client.
 pub(crate) fn connect_within(mut config: kube::Config, rules: Option<Arc<HostRules>>) -> kube::Result<kube::Client> {
     config.default_retry = false;
     if config.proxy_url.is_some() {
@@ -48,6 +48,7 @@ pub(crate) fn connect_within(mut config: kube::Config, rules: Option<Arc<HostRul
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .map_request(guard)
         .service(Client::builder(TokioExecutor::new()).build(connector));
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }

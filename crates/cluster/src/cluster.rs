@@ -63,7 +63,8 @@ pub struct Cluster {
     pub(crate) fences: Vec<Fence>,
 }
 
-/// A check before each request whether it may still be sent, for a process that another one may replace.
+/// A check before each request whether it may still be sent, for a process that another one may replace. That of a request with
+/// a body, as all writes have, is repeated when the connection takes the body.
 #[derive(Clone)]
 pub struct Fence {
     may_send: Arc<dyn Fn() -> bool + Send + Sync>,

@@ -19,6 +19,7 @@ mod delete;
 mod discovery;
 mod error;
 mod finalizers;
+mod guarded_body;
 mod inventory;
 mod lease;
 mod limiter;

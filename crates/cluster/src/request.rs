@@ -14,6 +14,7 @@ use crate::{
     cluster::Cluster,
     counts::Verb,
     error::{self, Error, ErrorKind, Status},
+    guarded_body::{Closed, Fences},
 };
 
 /// How long a request is retried while a backend of the API server is unavailable: that is a blocker, not an outage.
@@ -269,9 +270,13 @@ impl Cluster {
     }
 
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {
-        let request = call.request()?;
+        let mut request = call.request()?;
+        let stopped = |why: &str| Failure::from(Error::new(&call.what, ErrorKind::Stopped).because(why));
         if let Some(closed) = self.fences.iter().find(|fence| !fence.lets_pass()) {
-            return Err(Error::new(&call.what, ErrorKind::Stopped).because(&*closed.why).into());
+            return Err(stopped(&closed.why));
+        }
+        if !self.fences.is_empty() {
+            request.extensions_mut().insert(Fences(self.fences.clone()));
         }
         self.inner.counters.sent(call.verb);
         let mut ended = Ended { cluster: self, verb: call.verb, code: 0 };
@@ -287,6 +292,10 @@ impl Cluster {
                 Ok(response)
             }
             Err(source) => {
+                if let Some(Closed(why)) = causes(&source).find_map(<dyn std::error::Error>::downcast_ref) {
+                    self.inner.counters.not_sent(call.verb);
+                    return Err(stopped(why));
+                }
                 let failure = self.broken(call, source);
                 if !failure.lost {
                     self.inner.counters.not_sent(call.verb);
@@ -369,8 +378,7 @@ impl Trouble {
         if matches!(error, kube::Error::Auth(_)) {
             return Self::Permanent;
         }
-        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        while let Some(error) = next {
+        for error in causes(error) {
             if error.is::<kube::client::AuthError>() || error.is::<Denied>() {
                 return Self::Permanent;
             }
@@ -383,10 +391,14 @@ impl Trouble {
                     _ => {}
                 }
             }
-            next = error.source();
         }
         Self::Broken
     }
+}
+
+/// Returns an error and its causes.
+fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source())
 }
 
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {

@@ -4,6 +4,7 @@
 
 mod checks;
 mod fake;
+mod fences;
 mod foreign;
 mod inventory;
 mod leases;
