@@ -45,7 +45,7 @@ pub(crate) struct Item {
     pub failed: u32,
     /// Stops the work.
     pub(crate) halt: Halt,
-    /// Whether another client has finished the job: the status is no longer ours.
+    /// Whether another client has finished the job, or the item is another one of the same name: the object is no longer ours.
     is_over: bool,
 }
 
@@ -132,23 +132,21 @@ impl Item {
     /// Changes the status and sends the difference, if there is one. If the request fails, the change is discarded, so that
     /// a later update does not report work that this one was to precede.
     ///
-    /// Once another client has finished the job, the work is stopped and nothing is sent any more.
+    /// Once another client has finished the job, or the item is another one, the work is stopped and nothing is sent any more.
     pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
         let mut status = self.status.clone();
         change(&mut status);
         let Some(patch) = status_patch(self.sent.as_ref(), &status).filter(|_| !self.is_over) else { return Ok(()) };
-        let changes_phase = self.sent.as_ref().and_then(|sent| sent.phase) != status.phase;
-        match self.trigger() == Trigger::Jobs && changes_phase {
-            true => self.patch_phase(patch).await?,
-            false => self.patch(Some("status"), patch).await?,
-        }
+        self.patch_status(patch).await?;
         self.status.clone_from(&status);
         self.sent = Some(status);
         Ok(())
     }
 
-    /// Patches the status of an item with a job, unless another client has finished the job, as Landscaper does to interrupt it.
-    async fn patch_phase(&mut self, mut patch: Value) -> Result<(), ItemFailure> {
+    /// Patches the status, unless another client has finished the item's job, as Landscaper does to interrupt it, or the item
+    /// is another one of the same name. Every patch names the version: one that does not would return the version of a change
+    /// that nobody has looked at.
+    async fn patch_status(&mut self, mut patch: Value) -> Result<(), ItemFailure> {
         for _ in 0..MAX_CONFLICTS {
             patch["metadata"] = json!({ "resourceVersion": self.newest() });
             match self.patch(Some("status"), patch.clone()).await {
@@ -158,17 +156,24 @@ impl Item {
             let (resource, key) = (deploy_items(), self.key());
             let Some(live) = self.shared.home.get(&resource, &key).await? else { return Ok(()) };
             let Ok(live) = serde_json::from_value::<DeployItem>(live) else { break };
-            let job = self.status.job_id.as_deref();
-            if job.is_some() && live.status.as_ref().is_some_and(|live| live.job_id_finished.as_deref() == job) {
+            // The dispatcher ignores what the watch still reports of the time before.
+            self.version = live.metadata.resource_version;
+            let job = self.status.job_id.as_deref().filter(|_| self.trigger() == Trigger::Jobs);
+            let is_finished = job.is_some() && live.status.is_some_and(|live| live.job_id_finished.as_deref() == job);
+            if is_finished || live.metadata.uid != self.object.metadata.uid {
                 self.is_over = true;
                 self.halt.token.cancel();
                 return Ok(());
             }
             self.finalizers = live.metadata.finalizers.unwrap_or_default();
-            self.version = live.metadata.resource_version;
         }
-        let problem = format!("write the phase of {}: other clients keep changing the item", self.key());
+        let problem = format!("write the status of {}: other clients keep changing the item", self.key());
         Err(ItemFailure::new("RequestFailed", problem, ErrorCode::InternalProblem).transient())
+    }
+
+    /// Returns whether the work has ended because another client has finished the job, or the item is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Writes a progress report to the status.
@@ -196,7 +201,7 @@ impl Item {
         if remove_operation {
             metadata.insert("annotations".to_owned(), json!({ OPERATION: null }));
         }
-        if metadata.is_empty() {
+        if metadata.is_empty() || self.is_over {
             return Ok(());
         }
         // The version prevents the patch from overwriting a finalizer or operation that another client has just set.
@@ -206,6 +211,9 @@ impl Item {
 
     /// Removes our finalizer, so that the API server can delete the item.
     pub(crate) async fn remove_finalizer(&mut self) -> Result<(), ItemFailure> {
+        if self.is_over {
+            return Ok(());
+        }
         let rest: Vec<&String> = self.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": self.newest() } });
         Ok(self.patch(None, patch).await?)

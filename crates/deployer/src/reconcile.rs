@@ -63,6 +63,8 @@ async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<Item
     };
     let interrupted = halt.is_interrupted() || due == Due::Interrupt;
     let failure = match result {
+        // The result was not written.
+        Ok(()) if item.is_over() => return (Outcome::Halted(item.version.take()), None),
         Ok(()) => None,
         Err(Stop::Halted) if interrupted => Some(interruption()),
         Err(Stop::Halted) => return (Outcome::Halted(item.version.take()), None),
@@ -177,6 +179,9 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
     // With an invalid configuration nothing is deployed, so the item needs no finalizer.
     let add_finalizer = !deletion && configuration.is_ok();
     begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
+    if item.is_over() {
+        return Err(Stop::Halted);
+    }
     // The operation is removed after the phase is written: otherwise it would be lost if the controller ended in between.
     item.update_metadata(add_finalizer, cause == Cause::Operation).await?;
     item.deadline = deadline(item, cause, now);

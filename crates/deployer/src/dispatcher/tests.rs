@@ -5,7 +5,7 @@ use billhook_sandbox::{Sandbox, User};
 use jiff::Timestamp;
 use kube::{
     Api, CustomResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::{
     item::Item,
     metrics::Metrics,
     mode::Mode,
+    progress::Report,
     shard::Shard,
     shared::ControllerOptions,
     target::{Connect, ConnectionRules, Targets},
@@ -242,9 +243,8 @@ async fn running_work_gets_a_grace_period_and_then_time_to_stop() {
     }
 }
 
-/// Writes the result of a job after another client has patched the item; returns the phase and the finished job on the server, and
-/// whether the work was stopped.
-async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<String>, bool) {
+/// Returns an item that is being deployed for a job, on a new server.
+async fn working() -> (Sandbox, Api<DeployItem>, Item) {
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let client = sandbox.client(User::admin(), "other");
     let (create, apply) = (PostParams::default(), PatchParams::default());
@@ -257,15 +257,40 @@ async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<Strin
     items.create(&create, &object).await.unwrap();
     let job = Patch::Merge(json!({ "status": { "jobID": "one", "observedGeneration": 1, "phase": "Progressing" } }));
     let object = items.patch_status("b", &apply, &job).await.unwrap();
-    let halt = Halt::default();
-    let mut working = Item::new(Arc::new(shared(&sandbox, Mode::Landscaper)), Arc::new(object), 0, halt.clone());
+    let working = Item::new(Arc::new(shared(&sandbox, Mode::Landscaper)), Arc::new(object), 0, Halt::default());
+    (sandbox, items, working)
+}
+
+/// Writes progress and the result of a job after another client has patched the item; returns the phase and the finished job on
+/// the server, and whether the work was stopped.
+async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<String>, bool) {
+    let (_sandbox, items, mut working) = working().await;
+    let apply = PatchParams::default();
     match patch.get("status") {
         Some(_) => items.patch_status("b", &apply, &Patch::Merge(&patch)).await.unwrap(),
         None => items.patch("b", &apply, &Patch::Merge(&patch)).await.unwrap(),
     };
+    working.report(Report { running: true, reason: "Running", message: "1 of 2".to_owned() }).await.unwrap();
     working.update(|status| status.finish(Phase::Succeeded, Timestamp::UNIX_EPOCH)).await.unwrap();
-    let status = items.get("b").await.unwrap().status.unwrap();
-    (status.phase, status.job_id_finished, halt.token.is_cancelled())
+    let live = items.get("b").await.unwrap();
+    // The dispatcher ignores what the watch reports of the time before.
+    assert_eq!(working.version, live.metadata.resource_version);
+    let status = live.status.unwrap();
+    (status.phase, status.job_id_finished, working.halt.token.is_cancelled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_to_another_item_of_the_same_name() {
+    let (_sandbox, items, mut working) = working().await;
+    items.delete("b", &DeleteParams::default()).await.unwrap();
+    let mut other = item("");
+    (other.metadata.namespace, other.metadata.uid) = (Some("default".to_owned()), None);
+    let other = items.create(&PostParams::default(), &other).await.unwrap();
+    working.update(|status| status.finish(Phase::Succeeded, Timestamp::UNIX_EPOCH)).await.unwrap();
+    working.update_metadata(true, false).await.unwrap();
+    working.remove_finalizer().await.unwrap();
+    assert_eq!(items.get("b").await.unwrap(), other);
+    assert!(working.is_over() && working.halt.token.is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
