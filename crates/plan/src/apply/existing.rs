@@ -153,6 +153,9 @@ impl Deployment<'_> {
         problems: &mut Problems,
     ) -> Option<ApplyAction> {
         let (key, all) = (&manifest.key, object.annotations.with(annotations));
+        if self.is_left_to_other_item(manifest, object) {
+            self.give_up(key, object, label, existing);
+        }
         let mut treatment = existing.honoured.read(key, &all, &MATTER);
         treatment.skip_health_check &= may_skip(&key.kind);
         let mut honour = |annotation| existing.honoured.add(annotation, key, all.is_only_live(annotation, annotations));
@@ -181,7 +184,14 @@ impl Deployment<'_> {
         action
     }
 
-    /// Gives up an object that is annotated as no longer managed, if it belongs to the release in any way.
+    /// Whether an object is left to another DeployItem, whose label it carries.
+    fn is_left_to_other_item(&self, manifest: &Manifest, object: &Observed) -> bool {
+        self.directives(&manifest.key).policy == ManifestPolicy::Fallback
+            && !is_of_same_item(manifest, object)
+            && is_of_other_item(object, Some(self.request.release))
+    }
+
+    /// Gives up an object that the release no longer manages, if it belongs to the release in any way.
     pub(super) fn give_up(&self, key: &ObjectKey, object: &Observed, label: &str, existing: &mut Existing<'_>) {
         let is_recorded = self.request.inventory.is_some_and(|inventory| inventory.entries.contains_key(key));
         if is_recorded || object.carries(label) {
@@ -203,8 +213,7 @@ impl Deployment<'_> {
         let directives = self.directives(key);
         let entry = self.request.inventory.and_then(|inventory| inventory.entries.get(key));
         let ours = self.is_ours(entry, object, label);
-        let is_left =
-            || !is_of_same_item(manifest, object) && (!ours || is_of_other_item(object, Some(self.request.release)));
+        let is_left = || !ours && !is_of_same_item(manifest, object) || self.is_left_to_other_item(manifest, object);
         if directives.policy == ManifestPolicy::Fallback && is_left() {
             notes.push(NoteKind::Fallback { object: key.clone() }.into());
             return None;
