@@ -143,7 +143,7 @@ impl<'a> Webhook<'a> {
 /// Returns the cause of a message that a webhook of this name could not be called.
 pub(crate) fn failed_call(case: &Case<'_>, name: &str, detail: &str, fact: Fact) -> Cause {
     let operation = if detail.contains("DELETE") { "DELETE" } else { "a request" };
-    let known = webhooks(case).into_iter().find(|webhook| webhook.name() == name);
+    let known = webhooks(case).into_iter().find(|webhook| webhook.name() == name && webhook.must_answer());
     let cause =
         known.and_then(|webhook| webhook.unavailable(case, operation, Strength::Proven, Some((detail, fact.clone()))));
     cause.unwrap_or_else(|| {

@@ -98,6 +98,10 @@ pub(crate) fn webhook(configuration: &ObjectRef, backend: &Backend, has_others: 
             ),
             advice(format!("or install Service {service} again")),
         ],
+        // Whoever may write an Event or a condition can quote a webhook that works.
+        (Backend::Reported(_), _) => {
+            vec![advice("find out why the API server cannot call this webhook, and repair it")]
+        }
         _ => vec![
             advice("repair the Service of the webhook"),
             command(

@@ -15,7 +15,9 @@ use crate::{
 /// Adds the condition to the patch of a status that reports the result of a call. A failure says something only as long as
 /// nothing is known. `object` is the object as it is.
 pub(crate) fn add(patch: &mut Value, of: &StatusOf<'_>, object: &Value, succeeded: bool, now: Timestamp) {
-    if of.kind != DNS_RECORD || !matches!(of.run.action, Action::Reconcile | Action::Restore) {
+    // What is to be restored was created on another seed.
+    if of.kind != DNS_RECORD || !matches!((of.run.action, succeeded), (Action::Reconcile, _) | (Action::Restore, true))
+    {
         return;
     }
     // A merge patch replaces the whole list. The actuator may have set conditions, too.

@@ -77,7 +77,7 @@ fn show(session: &Session, document: &Document, searched: bool) -> Exit {
     } else {
         let all = session.global.verbose > 0;
         text::lines(document, all, printer.out_paint()).iter().for_each(|line| printer.out(line));
-        if searched && document.findings.is_empty() {
+        if searched && document.findings.is_empty() && document.unread.is_empty() {
             printer.err("nothing is being deleted");
         }
         text::unread(document, all).iter().for_each(|line| printer.warn(line));

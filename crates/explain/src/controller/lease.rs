@@ -57,8 +57,15 @@ impl<'a> Leases<'a> {
     }
 }
 
+/// Returns whether a holder has this name, or that of one of its Pods. Behind the name, these have parts that Kubernetes generates
+/// from digits and consonants: `cert-manager-cainjector-0` is no Pod of `cert-manager`.
 fn starts_with_name(holder: &str, name: &str) -> bool {
-    !name.is_empty() && holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
+    let (pod, _) = holder.split_once('_').unwrap_or((holder, ""));
+    let is_generated =
+        |part: &str| part.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() && !"aeiou".contains(c));
+    let parts =
+        |rest: &str| rest.is_empty() || rest.strip_prefix('-').is_some_and(|rest| rest.split('-').all(is_generated));
+    !name.is_empty() && pod.strip_prefix(name).is_some_and(parts)
 }
 
 /// Returns when a Lease was renewed; none if it never was, or was released.
@@ -69,4 +76,20 @@ pub(crate) fn renewal(case: &Case<'_>, lease: &Value) -> Option<Renewal> {
     let reference = kinds::LEASE.named(object::namespace(lease), object::name(lease));
     let fact = Fact::new(&reference, "spec.renewTime", text);
     Some(Renewal { fresh: seconds < (DURATIONS * duration).max(AT_LEAST), seconds, fact })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_a_workload_or_one_of_its_pods() {
+        for holder in ["web", "web_2f", "web-0", "web-7d4b9f6c5-x2v8k", "web-7d4b9f6c5-x2v8k_0f-a_b", "web-x2v8k"] {
+            assert!(starts_with_name(holder, "web"), "{holder}");
+        }
+        for holder in ["web-cainjector-7d4b9f6c5-x2v8k_1", "web-api", "webs", "my-web", ""] {
+            assert!(!starts_with_name(holder, "web"), "{holder}");
+        }
+        assert!(!starts_with_name("web", ""));
+    }
 }

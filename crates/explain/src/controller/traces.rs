@@ -147,7 +147,7 @@ impl<'a> Traces<'a> {
 
     /// Returns the ServiceAccount that may write the kind, but that no workload uses.
     pub(crate) fn account(&self, case: &Case<'_>, workloads: &[Workload<'_>]) -> Option<Controller> {
-        let writers = self.writers.as_ref().filter(|writers| !writers.others)?;
+        let writers = self.writers.as_ref().filter(|writers| writers.complete && !writers.others)?;
         // If another program may write it too, that one may be the controller.
         if writers.accounts.iter().any(|grant| workloads.iter().any(|workload| is_of(grant, workload))) {
             return None;

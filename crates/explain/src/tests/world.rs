@@ -199,7 +199,7 @@ impl World {
             }
             if let Some(ago) = operator.get("lease").and_then(Value::as_str) {
                 parts.push(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": place(name),
-                    "spec": {"holderIdentity": format!("{name}-7d9f-abcde"), "leaseDurationSeconds": 15, "renewTime": time(ago)}}));
+                    "spec": {"holderIdentity": format!("{name}-7d4b9f6c5-x2v8k"), "leaseDurationSeconds": 15, "renewTime": time(ago)}}));
             }
             self.objects.extend(parts);
         }
