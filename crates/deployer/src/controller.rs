@@ -88,7 +88,9 @@ impl Controller {
                 }
             }
             let Some(lease) = &self.options.leader_election else {
+                self.options.metrics.set_leader(true);
                 watch_ended = self.lead(Fence::open(), std::future::pending(), &stop).await;
+                self.options.metrics.set_leader(false);
                 continue;
             };
             let mut leadership = tokio::select! {

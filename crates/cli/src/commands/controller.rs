@@ -120,7 +120,7 @@ pub(crate) async fn run(
         ended = &mut controller => ended,
         () = interrupts.next() => {
             stop.cancel();
-            session.printer.err("stopping; running work may go on until the grace period ends");
+            log.say("controller-stopping", json!({}), "stopping; running work may go on until the grace period ends");
             tokio::select! {
                 ended = controller => ended,
                 () = interrupts.next() => Ok(()),
