@@ -44,6 +44,9 @@ pub use observe::{Fate, Observer};
 pub use play::play;
 pub use why::Why;
 
+/// A wait that only the sandbox's paused clock makes short.
+const LONG_WAIT: Duration = Duration::from_mins(1);
+
 /// What makes a scenario destructive.
 const DESTRUCTIVE: [&str; 4] = ["forceDelete", "finalizeAfter", "finalize-deletion-after", "billhook: clean"];
 
@@ -337,10 +340,13 @@ impl Scenario {
         self.helm || self.kubectl || self.steps.iter().any(|step| step.console.is_some())
     }
 
-    /// Returns whether it has faults that only the sandbox can inject.
+    /// Returns whether only the sandbox can play it: it has faults that only the sandbox can inject, or waits longer than its tests
+    /// may take without a paused clock.
     pub fn needs_sandbox(&self) -> bool {
         self.steps.iter().any(|step| {
-            !step.faults.is_empty() || step.during.iter().any(|during| during.compact || during.freeze.is_some())
+            !step.faults.is_empty()
+                || step.after >= LONG_WAIT
+                || step.during.iter().any(|during| during.compact || during.freeze.is_some())
         })
     }
 
