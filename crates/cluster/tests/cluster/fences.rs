@@ -24,7 +24,8 @@ async fn a_request_that_waits_for_its_connection_while_the_fence_closes_is_not_s
     };
     let options = DeleteOptions { uid: Some(Uid::new("1")), ..DeleteOptions::default() };
     let (fenced, key) = (cluster.fenced(fence), ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("default"), "x"));
-    let (received, answer) = tokio::join!(received, fenced.delete(&configmaps(), &key, &options));
+    let resource = configmaps();
+    let (received, answer) = tokio::join!(received, fenced.delete(&resource, &key, &options));
     assert_eq!(received, "");
     let error = answer.unwrap_err();
     assert_eq!((error.kind(), error.may_have_taken_effect()), (&ErrorKind::Stopped, false));
