@@ -39,7 +39,7 @@ impl Actuator for DnsActuator {
 
     async fn reconcile(&self, context: &Context, record: &DNSRecord, _: &Cluster) -> Result<Outcome, ActuatorError> {
         let DnsRecordSpec { zone, name, record_type, values, ttl, .. } = &record.spec;
-        let server = Server::of_secret(&context.secret(&record.spec.secret_ref).await?, zone.as_deref())?;
+        let server = Server::of_secret(&context.secret(&record.spec.secret_ref).await?, zone.as_deref(), name)?;
         let set = record_set(name, record_type, values, ttl.unwrap_or(120))?;
         let written = json!({"zone": server.zone(), "name": name, "type": record_type});
         // After a success, `status.state` says what the note says, so that a steady reconcile needs no note.
@@ -118,6 +118,6 @@ fn parts(written: &Value) -> [&str; 3] {
 
 async fn delete_noted(context: &Context, record: &DNSRecord, noted: &Value) -> Result<(), ActuatorError> {
     let [zone, name, kind] = parts(noted);
-    let server = Server::of_secret(&context.secret(&record.spec.secret_ref).await?, Some(zone))?;
+    let server = Server::of_secret(&context.secret(&record.spec.secret_ref).await?, Some(zone), name)?;
     server.update(context, record_set(name, kind, &[], 0)?).await
 }

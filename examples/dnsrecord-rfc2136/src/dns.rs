@@ -52,7 +52,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Reads the keys of Gardener's external-dns-management.
-    pub(crate) fn of_secret(secret: &Secret, zone: Option<&str>) -> Result<Self, ActuatorError> {
+    pub(crate) fn of_secret(secret: &Secret, zone: Option<&str>, name: &str) -> Result<Self, ActuatorError> {
         let data = secret.data.clone().unwrap_or_default();
         let get = |key: &str| Some(String::from_utf8(data.get(key)?.0.clone()).ok()?.trim().to_owned());
         let need = |key: &str| get(key).ok_or_else(|| misconfigured(format!("the Secret has no text {key}")));
@@ -61,9 +61,12 @@ impl Server {
         let algorithm = get("TSIGSecretAlgorithm").unwrap_or_else(|| "hmac-sha256".to_owned());
         let algorithm = TsigAlgorithm::from_name(Name::from_ascii(algorithm.trim_end_matches('.'))?);
         let key = TSigner::new(secret, algorithm, fqdn(&need("TSIGKeyName")?)?, FUDGE);
-        let zone = zone.map_or_else(|| need("Zone"), |zone| Ok(zone.to_owned()))?;
+        let zone = fqdn(&zone.map_or_else(|| need("Zone"), |zone| Ok(zone.to_owned()))?)?;
+        if !zone.zone_of(&fqdn(name)?) {
+            return Err(misconfigured(format!("{name} is not in the zone {zone}")));
+        }
         let key = key.map_err(|problem| misconfigured(problem.to_string()))?;
-        Ok(Self { address: need("Server")?, zone: fqdn(&zone)?, key })
+        Ok(Self { address: need("Server")?, zone, key })
     }
 
     /// Returns the zone without the dot at its end.
@@ -73,9 +76,6 @@ impl Server {
 
     /// Carries out changes of records, all or none, unless this process has been frozen and no longer leads.
     pub(crate) async fn update(&self, context: &Context, changes: Vec<Record>) -> Result<(), ActuatorError> {
-        if let Some(Record { name, .. }) = changes.iter().find(|change| !self.zone.zone_of(&change.name)) {
-            return Err(misconfigured(format!("{name} is not in the zone {}", self.zone)));
-        }
         let mut message = Message::query();
         message.metadata.op_code = OpCode::Update;
         message.metadata.recursion_desired = false;

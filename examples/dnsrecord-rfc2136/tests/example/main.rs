@@ -102,6 +102,9 @@ async fn problems_have_the_codes_that_gardener_expects() {
             lab.reaches(name, "Create Error").await;
             lab.has_failed(name, "ERR_CONFIGURATION_PROBLEM", text).await;
         }
+        // Nothing was written or noted for the wrong name.
+        lab.change("zone", json!({"name": "a.example.org"})).await;
+        lab.reaches("zone", "Create Succeeded").await;
         lab.dns.refuse(true);
         lab.record("refused", json!({"name": "r.example.org", "recordType": "A", "values": ["192.0.2.1"]})).await;
         lab.reaches("refused", "Create Error").await;
