@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The objects of the payload, which are applied one after another; the leader is frozen after some of them.
-const OBJECTS: usize = 600;
+const OBJECTS: usize = 2_000;
 const LEASE: &str = "billhook-payload-payload";
 /// The time limit for any change: the Lease of a frozen leader is taken over after 15 s.
 const PATIENCE: Duration = Duration::from_secs(90);
