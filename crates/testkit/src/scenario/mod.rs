@@ -45,7 +45,7 @@ pub use play::play;
 pub use why::Why;
 
 /// A wait that only the sandbox's paused clock makes short.
-const LONG_WAIT: Duration = Duration::from_mins(1);
+const LONG_WAIT: Duration = Duration::from_secs(20);
 
 /// What makes a scenario destructive.
 const DESTRUCTIVE: [&str; 4] = ["forceDelete", "finalizeAfter", "finalize-deletion-after", "billhook: clean"];
