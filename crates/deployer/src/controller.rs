@@ -72,6 +72,7 @@ impl Controller {
     /// When the home cluster does not serve DeployItems, or does not answer at the start. The controller waits for missing
     /// rights.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerError> {
+        self.options.metrics.set_shards(self.options.shard.count());
         self.check_kinds().await?;
         self.reached.store(true, Ordering::Relaxed);
         let (mut watch_ended, mut others) = (false, OtherCounts::default());

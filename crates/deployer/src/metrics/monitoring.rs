@@ -117,13 +117,17 @@ fn alerts_are_complete_and_panels_do_not_overlap() {
     assert_eq!([of("id"), of("title"), of("gridPos")], [panels.len(); 3]);
 }
 
-/// The series of an outage, and the alerts about it with a label that tells which one it is.
+/// The series of an outage, in which one of two shards has no leader although another process leads something else.
 fn rule_tests() -> Value {
     let series = |name: &str, values: &str| json!({ "series": name, "values": values });
     let of_target = "{target_namespace=\"shop\",target=\"prod\"}";
     let of_type = "{target_namespace=\"shop\",target=\"prod\",type=\"helm\"}";
     let bad = [
         series("billhook_leader{pod=\"a\"}", "0x120"),
+        series("billhook_leader{pod=\"b\"}", "1x120"),
+        series("billhook_leader{pod=\"payload\"}", "1x120"),
+        series("billhook_shards{pod=\"a\"}", "2x120"),
+        series("billhook_shards{pod=\"b\"}", "2x120"),
         series(&format!("billhook_items_failing{of_type}"), "2x120"),
         series(&format!("billhook_items_oldest_waiting_seconds{of_type}"), "3600+60x120"),
         series(&format!("billhook_target_up{of_target}"), "0x120"),
@@ -136,6 +140,10 @@ fn rule_tests() -> Value {
     let good = [
         series("billhook_leader{pod=\"a\"}", "0x120"),
         series("billhook_leader{pod=\"b\"}", "1x120"),
+        series("billhook_leader{pod=\"c\"}", "1x120"),
+        series("billhook_shards{pod=\"a\"}", "2x120"),
+        series("billhook_shards{pod=\"b\"}", "2x120"),
+        series("billhook_shards{pod=\"c\"}", "2x120"),
         series(&format!("billhook_items_failing{of_type}"), "0x120"),
         series(&format!("billhook_items_oldest_waiting_seconds{of_type}"), "0+30x60 0x60"),
         series(&format!("billhook_target_up{of_target}"), "1x120"),

@@ -46,11 +46,13 @@ fn metrics_are_openmetrics_text() {
 fn gauges_show_the_phases_and_the_leader() {
     let metrics = Metrics::new();
     metrics.set_leader(true);
+    metrics.set_shards(3);
     metrics.phase_changed(None, Some(Phase::Init));
     metrics.phase_changed(None, Some(Phase::Succeeded));
     metrics.phase_changed(Some(Phase::Init), Some(Phase::Succeeded));
     metrics.phase_changed(Some(Phase::Succeeded), None);
     assert_eq!(values(&metrics, "billhook_leader"), ["1"]);
+    assert_eq!(values(&metrics, "billhook_shards"), ["3"]);
     let mut items = values(&metrics, "billhook_items");
     items.sort();
     assert_eq!(items, ["{phase=\"Init\"} 0", "{phase=\"Succeeded\"} 1"]);
