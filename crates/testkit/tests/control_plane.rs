@@ -1,6 +1,9 @@
 //! Tests of starting, restarting and stopping a control plane, and of its users.
 
 #[cfg(feature = "scenarios")]
+#[path = "control_plane/deploy.rs"]
+mod deploy;
+#[cfg(feature = "scenarios")]
 #[path = "control_plane/payload.rs"]
 mod payload;
 #[cfg(feature = "scenarios")]

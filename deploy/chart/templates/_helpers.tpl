@@ -1,3 +1,8 @@
+{{- define "billhook.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
 {{- define "billhook.selector" -}}
 app.kubernetes.io/name: billhook-controller
 {{- end }}

@@ -29,6 +29,80 @@ fn the_chart_and_the_kustomization_deploy_the_same_objects() {
 }
 
 #[test]
+fn the_chart_and_the_kustomization_deploy_the_same_webhook() {
+    let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
+    let rules = "webhook.deletionConfirmation.rules[0].apiGroups={extensions.gardener.cloud}";
+    let of_all =
+        ["apiVersions", "resources"].map(|field| format!("webhook.deletionConfirmation.rules[0].{field}={{*}}"));
+    let values =
+        ["webhook.create=true", "webhook.certManager=true", "networkPolicy.create=true", rules, &of_all[0], &of_all[1]];
+    let Some(mut chart) = chart_in("billhook-webhook", &values) else { return };
+    let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(folder("kustomize/webhook-example")));
+    kustomization.remove("Namespace/billhook-webhook");
+    // The chart also installs the controller. For a scope that is not set, API servers store `*`.
+    chart.retain(|_, object| {
+        object.pointer("/metadata/labels/app.kubernetes.io~1name") == Some(&"billhook-webhook".into())
+    });
+    for rule in kustomization.values_mut().filter_map(|object| object.pointer_mut("/webhooks/0/rules/0")) {
+        rule.as_object_mut().unwrap().retain(|field, value| field != "scope" || value != "*");
+    }
+    assert_eq!(chart, kustomization);
+}
+
+#[test]
+fn the_manifests_refer_to_the_image_by_version_and_digest() {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = std::fs::read_to_string(folder("chart/Chart.yaml")).unwrap();
+    let definition = &yaml::parse(&text).unwrap()[0].value;
+    assert_eq!([&definition["version"], &definition["appVersion"]], [version, version]);
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let given = format!("image.digest={digest}");
+    let webhook = ["webhook.create=true", "webhook.certManager=true", "image.repository=registry.example/billhook"];
+    for (values, expected) in [
+        (vec![], format!("registry.example/billhook:{version}")),
+        (vec![given.as_str()], format!("registry.example/billhook:{version}@{digest}")),
+        (vec![given.as_str(), "image.tag=9"], format!("registry.example/billhook:9@{digest}")),
+    ] {
+        let Some(objects) = chart(&[webhook.as_slice(), &values].concat()) else { return };
+        for name in ["Deployment/billhook-controller", "Deployment/billhook-webhook"] {
+            assert_eq!(objects[name]["spec"]["template"]["spec"]["containers"][0]["image"], expected, "{name}");
+        }
+    }
+    // No digest is checked in: only whoever pushes an image knows it.
+    for kustomization in ["kustomize/base/kustomization.yaml", "kustomize/webhook/kustomization.yaml"] {
+        let text = std::fs::read_to_string(folder(kustomization)).unwrap();
+        let images = &yaml::parse(&text).unwrap()[0].value["images"];
+        assert_eq!(*images, json!([{ "name": "billhook", "newTag": version }]), "{kustomization}");
+    }
+}
+
+#[test]
+fn all_pods_are_restricted_and_probed_and_may_be_evicted_if_unhealthy() {
+    let Some(objects) = chart(&["webhook.create=true", "webhook.certManager=true", "networkPolicy.create=true"]) else {
+        return;
+    };
+    for name in ["billhook-controller", "billhook-webhook"] {
+        let pod = &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(pod["priorityClassName"], name);
+        assert!(objects[&format!("PriorityClass/{name}")]["value"].as_i64().unwrap() > 0, "{name}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        assert_eq!(
+            [&pod["securityContext"]["runAsNonRoot"], &container["securityContext"]["readOnlyRootFilesystem"]],
+            [true; 2]
+        );
+        assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+        for probe in ["livenessProbe", "readinessProbe"] {
+            assert!(container[probe]["httpGet"]["path"].is_string(), "{name} {probe}");
+        }
+        let budget = &objects[&format!("PodDisruptionBudget/{name}")]["spec"];
+        assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{name}");
+        let policy = &objects[&format!("NetworkPolicy/{name}")]["spec"];
+        assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]), "{name}");
+    }
+}
+
+#[test]
 fn the_chart_installs_the_crds_and_keeps_them() {
     let Some(objects) = chart(&[]) else { return };
     for definition in super::definitions().unwrap() {
@@ -59,7 +133,13 @@ fn helm_finds_no_mistake_in_the_chart_and_rejects_wrong_values() {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     assert!(lint(&["--strict"]).0, "{}", lint(&["--strict"]).1);
-    for wrong in ["replica=2", "priorityClass.value=high", "networkPolicy.create=maybe", "prometheusRule.label=x"] {
+    for wrong in [
+        "replica=2",
+        "priorityClass.value=high",
+        "networkPolicy.create=maybe",
+        "prometheusRule.label=x",
+        "image.digest=0.1.0",
+    ] {
         assert!(!lint(&["--set", wrong]).0, "{wrong}");
     }
 }
@@ -126,8 +206,13 @@ fn check(kustomization: &str, values: &[&str]) {
 
 /// Renders the chart with values, and removes the fields that only helm sets.
 fn chart(values: &[&str]) -> Option<BTreeMap<String, Value>> {
+    chart_in("billhook-system", values)
+}
+
+/// Renders the chart for a namespace.
+fn chart_in(namespace: &str, values: &[&str]) -> Option<BTreeMap<String, Value>> {
     let mut helm = Command::new(program("BILLHOOK_HELM")?);
-    helm.args(["template", "billhook", "--namespace", "billhook-system"]).arg(folder("chart"));
+    helm.args(["template", "billhook", "--namespace", namespace]).arg(folder("chart"));
     helm.args(values.iter().flat_map(|value| ["--set", value]));
     let mut objects = objects(&mut helm);
     for object in objects.values_mut() {

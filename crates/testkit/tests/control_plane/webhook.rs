@@ -69,12 +69,12 @@ spec:
 ";
 
 /// Returns a path in `deploy/`.
-fn deploy(path: &str) -> String {
+pub fn deploy(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path).display().to_string()
 }
 
 /// Runs kubectl, which must succeed, with this input.
-fn run(control_plane: &ControlPlane, args: &[&str], input: &str) -> Result<String> {
+pub fn run(control_plane: &ControlPlane, args: &[&str], input: &str) -> Result<String> {
     let mut command = control_plane.kubectl();
     let mut child = command
         .args(args)
