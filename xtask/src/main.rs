@@ -3,6 +3,7 @@
 mod bench;
 mod crds;
 mod dist;
+mod image;
 mod schemas;
 mod test;
 mod testbed;
@@ -24,6 +25,7 @@ enum Task {
     Bench(bench::Args),
     Crds(crds::Args),
     Dist(dist::Args),
+    Image(image::Args),
     Schemas(schemas::Args),
     Test(test::Args),
     Testbed(testbed::Args),
@@ -32,6 +34,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Task::Dist(args) => dist::run(args),
+        Task::Image(args) => image::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Crds(args) => crds::run(args),
         Task::Schemas(args) => schemas::run(args),

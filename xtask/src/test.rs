@@ -5,11 +5,18 @@ use std::{ffi::OsString, io::Write as _, path::PathBuf, process::ExitCode};
 use anyhow::{Result, anyhow};
 use billhook_testkit::control_plane::Binaries;
 
-use crate::{cargo, exit_code, progress, run_to_end};
+use crate::{cargo, exit_code, image, progress, run_to_end};
 
 /// The packages whose tests run kubectl, helm, a registry or a control plane.
-const NEED_PROGRAMS: [&str; 6] =
-    ["billhook", "billhook-charts", "billhook-deployer", "billhook-extension", "billhook-testkit", "dnsrecord-rfc2136"];
+const NEED_PROGRAMS: [&str; 7] = [
+    "billhook",
+    "billhook-charts",
+    "billhook-deployer",
+    "billhook-extension",
+    "billhook-testkit",
+    "dnsrecord-rfc2136",
+    "xtask",
+];
 
 /// The options of `cargo test` for the tests that wait for minutes until locks and Leases expire. When all tests are run, these
 /// run beside the others.
@@ -39,7 +46,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let mut tests = test();
     let everything = args.args.is_empty();
-    let mut processes = None;
+    let mut beside = None;
     if packages.is_empty() || packages.iter().any(|package| NEED_PROGRAMS.contains(&package.as_str())) {
         // Neither cargo nor go keeps two cores busy all the time.
         let programs = std::thread::spawn(programs);
@@ -56,14 +63,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         if everything {
             let mut tests = test();
             tests.args(PROCESSES);
-            processes = Some(std::thread::spawn(move || tests.output()));
+            let processes = std::thread::spawn(move || tests.output());
+            // The tests of this package, which are among the last ones, build it otherwise, and report if they cannot.
+            let image = std::thread::spawn(image::build_for_tests);
+            beside = Some((processes, image));
         }
     }
     if !for_tests.is_empty() {
         tests.args(no_options.then_some("--")).args(for_tests);
     }
     let code = run_to_end(tests)?;
-    let Some(processes) = processes else { return Ok(code) };
+    let Some((processes, image)) = beside else { return Ok(code) };
+    drop(image.join());
     let output = processes.join().map_err(|_| anyhow!("starting the tests of processes panicked"))??;
     std::io::stderr().write_all(&output.stderr)?;
     std::io::stdout().write_all(&output.stdout)?;
@@ -90,6 +101,7 @@ fn programs() -> Result<(PathBuf, PathBuf)> {
     let kubectl = Binaries::locate_or_build(progress)?.kubectl().to_owned();
     let helm = Binaries::helm(progress)?;
     Binaries::registry(progress)?;
+    Binaries::crane(progress)?;
     Ok((kubectl, helm))
 }
 

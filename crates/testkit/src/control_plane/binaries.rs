@@ -20,8 +20,9 @@ const KUBE_CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const KUBECTL: &str = "kubectl";
 const HELM: &str = "helm";
 const REGISTRY: &str = "registry";
+const CRANE: &str = "crane";
 
-/// The programs of a control plane, and `kubectl`, `helm` and `registry`.
+/// The programs of a control plane, and `kubectl`, `helm`, `registry` and `crane`.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     etcd: PathBuf,
@@ -48,7 +49,8 @@ impl Binaries {
         }
     }
 
-    /// Returns the path of `helm`, and builds it if it is missing: about 4 minutes on two cores.
+    /// Returns the path of `helm`, and builds it if it is missing: about 4 minutes on two cores. It is static, because the image
+    /// of billhook contains it.
     ///
     /// # Errors
     ///
@@ -65,6 +67,15 @@ impl Binaries {
     /// Fails if it is missing and cannot be built.
     pub fn registry(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
         Ok(REGISTRY_MODULE.locate_or_build(&mut progress)?.join(REGISTRY))
+    }
+
+    /// Returns the path of `crane`, a client of registries, and builds it if it is missing: about 1 minute on two cores.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is missing and cannot be built.
+    pub fn crane(mut progress: impl FnMut(&str)) -> Result<PathBuf> {
+        Ok(CRANE_MODULE.locate_or_build(&mut progress)?.join(CRANE))
     }
 
     /// Returns the path of `etcd`.
@@ -135,6 +146,8 @@ struct Module {
     renames: &'static [(&'static str, &'static str)],
     /// The packages to build: `tool` stands for the tools that `go.mod` lists, `.` for the module's own `main.go`.
     package: &'static str,
+    /// Whether the programs are linked statically.
+    is_static: bool,
     /// The usual time of a first build on two cores.
     usually: &'static str,
 }
@@ -150,6 +163,7 @@ const CONTROL_PLANE: Module = Module {
     version_variable: Some("k8s.io/component-base/version.gitVersion"),
     renames: &[("server", ETCD)],
     package: "tool",
+    is_static: false,
     usually: "9 minutes",
 };
 
@@ -163,6 +177,7 @@ const HELM_MODULE: Module = Module {
     version_variable: None,
     renames: &[],
     package: "tool",
+    is_static: true,
     usually: "4 minutes",
 };
 
@@ -176,6 +191,21 @@ const REGISTRY_MODULE: Module = Module {
     version_variable: None,
     renames: &[],
     package: ".",
+    is_static: false,
+    usually: "1 minute",
+};
+
+const CRANE_MODULE: Module = Module {
+    folder: "crane",
+    version_of: "github.com/google/go-containerregistry",
+    prefix: "crane-",
+    go_mod: include_str!("../../../../testbed/crane/go.mod"),
+    go_sum: include_str!("../../../../testbed/crane/go.sum"),
+    programs: &[CRANE],
+    version_variable: None,
+    renames: &[],
+    package: "tool",
+    is_static: false,
     usually: "1 minute",
 };
 
@@ -192,7 +222,8 @@ impl Module {
 
     /// Returns the name of the cache folder: a readable version, and a hash of all inputs.
     fn name(&self) -> Result<String> {
-        let hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum).finalize();
+        let linking = if self.is_static { "static" } else { "" };
+        let hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum).chain_update(linking).finalize();
         let short: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         Ok(format!("{}{}-{short}", self.prefix, self.version()?))
     }
@@ -250,6 +281,9 @@ impl Module {
             .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o"])
             .arg(bin)
             .arg(self.package);
+        if self.is_static {
+            command.env("CGO_ENABLED", "0");
+        }
 
         progress(&format!("building {what} {version} once; this usually takes {} on two cores", self.usually));
         let clock = Deadline::after(Duration::MAX);
@@ -320,7 +354,12 @@ mod tests {
 
     #[test]
     fn a_module_is_cached_under_its_version_and_a_hash() {
-        for (module, prefix) in [(CONTROL_PLANE, "v1."), (HELM_MODULE, "helm-v4."), (REGISTRY_MODULE, "registry-v3.")] {
+        for (module, prefix) in [
+            (CONTROL_PLANE, "v1."),
+            (HELM_MODULE, "helm-v4."),
+            (REGISTRY_MODULE, "registry-v3."),
+            (CRANE_MODULE, "crane-v0."),
+        ] {
             let name = module.name().unwrap();
             let (version, hash) = name.rsplit_once('-').unwrap();
             assert!(version.starts_with(prefix), "{name}");
