@@ -30,7 +30,8 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
         let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
         command.arg("--quiet").arg("--target-dir").arg(Path::new(&target).join("image-of-tests"));
         // It runs for seconds: what is optimized for the other tests would only take longer to compile.
-        for setting in ["debug", "package.'*'.opt-level", "package.billhook-cluster.opt-level"] {
+        for setting in ["debug", "build-override.debug", "package.'*'.opt-level", "package.billhook-cluster.opt-level"]
+        {
             command.arg("--config").arg(format!("profile.dev.{setting}=0"));
         }
         command.env_remove("CARGO_PROFILE_DEV_DEBUG").env("CARGO_INCREMENTAL", "0");
