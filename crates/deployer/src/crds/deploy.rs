@@ -61,7 +61,7 @@ fn the_manifests_refer_to_the_image_by_version_and_digest() {
     for (values, expected) in [
         (vec![], format!("registry.example/billhook:{version}")),
         (vec![given.as_str()], format!("registry.example/billhook:{version}@{digest}")),
-        (vec![given.as_str(), "image.tag=9"], format!("registry.example/billhook:9@{digest}")),
+        (vec![given.as_str(), "image.tag=v9"], format!("registry.example/billhook:v9@{digest}")),
     ] {
         let Some(objects) = chart(&[webhook.as_slice(), &values].concat()) else { return };
         for name in ["Deployment/billhook-controller", "Deployment/billhook-webhook"] {
