@@ -9,7 +9,6 @@ use std::{
 use billhook_testkit::browser::chromium;
 use chromiumoxide::{
     BrowserConfig, Page,
-    browser::HeadlessMode,
     cdp::{
         browser_protocol::{
             emulation::MediaFeature,
@@ -57,7 +56,6 @@ impl Browser {
         let config = BrowserConfig::builder()
             .chrome_executable(program)
             .user_data_dir(folder.path().join("profile"))
-            .headless_mode(HeadlessMode::True)
             .no_sandbox()
             .window_size(1400, 900)
             .viewport(None)
