@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, anyhow};
-use billhook_testkit::control_plane::Binaries;
+use billhook_testkit::{browser::chromium, control_plane::Binaries};
 
 use crate::{cargo, exit_code, image, progress, run_to_end};
 
@@ -73,12 +73,27 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         tests.args(no_options.then_some("--")).args(for_tests);
     }
     let code = run_to_end(tests)?;
-    let Some((processes, image)) = beside else { return Ok(code) };
+    let Some((processes, image)) = beside else {
+        say_left_out(&packages)?;
+        return Ok(code);
+    };
     drop(image.join());
     let output = processes.join().map_err(|_| anyhow!("starting the tests of processes panicked"))??;
     std::io::stderr().write_all(&output.stderr)?;
     std::io::stdout().write_all(&output.stdout)?;
+    say_left_out(&packages)?;
     Ok(if code == ExitCode::SUCCESS { exit_code(output.status) } else { code })
+}
+
+/// Says in the last lines which tests have tested nothing.
+fn say_left_out(packages: &[String]) -> Result<()> {
+    if chromium().is_none() && (packages.is_empty() || packages.iter().any(|package| package == "billhook-testkit")) {
+        writeln!(
+            std::io::stdout(),
+            "\nleft out: the tests of pages in a browser, because there is no Chromium (apt-get install chromium)"
+        )?;
+    }
+    Ok(())
 }
 
 /// Returns the packages that options of `cargo test` select.

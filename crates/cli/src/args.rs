@@ -57,11 +57,11 @@ pub(crate) struct GlobalArgs {
 pub(crate) enum OutputFormat {
     Text,
     Json,
-    /// Graphviz, for payload plan
+    /// A graph for Graphviz, for plan, why and payload plan
     Dot,
-    /// A picture, for payload plan
+    /// A picture, for plan, why and payload plan
     Svg,
-    /// A page, for payload plan
+    /// A page, for plan, why and payload plan
     Html,
     /// For code hosts, for payload lint
     Sarif,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::{GlobalArgs, LogFormat, LogLevel},
-    output::Printer,
+    output::{Printer, json},
     session::{Session, now, timestamp},
 };
 
@@ -54,21 +54,6 @@ struct Line<'a> {
     text: &'a str,
 }
 
-impl Line<'_> {
-    /// Returns the line in ASCII: a terminal would act on some other characters.
-    fn json(&self) -> serde_json::Result<String> {
-        let line = serde_json::to_string(self)?;
-        let mut ascii = String::with_capacity(line.len());
-        for char in line.chars() {
-            match char {
-                ' '..='~' => ascii.push(char),
-                _ => char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| ascii += &format!("\\u{unit:04x}")),
-            }
-        }
-        Ok(ascii)
-    }
-}
-
 impl Log {
     pub(crate) fn new(session: &Session) -> Self {
         Self { printer: session.printer.clone(), results: session.json(), logging: session.logging }
@@ -105,7 +90,7 @@ impl Log {
             LogFormat::Json => {
                 let (name, time) = (if level == LogLevel::Warn { "warn" } else { "info" }, precise_now());
                 let line = Line { event: Some(event), time: &time, level: Some(name), fields, text };
-                if let Ok(line) = line.json() {
+                if let Ok(line) = json(&line, false) {
                     self.printer.err(&line);
                 }
             }

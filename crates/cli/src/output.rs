@@ -101,16 +101,43 @@ fn push_visible(line: &mut String, char: char) {
     match char {
         '\n' | '\r' | '\t' => line.extend(char.escape_default()),
         '\0'..' ' | '\x7f' => *line += &format!("\\x{:02x}", u32::from(char)),
-        // C1 controls, line separators, characters that control the direction of text, and our own marks.
-        '\u{80}'..='\u{9f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}'
-        | '\u{61c}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | END..=BAD => line.extend(char.escape_unicode()),
+        char if is_hidden(char) => line.extend(char.escape_unicode()),
         _ => line.push(char),
     }
+}
+
+/// Returns whether a character beyond ASCII is a C1 control, a line separator, one that controls the direction of text, or one
+/// of our own marks.
+fn is_hidden(char: char) -> bool {
+    matches!(
+        char,
+        '\u{80}'..='\u{9f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | END..=BAD
+    )
+}
+
+/// Returns JSON, on one line or indented, with escapes for all characters that a terminal would act on. JSON itself demands
+/// that only of the first 32.
+pub(crate) fn json<T: serde::Serialize>(value: &T, indented: bool) -> serde_json::Result<String> {
+    let text = if indented { serde_json::to_string_pretty(value)? } else { serde_json::to_string(value)? };
+    if !text.contains(must_escape) {
+        return Ok(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        // All of these are below the surrogates.
+        if must_escape(char) { escaped += &format!("\\u{:04x}", u32::from(char)) } else { escaped.push(char) }
+    }
+    Ok(escaped)
+}
+
+fn must_escape(char: char) -> bool {
+    char == '\x7f' || is_hidden(char)
 }
 
 /// Prints results to standard output and everything else to standard error. It ignores that a reader has closed its end.
@@ -202,14 +229,14 @@ impl Printer {
 
     /// Prints a result as JSON on one line.
     pub(crate) fn json_line<T: serde::Serialize>(&self, value: &T) {
-        if let Ok(line) = serde_json::to_string(value) {
+        if let Ok(line) = json(value, false) {
             self.raw(&(line + "\n"));
         }
     }
 
     /// Prints a result as indented JSON.
     pub(crate) fn json<T: serde::Serialize>(&self, value: &T) {
-        if let Ok(text) = serde_json::to_string_pretty(value) {
+        if let Ok(text) = json(value, true) {
             self.raw(&(text + "\n"));
         }
     }
@@ -293,6 +320,18 @@ mod tests {
         assert_eq!(paint.line(&format!("{} x", paint.bold("a\x1b[0m"))), "\x1b[1ma\\x1b[0m\x1b[0m x");
         assert_eq!(paint.line("\u{fdd3}not ended"), "\x1b[32mnot ended\x1b[0m");
         assert_eq!(paint.lines("a\tb\n\nc"), "a\\tb\n\nc\n");
+    }
+
+    #[test]
+    fn json_hides_nothing_from_a_terminal() {
+        let text = "a\x1b[2J\nb\x7f\u{9b}2J\u{202e}c\u{2028}\u{fdd3}é 日 😀\\\"";
+        let check = |json: String| {
+            assert!(!json.contains(|char| acts_on_a_terminal(char) && char != '\n'), "{json:?}");
+            assert!(json.contains("é 日 😀") && json.contains(r"\u009b2J\u202ec\u2028\ufdd3"), "{json}");
+            assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [text]);
+        };
+        check(json(&[text], false).unwrap());
+        check(json(&[text], true).unwrap());
     }
 
     proptest! {

@@ -80,6 +80,7 @@ impl Command {
     fn check_format(&self, format: OutputFormat) -> Result<(), CommandError> {
         let prints = match self {
             Self::Payload(args) => args.prints(format),
+            Self::Plan(_) | Self::Why(_) => format != OutputFormat::Sarif,
             _ => matches!(format, OutputFormat::Text | OutputFormat::Json),
         };
         let problem = "this command does not print results in this format";

@@ -3,7 +3,9 @@
 pub(crate) mod answers;
 pub(crate) mod diff;
 pub(crate) mod payload;
+pub(crate) mod picture;
 pub(crate) mod plan;
+pub(crate) mod why;
 
 use std::time::Duration;
 

@@ -2,20 +2,11 @@
 
 use std::time::Duration;
 
+pub(crate) use billhook_explain::quoted;
 use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote, text::seconds};
 
 /// The flag that answers all dangerous notes but one.
 pub(crate) const YES: &str = "--yes";
-
-/// Quotes a word of a command for a shell.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
 
 /// Returns the flag that answers a dangerous note: without it, the plan is not carried out.
 pub(crate) fn answer(note: &Note) -> Option<&'static str> {

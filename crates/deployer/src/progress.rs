@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use billhook_engine::{Blocker, Event, Goal, Hold, NodeProgress, NodeState, Progress, Status};
+use billhook_engine::{Blocker, Event, Goal, Hold, NodeProgress, NodeState, Progress, Status, blocker_texts};
 use billhook_objects::ObjectKey;
 use billhook_plan::text::list;
 use jiff::Timestamp;
@@ -140,7 +140,7 @@ fn node_reason(node: &NodeProgress, deletes: bool) -> &'static str {
     let any = |is: fn(&Hold) -> bool| node.held.values().any(is);
     if any(|hold| matches!(hold, Hold::Refused { .. })) {
         "Refused"
-    } else if any(|hold| matches!(hold, Hold::Finalizers(_))) {
+    } else if any(is_of_finalizers) {
         "WaitingForFinalizers"
     } else if any(|hold| matches!(hold, Hold::NotReady(_) | Hold::Failed(_))) {
         "WaitingForReadiness"
@@ -148,6 +148,15 @@ fn node_reason(node: &NodeProgress, deletes: bool) -> &'static str {
         "Deleting"
     } else {
         "Applying"
+    }
+}
+
+fn is_of_finalizers(hold: &Hold) -> bool {
+    let is_finalizer = |blocker: &Blocker| matches!(blocker, Blocker::Finalizer { .. });
+    match hold {
+        Hold::Finalizers(_) => true,
+        Hold::Blocked(blockers) => blockers.iter().any(is_finalizer),
+        Hold::NotReady(_) | Hold::Failed(_) | Hold::Refused { .. } => false,
     }
 }
 
@@ -172,15 +181,11 @@ fn node_message(node: &NodeProgress) -> String {
 fn held(object: &ObjectKey, hold: &Hold) -> String {
     match hold {
         Hold::Finalizers(finalizers) => format!("{object} held by {}", list("finalizer", finalizers)),
-        Hold::Blocked(blockers) => format!("{object}: {}", quote(&texts(blockers))),
+        Hold::Blocked(blockers) => format!("{object}: {}", quote(&blocker_texts(blockers).join("; "))),
         Hold::NotReady(reason) => format!("{object} ({})", quote(reason)),
         Hold::Refused { message, retried: true, .. } => format!("{object} failed, retrying: {}", quote(message)),
         Hold::Refused { message, .. } | Hold::Failed(message) => format!("{object} failed: {}", quote(message)),
     }
-}
-
-fn texts(blockers: &[Blocker]) -> String {
-    blockers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Report {

@@ -477,6 +477,13 @@ impl Left {
     }
 }
 
+impl Blocker {
+    /// Returns the name of a finalizer; none for other blockers.
+    pub(crate) fn into_finalizer(self) -> Option<String> {
+        if let Self::Finalizer { finalizer, .. } = self { Some(finalizer) } else { None }
+    }
+}
+
 impl std::fmt::Display for Blocker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -7,6 +7,7 @@ mod bulk;
 mod causes;
 mod rounds;
 mod subjects;
+mod waiting;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,9 +17,15 @@ use billhook_objects::Catalog;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-pub(crate) use self::causes::{Blocked, add as add_root_causes};
 use self::rounds::Rounds;
-pub use self::{causes::name_root_causes, subjects::of_release};
+pub(crate) use self::{
+    causes::{Blocked, add as add_root_causes},
+    waiting::Waiting,
+};
+pub use self::{
+    causes::{blocker_texts, name_root_causes},
+    subjects::of_release,
+};
 
 /// How many requests one object may take.
 const EACH: usize = 30;
@@ -44,8 +51,19 @@ pub async fn explain(
     options: ExplainOptions,
 ) -> Document {
     let subjects: Vec<_> = subjects.into_iter().collect();
-    let rounds = Rounds::new(cluster, subjects.len().saturating_mul(EACH));
-    run(rounds, catalog, subjects, options, BTreeSet::new()).await
+    let limit = subjects.len().saturating_mul(EACH);
+    explain_within(cluster, catalog, subjects, options, limit).await
+}
+
+/// Explains objects with so many requests at most.
+async fn explain_within(
+    cluster: &Cluster,
+    catalog: &Catalog,
+    subjects: Vec<ObjectRef>,
+    options: ExplainOptions,
+    limit: usize,
+) -> Document {
+    run(Rounds::new(cluster, limit), catalog, subjects, options, BTreeSet::new()).await
 }
 
 /// Explains every object in the cluster that is being deleted. All kinds are listed for that; their answers are evidence, too.

@@ -44,7 +44,7 @@ pub use event::{
     ApplyResult, Blocker, CodedError, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, Recorded,
     RefusedBy, Sink, Status, Summary,
 };
-pub use explain::{ExplainOptions, explain, explain_all, name_root_causes, of_release};
+pub use explain::{ExplainOptions, blocker_texts, explain, explain_all, name_root_causes, of_release};
 pub use gone::{Waited, until_gone};
 pub use operation::{
     ApplyInput, CleanSubject, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply, PreparedClean,

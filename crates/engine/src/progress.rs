@@ -269,11 +269,7 @@ impl NodeProgress {
 impl Hold {
     /// Returns what blockers hold; none if there are none.
     fn of(blockers: &[Blocker]) -> Option<Self> {
-        let finalizer = |blocker: &Blocker| match blocker {
-            Blocker::Finalizer { finalizer, .. } => Some(finalizer.clone()),
-            _ => None,
-        };
-        let all: Option<Vec<_>> = blockers.iter().map(finalizer).collect();
+        let all: Option<Vec<_>> = blockers.iter().cloned().map(Blocker::into_finalizer).collect();
         let hold = all.map_or_else(|| Self::Blocked(blockers.to_vec()), Self::Finalizers);
         (!blockers.is_empty()).then_some(hold)
     }
@@ -281,7 +277,8 @@ impl Hold {
     fn into_finalizers(self) -> Vec<String> {
         match self {
             Self::Finalizers(finalizers) | Self::Refused { finalizers, .. } => finalizers,
-            Self::Blocked(_) | Self::NotReady(_) | Self::Failed(_) => Vec::new(),
+            Self::Blocked(blockers) => blockers.into_iter().filter_map(Blocker::into_finalizer).collect(),
+            Self::NotReady(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     awaited::Awaited,
     blockers,
     delete::run_delete,
-    explain::{Blocked, add_root_causes},
+    explain::{Blocked, Waiting, add_root_causes},
     node::{AppliedObject, Context, NodeResult, WINDOW, Written, millis},
     schedule::{Input, Schedule},
     sequence::run_sequence,
@@ -103,14 +103,18 @@ pub(crate) struct Outcome {
 /// Emits the first event of a run. It comes before the first write, that of the record, so that the notes precede
 /// everything they are about.
 pub(crate) fn announce(plan: &Plan, options: &RunOptions) {
-    (options.sink)(Event::Started {
+    (options.sink)(started(plan));
+}
+
+fn started(plan: &Plan) -> Event {
+    Event::Started {
         format: EVENT_FORMAT,
         operation: plan.operation,
         release: plan.release.clone(),
         nodes: plan.nodes.iter().map(|node| (node.title.clone(), size(&node.work))).collect(),
         goals: goals(plan),
         notes: plan.notes.clone(),
-    });
+    }
 }
 
 /// Executes a plan, after it was announced.
@@ -131,12 +135,14 @@ pub(crate) async fn run(
     let tasks: Vec<&ApplyTask> = steps.filter(|task| task.wait).collect();
     let awaited = Awaited::new(&tasks, ready_queries(&tasks, label.as_deref()), manifests);
     let turns = Semaphore::new(WINDOW);
+    let (waiting, followed) = Waiting::new(&started(plan), options);
+    let options = &followed;
     let context = Context { plan, clusters, manifests, label, options, deadline, listings, awaited, turns };
-    let results = run_nodes(&context).await;
+    let results = run_nodes(&context, &waiting).await;
     summarize(&context, results, begun).await
 }
 
-async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
+async fn run_nodes(context: &Context<'_>, waiting: &Waiting) -> Vec<Option<NodeResult>> {
     let nodes = &context.plan.nodes;
     let mut results: Vec<Option<NodeResult>> = nodes.iter().map(|_| None).collect();
     let Plan { workers, continue_on_failure, .. } = *context.plan;
@@ -144,6 +150,7 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
     let mut schedule = Schedule::new(after, workers, continue_on_failure);
     let mut running = FuturesUnordered::new();
     let mut watching = std::pin::pin!(context.awaited.watch(&context.clusters.own));
+    let mut explaining = std::pin::pin!(waiting.name_causes(context.plan, &context.clusters.own));
     let (mut input, mut is_over) = (Input::Start, false);
     loop {
         if is_over || context.options.stop.is_cancelled() {
@@ -159,6 +166,7 @@ async fn run_nodes(context: &Context<'_>) -> Vec<Option<NodeResult>> {
                 None => return results,
             },
             never = &mut watching => match never {},
+            never = &mut explaining => match never {},
         };
         is_over |= result.status == Status::TimedOut && context.deadline.is_some_and(|at| at <= Instant::now());
         input = if result.status == Status::Done { Input::Done(index) } else { Input::Failed(index) };
@@ -299,7 +307,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
     let is_overdue = |(index, left): (usize, _)| overdue.contains(&index).then_some(left);
     let left = outcome.summary.left.iter_mut().enumerate().filter_map(is_overdue);
     let left: Vec<Blocked<'_>> = left.map(|left: &mut Left| (&left.object, &mut left.blockers)).collect();
-    add_root_causes(&context.clusters.own, None, left, until).await;
+    add_root_causes(&context.clusters.own, left, until).await;
     let gone = outcome.gone.iter().collect();
     let summary = &mut outcome.summary;
     mark_contained(context.plan, &gone, &mut summary.uncovered);

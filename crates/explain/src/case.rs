@@ -18,6 +18,8 @@ use crate::{
 
 /// The size of the page of a list.
 const PAGE: u32 = 500;
+/// The size of the page of a list of which the first page does not show what is looked for.
+const LONG_PAGE: u32 = 10_000;
 
 /// An answer, and when it was given.
 #[derive(Clone, Debug)]
@@ -177,6 +179,26 @@ impl<'a> Case<'a> {
         self.list_of(kind.resource(), namespace, Content::Full, priority)
     }
 
+    /// Looks at a list of whole objects, and at more of it if none on its first page is wanted.
+    pub(crate) fn list_until(
+        &self,
+        kind: &Builtin,
+        namespace: Option<&str>,
+        priority: Priority,
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> Found<'a> {
+        let first = self.list(kind, namespace, priority);
+        if !matches!(first, Found::Items(items, false) if !items.iter().any(is_wanted)) {
+            return first;
+        }
+        let (resource, namespace) = (kind.resource(), namespace.map(str::to_owned));
+        let more = Query::List { resource, namespace, fields: String::new(), limit: LONG_PAGE, content: Content::Full };
+        match self.found(more, priority) {
+            more @ Found::Items(..) => more,
+            _ => first,
+        }
+    }
+
     /// Looks at a list.
     pub(crate) fn list_of(
         &self,
@@ -280,8 +302,7 @@ impl<'a> Case<'a> {
     pub(crate) fn crd_of(&self, object: &ObjectRef) -> Option<ObjectRef> {
         let kind = self.catalog.get(&object.group_kind())?;
         let group = &kind.kind.group;
-        let built_in = !group.contains('.') || is_built_in(group);
-        (!built_in).then(|| kinds::CRD.named(None, format!("{}.{group}", kind.plural)))
+        is_custom(group).then(|| kinds::CRD.named(None, format!("{}.{group}", kind.plural)))
     }
 
     /// Returns how many seconds ago a time was.
@@ -293,6 +314,11 @@ impl<'a> Case<'a> {
     pub(crate) fn age_of_deletion(&self, object: &Value) -> i64 {
         object::deleted_at(object).map_or(0, |at| self.seconds_since(at))
     }
+}
+
+/// Returns whether the kinds of a group may be those of CRDs.
+pub(crate) fn is_custom(group: &str) -> bool {
+    group.contains('.') && !is_built_in(group)
 }
 
 fn is_built_in(group: &str) -> bool {

@@ -24,6 +24,8 @@ pub struct Diagnosis<'a> {
     answers: Answers,
     asked: BTreeSet<Query>,
     requests: usize,
+    /// What the last round left out because of the budget.
+    cut: Vec<Query>,
 }
 
 impl<'a> Diagnosis<'a> {
@@ -39,6 +41,7 @@ impl<'a> Diagnosis<'a> {
             answers: Answers::new(),
             asked: BTreeSet::new(),
             requests: 0,
+            cut: Vec::new(),
         }
     }
 
@@ -55,7 +58,8 @@ impl<'a> Diagnosis<'a> {
         tree::grow(&case, &self.rules, &self.subject);
         let mut needs = case.into_needs();
         needs.retain(|query| !self.asked.contains(query));
-        needs.truncate(self.options.budget.saturating_sub(self.requests));
+        let left = self.options.budget.saturating_sub(self.requests).min(needs.len());
+        self.cut = needs.split_off(left);
         self.asked.extend(needs.iter().cloned());
         self.requests += needs.len();
         needs
@@ -87,9 +91,25 @@ impl<'a> Diagnosis<'a> {
         self.requests
     }
 
-    /// Returns what could not be read, and is missing in the finding: the caller lacks the right, or the request failed.
+    /// Returns what could not be read, and is missing in the finding: the caller lacks the right, the request failed, a list is
+    /// longer than what is read of it, or the budget is used.
     pub fn unread(&self) -> impl Iterator<Item = Unread> {
-        self.answers.iter().filter_map(|(query, all)| Unread::of(query, &all.last()?.answer))
+        let failed = self.answers.iter().filter_map(|(query, all)| Unread::of(query, &all.last()?.answer));
+        let longer = self.answers.iter().filter(|(query, _)| !self.is_superseded(query));
+        let longer = longer.filter_map(|(query, all)| Unread::beyond(query, &all.last()?.answer));
+        failed.chain(longer).chain(self.cut.iter().map(|query| Unread::cut(query, self.options.budget)))
+    }
+
+    /// Returns whether more of the same list was read, too.
+    fn is_superseded(&self, query: &Query) -> bool {
+        let Query::List { resource, namespace, fields, limit, content } = query else { return false };
+        let is_more = |other: &Query| {
+            matches!(other, Query::List { resource: r, namespace: n, fields: f, limit: l, content: c }
+                if (r, n, f, c) == (resource, namespace, fields, content) && l > limit)
+        };
+        self.answers.iter().any(|(other, all)| {
+            is_more(other) && all.last().is_some_and(|seen| matches!(*seen.answer, Answer::Objects { .. }))
+        })
     }
 
     /// Returns what is known now.
@@ -101,5 +121,31 @@ impl<'a> Diagnosis<'a> {
 
     fn case(&self) -> Case<'_> {
         Case::new(self.catalog, self.options, self.now, &self.answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::check_table;
+
+    /// The limits of a diagnosis are said.
+    #[test]
+    fn what_the_limits_leave_out_is_not_read() {
+        check_table(
+            r#"
+title: the budget is used
+why: Widget shop/a
+kinds: [acme.example/v1 Widget widgets]
+budget: 2
+objects: [{kind: Widget, name: shop/a, deleted: 1h, finalizers: [acme.example/keep], by: core}]
+expect: {code: finalizer-unknown, unread: ["get CustomResourceDefinition.apiextensions.k8s.io widgets.acme.example: the limit of 2 requests for one object is reached"]}
+---
+title: a list is longer than its page
+why: Deployment shop/web
+crowd: {kind: ReplicaSet, namespace: shop, count: 501}
+objects: [{kind: Deployment, name: shop/web, deleted: 1h, finalizers: [foregroundDeletion]}]
+expect: {code: finalizer-in-progress, unread: ["list ReplicaSet.apps in namespace shop: only the first 500 objects were read"]}
+"#,
+        );
     }
 }

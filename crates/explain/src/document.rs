@@ -58,7 +58,7 @@ impl Document {
 pub struct Unread {
     /// What: `list secrets in namespace shop`.
     pub what: String,
-    /// Why: the caller lacks the right, or the API server's message.
+    /// Why: the caller lacks the right, a limit is reached, or the API server's message.
     pub why: String,
 }
 
@@ -70,6 +70,21 @@ impl Unread {
             (query, Answer::Failed(failure)) => Some(Self::new(query, failure)),
             _ => None,
         }
+    }
+
+    /// Returns that a list goes on behind what was read of it.
+    pub(crate) fn beyond(query: &Query, answer: &Answer) -> Option<Self> {
+        match (query, answer) {
+            (Query::List { .. }, Answer::Objects { items, complete: false }) => {
+                Some(Self { what: query.to_string(), why: format!("only the first {} objects were read", items.len()) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Names a query that was not sent because the budget of an object was used.
+    pub(crate) fn cut(query: &Query, budget: usize) -> Self {
+        Self { what: query.to_string(), why: format!("the limit of {budget} requests for one object is reached") }
     }
 
     /// Names a query that failed.

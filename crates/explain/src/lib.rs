@@ -30,6 +30,7 @@ mod report;
 mod rule;
 mod rules;
 mod selector;
+mod shell;
 mod steps;
 mod text;
 mod tree;
@@ -44,6 +45,7 @@ pub use known::{Known, known};
 pub use options::Options;
 pub use reason::{Backend, Code, PodWait, Reason};
 pub use reference::ObjectRef;
+pub use shell::quoted;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! A command with the risk `none` removes its cause. Advice without a command tells what to repair.
 
-use crate::{Backend, NextStep, ObjectRef, Risk, known::known};
+use crate::{Backend, NextStep, ObjectRef, Risk, known::known, shell::quoted};
 
 fn advice(message: impl Into<String>) -> NextStep {
     NextStep { risk: Risk::None, message: message.into(), command: None }
@@ -15,14 +15,8 @@ fn command(risk: Risk, message: impl Into<String>, command: String) -> NextStep 
 /// Returns `kind.group/name -n namespace`, as kubectl takes it.
 fn target(object: &ObjectRef) -> String {
     let kind = object.group_kind().to_string().to_lowercase();
-    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {}", word(namespace))).unwrap_or_default();
-    format!("{}{namespace}", word(&format!("{kind}/{}", object.name)))
-}
-
-/// Returns a text as one word of a command line. Roles may have any name, also one that a shell would run.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    let namespace = object.namespace.as_ref().map(|namespace| format!(" -n {}", quoted(namespace))).unwrap_or_default();
+    format!("{}{namespace}", quoted(&format!("{kind}/{}", object.name)))
 }
 
 /// A workload was scaled to 0.
@@ -43,7 +37,7 @@ pub(crate) fn remove_finalizer(object: &ObjectRef, finalizer: &str, index: usize
     let patch = format!(r#"[{{"op":"test","path":"{path}","value":"{finalizer}"}},{{"op":"remove","path":"{path}"}}]"#);
     let message =
         format!("only if that controller cannot come back: remove the finalizer by hand; what is lost: {}", known.lost);
-    Some(command(known.risk, message, format!("kubectl patch {} --type=json -p {}", target(object), word(&patch))))
+    Some(command(known.risk, message, format!("kubectl patch {} --type=json -p {}", target(object), quoted(&patch))))
 }
 
 /// A controller reports why it cannot finish.
@@ -63,7 +57,7 @@ pub(crate) fn find_out(finalizer: &str) -> NextStep {
 
 /// An aggregated API is unavailable.
 pub(crate) fn api_service(object: &ObjectRef, backend: &Backend) -> Vec<NextStep> {
-    let delete = format!("kubectl delete apiservice {}", word(&object.name));
+    let delete = format!("kubectl delete apiservice {}", quoted(&object.name));
     match backend {
         Backend::ServiceMissing(service) => vec![
             command(
@@ -86,7 +80,7 @@ pub(crate) fn api_service(object: &ObjectRef, backend: &Backend) -> Vec<NextStep
 
 /// A webhook cannot be reached.
 pub(crate) fn webhook(configuration: &ObjectRef, backend: &Backend, has_others: bool) -> Vec<NextStep> {
-    let delete = format!("kubectl delete {} {}", configuration.kind.to_lowercase(), word(&configuration.name));
+    let delete = format!("kubectl delete {} {}", configuration.kind.to_lowercase(), quoted(&configuration.name));
     match (backend, has_others) {
         (Backend::ServiceMissing(service), false) => vec![
             command(
@@ -121,7 +115,7 @@ pub(crate) fn conversion(crd: &ObjectRef) -> Vec<NextStep> {
         command(
             Risk::LosesData,
             "or stop converting, only if all instances are to be deleted: fields that differ between versions are lost when one is written",
-            format!("kubectl patch crd {} --type=merge -p '{patch}'", word(&crd.name)),
+            format!("kubectl patch crd {} --type=merge -p '{patch}'", quoted(&crd.name)),
         ),
     ]
 }

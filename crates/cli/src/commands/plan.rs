@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     error::{CommandError, Exit},
-    render::{self, diff::Row},
+    render::{self, diff::Row, picture},
     session::{Interrupts, Session},
 };
 
@@ -26,6 +26,7 @@ Examples:
   billhook plan apply shop -f manifests/
   billhook plan apply shop -f manifests/ --diff
   billhook plan delete shop -o json
+  billhook plan delete shop -o html > plan.html
   billhook plan clean";
 
 /// The arguments of `plan apply`.
@@ -67,7 +68,10 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         PlanCommand::Clean(args) => Some(interrupts.unless(clean::plan(session, args)).await?),
     };
     if let Some(plan) = plan {
-        operate::print_plan(session, &plan);
+        match picture::draw(session.global.output, || picture::plan::picture(&plan, &[])) {
+            Some(drawn) => session.printer.raw(&drawn),
+            None => operate::print_plan(session, &plan),
+        }
     }
     Ok(Exit::Done)
 }
@@ -85,7 +89,9 @@ async fn plan_with_diff(session: &Session, args: apply::DeploymentArgs, full: bo
     let mut diffs = Vec::new();
     billhook_engine::diff(&prepared, &clusters, force_conflicts, |diff| diffs.push(diff)).await;
     let (printer, plan) = (&session.printer, &prepared.plan);
-    if session.json() {
+    if let Some(drawn) = picture::draw(session.global.output, || picture::plan::picture(plan, &diffs)) {
+        printer.raw(&drawn);
+    } else if session.json() {
         printer.json(&PlanWithDiff { plan, diff: diffs.iter().map(Row::from).collect() });
     } else {
         printer.raw(&render::plan::render_plan_with(plan, &diffs, full, printer.out_paint()));

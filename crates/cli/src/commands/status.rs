@@ -1,6 +1,9 @@
 //! `billhook status`: prints the status of a release.
 
-use billhook_engine::{ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, readiness::Readiness};
+use billhook_engine::{
+    ObjectState, ObjectStatus, ReleaseStatus, TargetState, TargetStatus, blocker_texts, name_root_causes,
+    readiness::Readiness,
+};
 use billhook_plan::Phase;
 use clap::Args;
 
@@ -33,12 +36,7 @@ pub(crate) async fn run(session: &Session, args: Status) -> Result<Exit, Command
     let release = connection.release(&args.name)?;
     let clusters = connection.with(session.targets(&args.target).await?);
     let mut status = billhook_engine::release_status(&clusters, &release).await?;
-    if status.objects.iter().any(|object| object.state == ObjectState::Deleting) {
-        // Without it, the finalizers are shown alone.
-        if let Ok(catalog) = clusters.own.catalog().await {
-            billhook_engine::name_root_causes(&clusters.own, &catalog, &mut status).await;
-        }
-    }
+    name_root_causes(&clusters.own, &mut status).await;
     if session.json() {
         session.printer.json(&status);
     } else {
@@ -166,7 +164,7 @@ fn rows(object: &ObjectStatus) -> Vec<Vec<String>> {
 }
 
 fn deleting(object: &ObjectStatus, row: impl Fn(String) -> Vec<String>) -> Vec<Vec<String>> {
-    let mut blockers: Vec<_> = object.blockers.iter().map(ToString::to_string).collect();
+    let mut blockers = blocker_texts(&object.blockers);
     if blockers.is_empty() {
         blockers.extend(object.finalizers.iter().map(|finalizer| format!("finalizer {finalizer}")));
     }

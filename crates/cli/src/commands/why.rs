@@ -1,7 +1,5 @@
 //! `billhook why`: explains why objects are not gone.
 
-mod text;
-
 use std::collections::BTreeMap;
 
 use billhook_engine::{ExplainOptions, explain, explain_all, of_release, release_status};
@@ -13,6 +11,7 @@ use clap::Args;
 use crate::{
     connect::Connection,
     error::{CommandError, Exit, Problem},
+    render::{picture, why},
     session::Session,
 };
 
@@ -45,7 +44,8 @@ Examples:
   billhook why namespace shop
   billhook why -n shop pvc/data database.shop.example/main
   billhook why --release shop --watch 10s
-  billhook why -A -o json";
+  billhook why -A -o json
+  billhook why -A -o html > why.html";
 
 /// Runs the command.
 pub(crate) async fn run(session: &Session, args: WhyArgs) -> Result<Exit, CommandError> {
@@ -72,15 +72,17 @@ pub(crate) async fn run(session: &Session, args: WhyArgs) -> Result<Exit, Comman
 /// Prints the document. Where nothing was named, an empty one means that nothing is being deleted.
 fn show(session: &Session, document: &Document, searched: bool) -> Exit {
     let printer = &session.printer;
-    if session.json() {
+    if let Some(drawn) = picture::draw(session.global.output, || picture::why::picture(document)) {
+        printer.raw(&drawn);
+    } else if session.json() {
         printer.json(document);
     } else {
         let all = session.global.verbose > 0;
-        text::lines(document, all, printer.out_paint()).iter().for_each(|line| printer.out(line));
+        why::lines(document, all, printer.out_paint()).iter().for_each(|line| printer.out(line));
         if searched && document.findings.is_empty() && document.unread.is_empty() {
             printer.err("nothing is being deleted");
         }
-        text::unread(document, all).iter().for_each(|line| printer.warn(line));
+        why::unread(document, all).iter().for_each(|line| printer.warn(line));
     }
     exit(document)
 }

@@ -17,7 +17,7 @@ use tracing_subscriber::{
 use super::{Line, Logging, precise_now};
 use crate::{
     args::{LogFormat, LogLevel},
-    output::Paint,
+    output::{Paint, json},
 };
 
 impl Logging {
@@ -105,7 +105,7 @@ where
         };
         let line =
             Line { event: None, time: &precise_now(), level: Some(level), fields: content.fields, text: &content.text };
-        writeln!(writer, "{}", line.json().map_err(|_| fmt::Error)?)
+        writeln!(writer, "{}", json(&line, false).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -1,11 +1,8 @@
 //! How a pass over a payload, and the findings about one, are shown.
 
-pub(crate) mod dot;
 pub(crate) mod findings;
-pub(crate) mod html;
 pub(crate) mod lines;
 pub(crate) mod picture;
-pub(crate) mod svg;
 
 use billhook_objects::ObjectKey;
 use billhook_payload::{Decision, Decisions, Entry, Outcome, Payload, State, preconditions::Failure};
@@ -196,21 +193,4 @@ impl<'a> From<(&'a Entry, &'a Decision)> for ManifestRow<'a> {
 /// Returns a text without line breaks: names of files and values of annotations may contain some, and must not begin a line.
 fn one_line(text: &str) -> String {
     text.replace('\n', "\\n")
-}
-
-/// Escapes a text for HTML and SVG. Control characters are not allowed there.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&#39;",
-            char if char.is_control() => out.push('\u{fffd}'),
-            char => out.push(char),
-        }
-    }
-    out
 }

@@ -141,7 +141,7 @@ fn groups(plan: &Plan) -> usize {
 }
 
 /// Returns the settings of a group.
-fn facts(node: &Node) -> String {
+pub(crate) fn facts(node: &Node) -> String {
     let mut facts = Vec::new();
     if !node.path.is_empty() && node.path != node.title {
         facts.push(node.path.clone());
@@ -258,11 +258,15 @@ fn apply_row(task: &ApplyTask) -> Vec<String> {
     vec![action.to_owned(), task.object.kind.to_string(), place(&task.object), mark.to_owned()]
 }
 
-/// Names the patched fields without their values, since these may be secrets.
 fn patch_row(task: &PatchTask) -> Vec<String> {
+    vec![task.object.kind.to_string(), place(&task.object), format!("({})", named_fields(task))]
+}
+
+/// Names the patched fields without their values, since these may be secrets.
+pub(crate) fn named_fields(task: &PatchTask) -> String {
     let mut fields = Vec::new();
     name_fields("", &task.patch, &mut fields);
-    vec![task.object.kind.to_string(), place(&task.object), format!("({})", fields.join(", "))]
+    fields.join(", ")
 }
 
 fn name_fields(path: &str, value: &Value, fields: &mut Vec<String>) {
@@ -272,7 +276,8 @@ fn name_fields(path: &str, value: &Value, fields: &mut Vec<String>) {
     }
 }
 
-fn delete_row(task: &DeleteTask) -> Vec<String> {
+/// Returns what is special about a deletion.
+pub(crate) fn marks(task: &DeleteTask) -> Vec<String> {
     let mut marks = Vec::new();
     if task.deleting {
         marks.push("already deleting".to_owned());
@@ -283,12 +288,17 @@ fn delete_row(task: &DeleteTask) -> Vec<String> {
     if let Some(after) = task.annotations.treatment().finalize_after {
         marks.push(format!("finalizers removed {after} after the deletion"));
     }
+    marks
+}
+
+fn delete_row(task: &DeleteTask) -> Vec<String> {
+    let marks = marks(task);
     let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
     vec![task.object.kind.to_string(), place(&task.object), marks]
 }
 
 /// Returns `+ every Widget.example in a, b, including any that appear meanwhile, except …`.
-fn describe(collection: &Collection, query: &Query) -> String {
+pub(crate) fn describe(collection: &Collection, query: &Query) -> String {
     let mut text = format!("+ every {}", query.resource.kind);
     let namespaces = match &query.namespace {
         Some(namespace) => vec![namespace.clone()],

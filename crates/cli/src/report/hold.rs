@@ -1,6 +1,6 @@
 //! What holds objects up, in words.
 
-use billhook_engine::{Hold, NodeProgress};
+use billhook_engine::{Hold, NodeProgress, blocker_texts};
 
 use crate::render::{list, object};
 
@@ -18,7 +18,7 @@ pub(super) fn held(node: &NodeProgress) -> String {
 pub(super) fn why(hold: &Hold) -> String {
     match hold {
         Hold::Finalizers(finalizers) => list("finalizer", finalizers),
-        Hold::Blocked(blockers) => blockers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        Hold::Blocked(blockers) => blocker_texts(blockers).join("; "),
         Hold::NotReady(reason) => reason.clone(),
         Hold::Refused { message, retried: true, .. } => format!("failed, retrying: {message}"),
         Hold::Refused { message, .. } | Hold::Failed(message) => format!("failed: {message}"),

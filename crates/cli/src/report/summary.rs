@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary};
+use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary, blocker_texts};
 use billhook_plan::{Operation, Uncovered, UncoveredCause};
 
 use crate::{
@@ -191,7 +191,7 @@ fn blocked(left: &[&Left]) -> Vec<String> {
     for (left, others) in causes.iter().take(LISTED) {
         let more = if *others > 0 { format!(" and {others} more") } else { String::new() };
         let (kind, name) = (left.object.kind.to_string(), place(&left.object) + &more);
-        let mut blockers = left.blockers.iter().map(ToString::to_string);
+        let mut blockers = blocker_texts(&left.blockers).into_iter();
         rows.push(vec![kind, name, blockers.next().unwrap_or_default()]);
         rows.extend(blockers.map(|blocker| vec![String::new(), String::new(), blocker]));
     }

@@ -14,7 +14,7 @@ fn both_orders_are_shown() {
         "  Database.shop.example                          shop/orders             being deleted, held by shop.example/last-backup",
         "  Namespace                                      shop                    being deleted, held by kubernetes",
         "error: timed out: 4 objects remain",
-        "  Database.shop.example  shop/customers  finalizer shop.example/last-backup (set by kubectl)",
+        "  Database.shop.example  shop/customers  root cause: ",
     ] {
         assert!(called.out.contains(words), "{words:?} is not in {}", called.out);
     }

@@ -12,7 +12,7 @@ fn wrong_arguments_are_rejected() {
     place.rejects("why --release web -A", "cannot be used with");
     place.rejects("why pod a --watch soon", "expected a duration");
     place.rejects("why widget a --sandbox", "the cluster does not serve the kind widget");
-    place.rejects("why pod a --sandbox -o svg", "does not print results in this format");
+    place.rejects("why pod a --sandbox -o sarif", "does not print results in this format");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use billhook_engine::{Left, Status, Summary};
+use billhook_engine::{Left, Status, Summary, blocker_texts};
 use billhook_plan::text::count;
 
 use crate::text::quote;
@@ -46,7 +46,7 @@ fn done(summary: &Summary, deletes: bool) -> String {
 
 /// `ConfigMap/a/b: finalizer x.example/y (set by manager)`.
 fn one(left: &Left) -> String {
-    let blockers: Vec<_> = left.blockers.iter().map(|blocker| quote(&blocker.to_string())).collect();
+    let blockers: Vec<_> = blocker_texts(&left.blockers).iter().map(|text| quote(text)).collect();
     if blockers.is_empty() { left.object.to_string() } else { format!("{}: {}", left.object, blockers.join(", ")) }
 }
 

@@ -7,7 +7,7 @@ use billhook_explain::{Code, Finding, ObjectRef};
 use billhook_objects::{Catalog, ObjectKey};
 use tokio::time::{Instant, timeout_at};
 
-use super::{ExplainOptions, explain};
+use super::{EACH, ExplainOptions, explain_within};
 use crate::{Blocker, ObjectState, ReleaseStatus, blockers};
 
 /// How many objects are explained: each can take as many requests as one that `why` is asked about.
@@ -17,15 +17,20 @@ const SAMPLES: usize = 4;
 pub(crate) type Blocked<'a> = (&'a ObjectKey, &'a mut Vec<Blocker>);
 
 /// Adds the root causes to the objects of a release that are being deleted. If none is, no request is sent.
-pub async fn name_root_causes(cluster: &Cluster, catalog: &Catalog, status: &mut ReleaseStatus) {
+pub async fn name_root_causes(cluster: &Cluster, status: &mut ReleaseStatus) {
     let deleting = status.objects.iter_mut().filter(|object| object.state == ObjectState::Deleting);
     let blocked = deleting.map(|object| (&object.object, &mut object.blockers)).collect();
-    add(cluster, Some(catalog), blocked, Instant::now() + blockers::PATIENCE).await;
+    add(cluster, blocked, Instant::now() + blockers::PATIENCE).await;
 }
 
 /// Adds its root cause to each of these objects, as far as that is found in time. Objects of one kind and namespace that the
 /// same blockers hold have the same cause, so one of them is explained.
-pub(crate) async fn add(cluster: &Cluster, catalog: Option<&Catalog>, blocked: Vec<Blocked<'_>>, until: Instant) {
+pub(crate) async fn add(cluster: &Cluster, blocked: Vec<Blocked<'_>>, until: Instant) {
+    add_within(cluster, blocked, until, SAMPLES * EACH).await;
+}
+
+/// Adds root causes as [`add`] does, with so many requests at most, without those for the kinds of the cluster.
+pub(super) async fn add_within(cluster: &Cluster, blocked: Vec<Blocked<'_>>, until: Instant, requests: usize) {
     let mut groups: BTreeMap<String, Vec<Blocked<'_>>> = BTreeMap::new();
     for (key, blockers) in blocked {
         if blockers.iter().all(is_of_deletion) {
@@ -40,13 +45,10 @@ pub(crate) async fn add(cluster: &Cluster, catalog: Option<&Catalog>, blocked: V
     }
     let keys: Vec<ObjectKey> = groups.iter().filter_map(|group| Some(group.first()?.0.clone())).collect();
     let asked = async {
-        let read = match catalog {
-            Some(_) => None,
-            None => Some(cluster.catalog().await.ok()?),
-        };
-        let catalog = catalog.or(read.as_ref())?;
-        let subjects: Vec<_> = keys.iter().filter_map(|key| reference(catalog, key)).collect();
-        Some(explain(cluster, catalog, subjects, ExplainOptions::default()).await)
+        let catalog = cluster.catalog().await.ok()?;
+        let subjects: Vec<_> = keys.iter().filter_map(|key| reference(&catalog, key)).collect();
+        let limit = requests.min(subjects.len() * EACH);
+        Some(explain_within(cluster, &catalog, subjects, ExplainOptions::default(), limit).await)
     };
     let Ok(Some(document)) = timeout_at(until, asked).await else { return };
     for group in &mut groups {
@@ -70,7 +72,7 @@ fn is_about(finding: &Finding, key: &ObjectKey) -> bool {
 }
 
 /// Returns whether a blocker is what an object says while it is being deleted.
-fn is_of_deletion(blocker: &Blocker) -> bool {
+pub(super) fn is_of_deletion(blocker: &Blocker) -> bool {
     matches!(
         blocker,
         Blocker::Finalizer { .. }
@@ -80,6 +82,21 @@ fn is_of_deletion(blocker: &Blocker) -> bool {
             | Blocker::Dependents { .. }
             | Blocker::Unconfirmed
     )
+}
+
+/// Returns the texts of blockers. Where the root cause is known, its wording replaces what the object itself says about its
+/// deletion; of that, only finalizers are left that it does not name.
+pub fn blocker_texts(blockers: &[Blocker]) -> Vec<String> {
+    let root = blockers.iter().find_map(|blocker| match blocker {
+        Blocker::RootCause { message, .. } => Some((blocker, message)),
+        _ => None,
+    });
+    let Some((root, message)) = root else { return blockers.iter().map(ToString::to_string).collect() };
+    let is_left = |blocker: &&Blocker| match blocker {
+        Blocker::Finalizer { finalizer, .. } => !message.contains(finalizer.as_str()),
+        other => *other != root && !is_of_deletion(other),
+    };
+    std::iter::once(root).chain(blockers.iter().filter(is_left)).map(ToString::to_string).collect()
 }
 
 /// Returns the root cause of a finding for one of the objects that it is true of. Its sentence names the object to look at,
@@ -99,4 +116,29 @@ fn root_cause(finding: &Finding, key: &ObjectKey) -> Option<Blocker> {
         next_step: step.map(|step| step.message.clone()),
         command,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_cause_is_worded_once() {
+        let finalizer = || Blocker::Finalizer { finalizer: "a.example/x".into(), manager: Some("operator".into()) };
+        let refused = || Blocker::Refused { message: "no".into(), by: crate::RefusedBy::default() };
+        let root = || Blocker::RootCause {
+            code: "finalizer-controller-absent".into(),
+            message: "nobody removes the finalizer a.example/x".into(),
+            next_step: None,
+            command: Some("kubectl scale …".into()),
+        };
+        let check = |blockers: &[Blocker], expected: &[&str]| assert_eq!(blocker_texts(blockers), expected);
+        check(&[], &[]);
+        check(&[finalizer()], &["finalizer a.example/x (set by operator)"]);
+        let cause = "root cause: nobody removes the finalizer a.example/x; next: kubectl scale …";
+        check(&[finalizer(), Blocker::Unconfirmed, root()], &[cause]);
+        check(&[refused(), root()], &[cause, "request failed: no"]);
+        let other = Blocker::Finalizer { finalizer: "a.example/other".into(), manager: None };
+        check(&[finalizer(), other, root()], &[cause, "finalizer a.example/other"]);
+    }
 }

@@ -47,7 +47,11 @@ pub(super) async fn deleting(rounds: &mut Rounds<'_>, catalog: &Catalog) -> (Vec
         })
         .collect();
     let answers: Vec<_> = futures::stream::iter(lists).buffered(AT_ONCE).collect().await;
-    let (mut subjects, mut unread) = (Vec::new(), BTreeSet::new());
+    let stale = |version: &String| Unread {
+        what: format!("list the kinds of {version}"),
+        why: "its API server does not say which kinds it serves".to_owned(),
+    };
+    let (mut subjects, mut unread): (_, BTreeSet<_>) = (Vec::new(), catalog.stale.iter().map(stale).collect());
     let mut seen: BTreeSet<Uid> = BTreeSet::new();
     for (resource, answer, requests, at) in answers {
         rounds.requests += requests;

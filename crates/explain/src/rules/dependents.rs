@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use billhook_objects::{Resource, wellknown};
+use billhook_objects::{GroupKind, Resource, wellknown};
 use serde_json::Value;
 
 use super::namespaces::samples;
 use crate::{
     Cause, Content, Fact, ObjectRef, Reason, Responsible, ResponsibleState,
-    case::{Case, Priority},
+    case::{Case, Found, Priority, is_custom},
     cause::Strength,
     controller, object,
     rule::Held,
@@ -76,8 +76,7 @@ struct Dependents {
     complete: bool,
 }
 
-/// Looks for the objects whose owner an object is. There is no index of owners, so kinds are listed: of a workload only those that
-/// it creates, of others the ones of its own group first.
+/// Looks for the objects whose owner an object is. There is no index of owners, so kinds are listed, some of them.
 fn dependents(case: &Case<'_>, owner: &ObjectRef, value: &Value, is_foreground: bool) -> Dependents {
     let mut found = Dependents { objects: Vec::new(), samples: Vec::new(), complete: true };
     let owns = |object: &&Value| {
@@ -86,23 +85,33 @@ fn dependents(case: &Case<'_>, owner: &ObjectRef, value: &Value, is_foreground: 
             object::text(reference, "/uid") == Some(object::uid(value)) && (blocks || !is_foreground)
         })
     };
-    let (kinds, complete) = kinds(case, owner);
-    found.complete = complete;
-    for resource in kinds {
-        let list = case.list_of(resource.clone(), owner.namespace.as_deref(), Content::Metadata, Priority::Cause);
-        found.complete &= list.is_complete();
-        let own: Vec<Value> = list.items().iter().filter(owns).cloned().collect();
-        let name = |object: &Value| {
-            let (version, kind) = (resource.api_version(), resource.kind.kind.clone());
-            ObjectRef::new(version, kind, object::namespace(object), object::name(object))
-        };
-        found.samples.extend(samples(&own).into_iter().map(name));
-        found.objects.extend(own.iter().map(name));
+    let (nearest, others) = kinds(case, owner);
+    let mut search = |kinds: &[Resource]| {
+        let mut is_read = true;
+        for resource in kinds.iter().take(KINDS) {
+            let list = case.list_of(resource.clone(), owner.namespace.as_deref(), Content::Metadata, Priority::Cause);
+            is_read &= !matches!(list, Found::Unknown);
+            found.complete &= list.is_complete();
+            let own: Vec<Value> = list.items().iter().filter(owns).cloned().collect();
+            let name = |object: &Value| {
+                let (version, kind) = (resource.api_version(), resource.kind.kind.clone());
+                ObjectRef::new(version, kind, object::namespace(object), object::name(object))
+            };
+            found.samples.extend(samples(&own).into_iter().map(name));
+            found.objects.extend(own.iter().map(name));
+        }
+        found.complete &= kinds.len() <= KINDS;
+        is_read && found.objects.is_empty()
+    };
+    if search(&nearest) {
+        search(&others);
     }
     found
 }
 
-fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, bool) {
+/// Returns the kinds that may be dependents, the nearest first, and those to search if none of these is one. What a workload
+/// creates is known; others add dependents of custom kinds to it.
+fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, Vec<Resource>) {
     let created: &[&str] = match (owner.api_version.group(), owner.kind.as_str()) {
         ("apps", "Deployment") => &["ReplicaSet"],
         ("batch", "CronJob") => &["Job"],
@@ -110,15 +119,16 @@ fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, bool) {
         _ => &[],
     };
     let own = owner.api_version.group();
-    let listable = case.catalog.iter().filter(|kind| {
-        let in_scope = owner.namespace.is_none() || kind.scope == billhook_objects::Scope::Namespaced;
-        kind.supports("list") && in_scope && !NEVER.contains(&kind.kind.kind.as_str())
-    });
-    let wanted = |name: &str| created.is_empty() || created.contains(&name);
-    let mut kinds: Vec<_> = listable.filter(|kind| wanted(&kind.kind.kind)).collect();
+    let mut kinds: Vec<_> = case
+        .catalog
+        .iter()
+        .filter(|kind| {
+            let in_scope = owner.namespace.is_none() || kind.scope == billhook_objects::Scope::Namespaced;
+            kind.supports("list") && in_scope && !NEVER.contains(&kind.kind.kind.as_str())
+        })
+        .collect();
     kinds.sort_by_key(|kind| {
-        let group = kind.kind.group.as_str();
-        let nearness = match group {
+        let nearness = match kind.kind.group.as_str() {
             group if group == own => 0,
             "apps" | "batch" => 1,
             "" => 2,
@@ -126,8 +136,14 @@ fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, bool) {
         };
         (nearness, kind.kind.clone())
     });
-    let complete = kinds.len() <= KINDS;
-    (kinds.into_iter().take(KINDS).map(|kind| Resource::of(kind, None)).collect(), complete)
+    let of = |is_wanted: &dyn Fn(&GroupKind) -> bool| -> Vec<Resource> {
+        kinds.iter().filter(|kind| is_wanted(&kind.kind)).map(|kind| Resource::of(kind, None)).collect()
+    };
+    if created.is_empty() {
+        (of(&|_| true), Vec::new())
+    } else {
+        (of(&|kind| created.contains(&kind.kind.as_str())), of(&|kind| is_custom(&kind.group)))
+    }
 }
 
 /// Two objects that own each other wait for each other.
@@ -168,6 +184,23 @@ objects:
 - {kind: Deployment, name: shop/web, deleted: 30s, finalizers: [foregroundDeletion]}
 - {kind: Lease, name: kube-system/kube-controller-manager, spec: {leaseDurationSeconds: 15, renewTime: "2026-11-22T11:00:00.000000Z"}}
 expect: {code: controller-manager-not-working, responsible: failing, says: [1 h]}
+---
+title: a dependent of a custom kind blocks a Deployment
+why: Deployment shop/web
+kinds: [shop.example/v1 Route routes]
+objects:
+- {kind: Deployment, name: shop/web, deleted: 1h, finalizers: [foregroundDeletion]}
+- {kind: Route, name: shop/web, owner: Deployment web, deleted: 1h, finalizers: [shop.example/route], by: router}
+- {kind: Lease, name: kube-system/kube-controller-manager, spec: {leaseDurationSeconds: 15, renewTime: "2026-11-22T11:59:55.000000Z"}}
+expect: {code: finalizer-controller-absent, object: Route shop/web}
+---
+title: more custom kinds than are searched may have a dependent
+why: Deployment shop/web
+kinds: [a.x.example/v1 A as, b.x.example/v1 B bs, c.x.example/v1 C cs, d.x.example/v1 D ds, e.x.example/v1 E es, f.x.example/v1 F fs,
+  g.x.example/v1 G gs, h.x.example/v1 H hs, i.x.example/v1 I is, j.x.example/v1 J js, k.x.example/v1 K ks, l.x.example/v1 L ls,
+  m.x.example/v1 M ms, n.x.example/v1 N ns, o.x.example/v1 O os, p.x.example/v1 P ps, q.x.example/v1 Q qs]
+objects: [{kind: Deployment, name: shop/web, deleted: 1h, finalizers: [foregroundDeletion]}]
+expect: {code: finalizer-in-progress, strength: possible}
 "#,
         );
     }

@@ -32,8 +32,12 @@ fn cause(case: &Case<'_>, held: &Held<'_>, value: &Value, finalizer: &str) -> Op
         _ => snapshots(case, held.object, value),
     };
     // Nobody uses it: then it is for the finalizer's controller to act.
+    let is_partial = users.as_ref().is_some_and(|users| users.is_partial);
     let Some(users) = users.filter(|users| !users.names.is_empty()) else {
-        return Some(finalizers::cause(case, held.object, value, finalizer));
+        let mut cause = finalizers::cause(case, held.object, value, finalizer);
+        // What was not read may use it.
+        cause.strength = if is_partial { Strength::Possible } else { cause.strength };
+        return Some(cause);
     };
     let mut by = users.names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if users.names.len() > NAMED {
@@ -51,6 +55,8 @@ struct Users {
     names: Vec<String>,
     facts: Vec<Fact>,
     waits_for: Vec<ObjectRef>,
+    /// Whether not all that may use it was read.
+    is_partial: bool,
 }
 
 impl Users {
@@ -64,25 +70,33 @@ impl Users {
     }
 }
 
-fn items<'a>(case: &Case<'a>, kind: &Builtin, namespace: Option<&str>) -> Option<&'a [Value]> {
-    match case.list(kind, namespace, Priority::Cause) {
-        Found::Items(items, _) => Some(items),
+/// Returns the objects of a kind, and whether these are not all.
+fn items<'a>(
+    case: &Case<'a>,
+    kind: &Builtin,
+    namespace: Option<&str>,
+    uses: impl Fn(&Value) -> bool,
+) -> Option<(Vec<&'a Value>, bool)> {
+    match case.list_until(kind, namespace, Priority::Cause, &uses) {
+        Found::Items(items, complete) => Some((items.iter().filter(|item| uses(item)).collect(), !complete)),
         _ => None,
     }
 }
 
 /// Every Pod with a node and the claim among its volumes counts, whatever its phase.
 fn pods(case: &Case<'_>, claim: &ObjectRef) -> Option<Users> {
-    let mut users = Users::default();
-    for pod in items(case, &kinds::POD, claim.namespace.as_deref())? {
+    let uses = |pod: &Value| {
         let mut volumes = object::list(pod, "/spec/volumes");
-        let uses = volumes.any(|volume| object::text(volume, "/persistentVolumeClaim/claimName") == Some(&claim.name));
-        if uses && object::text(pod, "/spec/nodeName").is_some() {
-            let phase = object::text(pod, "/status/phase").unwrap_or("unknown phase");
-            let name = kinds::POD.named(object::namespace(pod), object::name(pod));
-            let value = format!("{} ({phase})", claim.name);
-            users.add(name, "spec.volumes[].persistentVolumeClaim", value, object::is_deleting(pod));
-        }
+        let is_mounted = |volume| object::text(volume, "/persistentVolumeClaim/claimName") == Some(&claim.name);
+        volumes.any(is_mounted) && object::text(pod, "/spec/nodeName").is_some()
+    };
+    let (pods, is_partial) = items(case, &kinds::POD, claim.namespace.as_deref(), uses)?;
+    let mut users = Users { is_partial, ..Users::default() };
+    for pod in pods {
+        let phase = object::text(pod, "/status/phase").unwrap_or("unknown phase");
+        let name = kinds::POD.named(object::namespace(pod), object::name(pod));
+        let value = format!("{} ({phase})", claim.name);
+        users.add(name, "spec.volumes[].persistentVolumeClaim", value, object::is_deleting(pod));
     }
     Some(users)
 }
@@ -100,12 +114,14 @@ fn claims(volume: &Value) -> Option<Users> {
 fn attachments(case: &Case<'_>, object: &ObjectRef) -> Option<Users> {
     let mut users = Users::default();
     if kinds::VOLUME.is(object) {
-        for attachment in items(case, &kinds::ATTACHMENT, None)? {
-            if object::text(attachment, "/spec/source/persistentVolumeName") == Some(&object.name) {
-                let node = object::text(attachment, "/spec/nodeName").unwrap_or_default();
-                let name = kinds::ATTACHMENT.named(None, object::name(attachment));
-                users.add(name, "spec.nodeName", node, object::is_deleting(attachment));
-            }
+        let of_volume =
+            |attachment: &Value| object::text(attachment, "/spec/source/persistentVolumeName") == Some(&object.name);
+        let (attachments, is_partial) = items(case, &kinds::ATTACHMENT, None, of_volume)?;
+        users.is_partial = is_partial;
+        for attachment in attachments {
+            let node = object::text(attachment, "/spec/nodeName").unwrap_or_default();
+            let name = kinds::ATTACHMENT.named(None, object::name(attachment));
+            users.add(name, "spec.nodeName", node, object::is_deleting(attachment));
         }
     }
     Some(users)
@@ -114,24 +130,28 @@ fn attachments(case: &Case<'_>, object: &ObjectRef) -> Option<Users> {
 /// A snapshot that is not ready uses its source; one that is bound uses its content.
 fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Option<Users> {
     let mut users = Users::default();
-    let is_ready = |snapshot: &Value| snapshot.pointer("/status/readyToUse") == Some(&Value::Bool(true));
     if kinds::CLAIM.is(reference) {
-        for snapshot in items(case, &kinds::SNAPSHOT, reference.namespace.as_deref())? {
+        let uses = |snapshot: &Value| {
             let source = object::text(snapshot, "/spec/source/persistentVolumeClaimName");
-            if source == Some(&reference.name) && !is_ready(snapshot) {
-                let name = kinds::SNAPSHOT.named(object::namespace(snapshot), object::name(snapshot));
-                users.add(name, "status.readyToUse", "false", object::is_deleting(snapshot));
-            }
+            source == Some(&reference.name) && snapshot.pointer("/status/readyToUse") != Some(&Value::Bool(true))
+        };
+        let (snapshots, is_partial) = items(case, &kinds::SNAPSHOT, reference.namespace.as_deref(), uses)?;
+        users.is_partial = is_partial;
+        for snapshot in snapshots {
+            let name = kinds::SNAPSHOT.named(object::namespace(snapshot), object::name(snapshot));
+            users.add(name, "status.readyToUse", "false", object::is_deleting(snapshot));
         }
     } else if kinds::SNAPSHOT.is(reference) {
-        for claim in items(case, &kinds::CLAIM, reference.namespace.as_deref())? {
-            let source =
-                ["/spec/dataSource/name", "/spec/dataSourceRef/name"].iter().find_map(|p| object::text(claim, p));
-            let restoring = object::text(claim, "/status/phase") == Some("Pending");
-            if source == Some(&reference.name) && restoring {
-                let name = kinds::CLAIM.named(object::namespace(claim), object::name(claim));
-                users.add(name, "spec.dataSource", &reference.name, object::is_deleting(claim));
-            }
+        let restores = |claim: &Value| {
+            let paths = ["/spec/dataSource/name", "/spec/dataSourceRef/name"];
+            let source = paths.iter().find_map(|path| object::text(claim, path));
+            source == Some(&reference.name) && object::text(claim, "/status/phase") == Some("Pending")
+        };
+        let (claims, is_partial) = items(case, &kinds::CLAIM, reference.namespace.as_deref(), restores)?;
+        users.is_partial = is_partial;
+        for claim in claims {
+            let name = kinds::CLAIM.named(object::namespace(claim), object::name(claim));
+            users.add(name, "spec.dataSource", &reference.name, object::is_deleting(claim));
         }
     } else if kinds::SNAPSHOT_CONTENT.is(reference) {
         let namespace = object::text(value, "/spec/volumeSnapshotRef/namespace");
@@ -150,7 +170,7 @@ fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Option<Us
 fn counted(reference: &ObjectRef, value: &Value) -> Option<Users> {
     let users = value.pointer("/status/users").and_then(Value::as_i64).filter(|users| *users > 0)?;
     let facts = vec![Fact::new(reference, "status.users", users.to_string())];
-    Some(Users { names: vec![format!("{users} other objects")], facts, waits_for: Vec::new() })
+    Some(Users { names: vec![format!("{users} other objects")], facts, ..Users::default() })
 }
 
 #[cfg(test)]
@@ -186,6 +206,23 @@ title: a claim that nobody uses, and a hosted control plane
 why: PersistentVolumeClaim shop/data
 objects: [{kind: PersistentVolumeClaim, name: shop/data, deleted: 1h, finalizers: [kubernetes.io/pvc-protection]}]
 expect: {code: finalizer-unknown, responsible: unknown, says: [kube-controller-manager]}
+---
+title: a claim that a Pod beyond the first page uses
+why: PersistentVolumeClaim shop/data
+crowd: {kind: Pod, namespace: shop, count: 600}
+objects:
+- {kind: PersistentVolumeClaim, name: shop/data, deleted: 1h, finalizers: [kubernetes.io/pvc-protection]}
+- {kind: Pod, name: shop/web, spec: {nodeName: n1, volumes: [{persistentVolumeClaim: {claimName: data}}]}, status: {phase: Running}}
+- {kind: Lease, name: kube-system/kube-controller-manager, spec: {leaseDurationSeconds: 15, renewTime: "2026-11-22T11:59:55.000000Z"}}
+expect: {code: in-use, object: PersistentVolumeClaim shop/data, says: [Pod shop/web]}
+---
+title: a claim that nobody uses among more Pods than are read
+why: PersistentVolumeClaim shop/data
+crowd: {kind: Pod, namespace: shop, count: 10100}
+objects:
+- {kind: PersistentVolumeClaim, name: shop/data, deleted: 1h, finalizers: [kubernetes.io/pvc-protection]}
+- {kind: Lease, name: kube-system/kube-controller-manager, spec: {leaseDurationSeconds: 15, renewTime: "2026-11-22T11:59:55.000000Z"}}
+expect: {strength: possible, unread: ["list Pod in namespace shop: only the first 10000 objects were read"]}
 "#,
         );
     }

@@ -70,13 +70,21 @@ impl World {
         }
         catalog.stale = texts(&description, "stale");
         let mut world = Self { catalog, objects: Vec::new(), later: Vec::new(), restricted: None, description };
-        world.objects = world.expand("objects");
+        world.objects = world.crowd();
+        world.objects.extend(world.expand("objects"));
         world.later = world.expand("later");
         for line in &custom {
             world.define(line);
         }
         world.operators();
         world
+    }
+
+    /// Makes many objects that differ only in their names: `{kind: Pod, namespace: shop, count: 600}`.
+    fn crowd(&self) -> Vec<Value> {
+        let Some(crowd) = self.description.get("crowd") else { return Vec::new() };
+        let named = |number| json!({"kind": crowd["kind"], "name": format!("{}/crowd-{number}", crowd["namespace"].as_str().unwrap())});
+        (0..crowd["count"].as_u64().unwrap()).map(|number| self.object(&named(number))).collect()
     }
 
     fn expand(&self, list: &str) -> Vec<Value> {
@@ -237,11 +245,22 @@ impl World {
         subject
     }
 
-    /// Runs the rounds of a diagnosis, and a second look if the situation has one.
+    /// Runs the rounds of a diagnosis, and a second look if the situation has one. Returns the finding and the requests.
     pub(crate) fn diagnose(&self, rules: Option<Vec<Rule>>) -> (Finding, usize) {
+        let diagnosis = self.diagnosis(rules);
+        (diagnosis.finding(), diagnosis.requests())
+    }
+
+    /// Returns what a diagnosis could not read.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        self.diagnosis(None).unread().map(|unread| format!("{}: {}", unread.what, unread.why)).collect()
+    }
+
+    fn diagnosis(&self, rules: Option<Vec<Rule>>) -> Diagnosis<'_> {
         let now: Timestamp = NOW.parse().unwrap();
         let probe = self.description["probe"].as_bool().unwrap_or(false);
-        let mut diagnosis = Diagnosis::new(self.subject(), &self.catalog, Options { probe, ..Options::default() }, now);
+        let budget = self.description["budget"].as_u64().map_or(Options::default().budget, |budget| budget as usize);
+        let mut diagnosis = Diagnosis::new(self.subject(), &self.catalog, Options { probe, budget }, now);
         if let Some(rules) = rules {
             diagnosis = diagnosis.with_rules(rules);
         }
@@ -252,7 +271,7 @@ impl World {
             diagnosis.learn(then, again.into_iter().map(|query| (query.clone(), self.answer(&query, true))));
             self.rounds(&mut diagnosis, then, true);
         }
-        (diagnosis.finding(), diagnosis.requests())
+        diagnosis
     }
 
     fn rounds(&self, diagnosis: &mut Diagnosis<'_>, now: Timestamp, later: bool) {
@@ -290,14 +309,17 @@ impl World {
                 let found = changed.or_else(|| self.objects.iter().find(is_it));
                 found.map_or(Answer::Missing, |object| Answer::Object(object.clone()))
             }
-            Query::List { resource, namespace, fields, .. } => {
+            Query::List { resource, namespace, fields, limit, .. } => {
                 let uid = fields.strip_prefix("involvedObject.uid=");
                 let selected = |object: &&Value| {
                     is_of(object, &resource.kind)
                         && namespace.as_deref().is_none_or(|namespace| object["metadata"]["namespace"] == *namespace)
                         && uid.is_none_or(|uid| object["involvedObject"]["uid"] == *uid)
                 };
-                Answer::Objects { items: self.objects.iter().filter(selected).cloned().collect(), complete: true }
+                let mut items: Vec<_> = self.objects.iter().filter(selected).cloned().collect();
+                let complete = items.len() <= *limit as usize;
+                items.truncate(*limit as usize);
+                Answer::Objects { items, complete }
             }
             Query::Discovery(_) => Answer::Object(json!({"resources": [{"name": "x"}]})),
             Query::Access(access) => {

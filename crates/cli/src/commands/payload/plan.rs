@@ -7,9 +7,8 @@ use clap::{Args, ValueEnum};
 
 use super::{Chosen, SettingsArgs, decide, entries, open, parse, read_folder, warn_unused};
 use crate::{
-    args::OutputFormat,
     error::{CommandError, Exit},
-    render::payload::{Pass, dot, html, lines, picture::Grid, svg},
+    render::payload::{Pass, lines, picture},
     session::Session,
 };
 
@@ -78,12 +77,10 @@ pub(super) async fn run(session: &Session, args: &PayloadPlanArgs) -> Result<Exi
         preconditions: preconditions::check(&change),
     };
     let printer = &session.printer;
-    match session.global.output {
-        OutputFormat::Json => printer.json(&pass.json()),
-        OutputFormat::Dot => printer.raw(&dot::render(&pass)),
-        OutputFormat::Svg => printer.raw(&svg::render(&pass, &Grid::of(&pass))),
-        OutputFormat::Html => printer.raw(&html::render(&pass, &Grid::of(&pass))),
-        OutputFormat::Text | OutputFormat::Sarif => printer.out_lines(&lines::render(&pass, printer.out_paint())),
+    match picture::render(&pass, session.global.output) {
+        Some(drawn) => printer.raw(&drawn),
+        None if session.json() => printer.json(&pass.json()),
+        None => printer.out_lines(&lines::render(&pass, printer.out_paint())),
     }
     Ok(Exit::Done)
 }

@@ -1,6 +1,8 @@
 //! `billhook payload status`: shows the versions of a release payload, and what is being deleted.
 
-use billhook_engine::{Blocker, ObjectState, ObjectStatus, ReleaseStatus, release_status};
+use billhook_engine::{
+    Blocker, ObjectState, ObjectStatus, ReleaseStatus, blocker_texts, name_root_causes, release_status,
+};
 use billhook_objects::ObjectKey;
 use billhook_payload::{
     Settings,
@@ -65,7 +67,8 @@ pub(super) struct Deletion<'a> {
 pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<Exit, CommandError> {
     let chosen = args.settings.read(session)?;
     let (clusters, release) = open(session, &chosen).await?;
-    let status = release_status(&clusters, &release).await?;
+    let mut status = release_status(&clusters, &release).await?;
+    name_root_causes(&clusters.own, &mut status).await;
     let upgradeable = upgradeable(&status, &chosen.settings);
     if session.json() {
         let ReleaseStatus { name, namespace, phase, history, failures, .. } = &status;
@@ -103,7 +106,7 @@ pub(super) fn deletions(status: &ReleaseStatus) -> Vec<Deletion<'_>> {
 pub(super) fn deletion_lines(status: &ReleaseStatus) -> Vec<String> {
     let line = |object: &ObjectStatus| {
         let since = object.deleted_at.map(|at| format!(" since {}", rfc3339(Some(at)))).unwrap_or_default();
-        let blockers: Vec<String> = object.blockers.iter().map(ToString::to_string).collect();
+        let blockers = blocker_texts(&object.blockers);
         let blockers = if blockers.is_empty() { String::new() } else { format!(": {}", blockers.join(", ")) };
         format!("deleting{since} {}{blockers}", resource(&object.object))
     };

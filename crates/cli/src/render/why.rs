@@ -11,7 +11,7 @@ const WIDTH: usize = 1000;
 const LISTED: usize = 10;
 
 /// Returns the text of a document. `all` shows the chain of each object, and not only of the first one with the same root cause.
-pub(super) fn lines(document: &Document, all: bool, paint: Paint) -> Vec<String> {
+pub(crate) fn lines(document: &Document, all: bool, paint: Paint) -> Vec<String> {
     let mut lines = Vec::new();
     for group in document.groups() {
         if !lines.is_empty() {
@@ -23,7 +23,7 @@ pub(super) fn lines(document: &Document, all: bool, paint: Paint) -> Vec<String>
 }
 
 /// Returns the beginning of a text that is too long.
-fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     match text.char_indices().nth(WIDTH) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or(text)),
         None => text.to_owned(),
@@ -31,7 +31,7 @@ fn short(text: &str) -> String {
 }
 
 /// Returns what could not be read.
-pub(super) fn unread(document: &Document, all: bool) -> Vec<String> {
+pub(crate) fn unread(document: &Document, all: bool) -> Vec<String> {
     let listed = if all { usize::MAX } else { LISTED };
     let shown = |unread: &billhook_explain::Unread| short(&format!("not read: {}: {}", unread.what, unread.why));
     let mut lines: Vec<_> = document.unread.iter().take(listed).map(shown).collect();
@@ -77,7 +77,8 @@ fn of_group(group: &[&Finding], all: bool, paint: Paint, lines: &mut Vec<String>
     lines.extend((steps.len() > listed).then(|| format!("    and {} more", steps.len() - listed)));
 }
 
-fn without_cause(finding: &Finding) -> String {
+/// Returns what is said of an object of which no cause is known.
+pub(crate) fn without_cause(finding: &Finding) -> String {
     let object = &finding.object;
     match finding.state {
         State::Gone => format!("{object} does not exist"),
@@ -109,7 +110,8 @@ fn chain(cause: &Cause, depth: usize, paint: Paint, lines: &mut Vec<String>) {
     cause.causes.iter().for_each(|deeper| chain(deeper, depth + 1, paint, lines));
 }
 
-fn state(state: ResponsibleState) -> &'static str {
+/// Returns whether a party works.
+pub(crate) fn state(state: ResponsibleState) -> &'static str {
     match state {
         ResponsibleState::Working => "works",
         ResponsibleState::Failing => "does not work",
@@ -118,7 +120,8 @@ fn state(state: ResponsibleState) -> &'static str {
     }
 }
 
-fn risk(risk: Risk, paint: Paint) -> String {
+/// Returns what is lost, before a step with a risk.
+pub(crate) fn risk(risk: Risk, paint: Paint) -> String {
     let text = match risk {
         Risk::None => return String::new(),
         Risk::LeavesExternal => "leaves resources outside of the cluster: ",
