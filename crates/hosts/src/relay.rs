@@ -75,13 +75,16 @@ struct Place {
 async fn serve(listener: TcpListener, place: Arc<Place>) {
     let mut open = JoinSet::new();
     loop {
-        // A connection that failed to be accepted has ended.
-        if let Ok((stream, _)) = listener.accept().await {
-            let place = Arc::clone(&place);
-            open.spawn(async move {
-                // The program sees that the connection ends.
-                let _ended = place.forward(stream).await;
-            });
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let place = Arc::clone(&place);
+                open.spawn(async move {
+                    // The program sees that the connection ends.
+                    let _ended = place.forward(stream).await;
+                });
+            }
+            // Perhaps too many files are open.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
         while open.try_join_next().is_some() {}
         if open.len() >= MAX_OPEN {
