@@ -61,10 +61,12 @@ impl From<billhook_charts::Error> for ItemFailure {
             {
                 Self::configuration(TEMPLATE.1, message)
             }
-            // helm's other errors do not tell a wrong chart from an unavailable registry.
-            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) | ErrorKind::FetchTime => {
-                Self::configuration(TEMPLATE.1, message).transient()
-            }
+            ErrorKind::Fetch(error) if error.is_final() => Self::configuration(TEMPLATE.1, message),
+            // helm's other errors do not tell a wrong chart from an unavailable cluster, nor those of servers a wrong address
+            // from one that does not exist yet.
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. })
+            | ErrorKind::Fetch(_)
+            | ErrorKind::FetchTime => Self::configuration(TEMPLATE.1, message).transient(),
             ErrorKind::Source(_)
             | ErrorKind::Credentials(_)
             | ErrorKind::Archive(_)
@@ -168,8 +170,7 @@ pub(crate) async fn values(
     Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
 }
 
-/// Returns the chart of an item with the credentials in the item's Context. The addresses of its host are checked, but not those
-/// to which the host refers helm.
+/// Returns the chart of an item with the credentials in the item's Context. Its host is checked before any is read.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
     let mut chart = Chart::from(helm.chart.clone());
     if let Some(host) = chart.host()? {

@@ -11,6 +11,7 @@ use std::{
 
 use billhook_cluster::{Cluster, Error, ErrorKind, Fence, LeaseOptions};
 use billhook_endpoints::Probes;
+use billhook_hosts::Dialer;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -134,7 +135,7 @@ impl Controller {
             fence,
             metrics.clone(),
         );
-        let helms = Helms::new(&options.helm);
+        let helms = Helms::new(&options.helm, Dialer::new(Arc::clone(&options.connections.hosts)));
         metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms };
         let grace = shared.options.grace;

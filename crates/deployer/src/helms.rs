@@ -7,6 +7,7 @@ use std::{
 };
 
 use billhook_charts::Helm;
+use billhook_hosts::Dialer;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
@@ -26,9 +27,9 @@ pub(crate) struct Helms {
 }
 
 impl Helms {
-    /// Creates the limits for the program with this path.
-    pub(crate) fn new(program: &Path) -> Self {
-        Self { program: Helm::new(program), renders: Slots::new(4), releases: Slots::new(8) }
+    /// Creates the limits for the program with this path. Charts are fetched with the dialer.
+    pub(crate) fn new(program: &Path, dialer: Dialer) -> Self {
+        Self { program: Helm::new(program).fetching_with(dialer), renders: Slots::new(4), releases: Slots::new(8) }
     }
 }
 

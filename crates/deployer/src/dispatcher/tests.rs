@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use billhook_cluster::{Cluster, Fence, Options};
+use billhook_hosts::Dialer;
 use billhook_sandbox::{Sandbox, User};
 use jiff::Timestamp;
 use kube::{
@@ -46,7 +47,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new("")) }
+    Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new(""), Dialer::default()) }
 }
 
 fn item(uid: &str) -> DeployItem {
