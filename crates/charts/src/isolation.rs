@@ -9,19 +9,8 @@ use std::{os::unix::process::ExitStatusExt as _, process::Output};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 use tokio::process::Command;
 
-/// The environment variables that helm inherits: where the machine's programs and certificates are, and its proxies.
-const INHERITED: [&str; 10] = [
-    "PATH",
-    "TZ",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-];
+/// The environment variables that helm inherits: where the machine's programs and certificates are. Its kubeconfig names the proxy.
+const INHERITED: [&str; 4] = ["PATH", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// The limit for helm's memory in MiB. It needs about 60 (helm 4.3), and more for large charts.
 pub const MEMORY: u64 = 512;

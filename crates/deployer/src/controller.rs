@@ -11,7 +11,6 @@ use std::{
 
 use billhook_cluster::{Cluster, Error, ErrorKind, Fence, LeaseOptions};
 use billhook_endpoints::Probes;
-use billhook_hosts::Dialer;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -135,7 +134,7 @@ impl Controller {
             fence,
             metrics.clone(),
         );
-        let helms = Helms::new(&options.helm, Dialer::new(Arc::clone(&options.connections.hosts)));
+        let helms = Helms::new(&options.helm, options.connections.dialer.clone(), options.helm_user);
         metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms };
         let grace = shared.options.grace;
