@@ -18,9 +18,9 @@ fn wrong(what: &str, problem: &'static str) -> SourceError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference<'a> {
     pub(crate) host: &'a str,
-    repository: &'a str,
-    tag: Option<&'a str>,
-    digest: Option<&'a str>,
+    pub(crate) repository: &'a str,
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) digest: Option<&'a str>,
 }
 
 impl<'a> Reference<'a> {
@@ -47,31 +47,10 @@ impl<'a> Reference<'a> {
         if tag.is_some_and(|tag| !made_of(tag, "._-+")) {
             return Err(wrong(text, "a tag consists of letters, digits and . _ -"));
         }
-        let is_digest = |digest: &str| {
-            let hex = digest.strip_prefix("sha256:").unwrap_or_default();
-            hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
         if digest.is_some_and(|digest| !is_digest(digest)) {
             return Err(wrong(text, "a digest is sha256: and 64 hexadecimal digits"));
         }
         Ok(Self { host, repository, tag, digest })
-    }
-
-    /// Returns helm's arguments for the chart and its version.
-    ///
-    /// A tag is ignored if there is a digest. helm writes the `+` of a version as `_` in the tag, and finds such a tag only by
-    /// the version.
-    pub(crate) fn chart_and_version(&self) -> (String, Option<String>) {
-        let chart = format!("oci://{}/{}", self.host, self.repository);
-        match self.digest {
-            Some(digest) => (format!("{chart}@{digest}"), None),
-            None => (chart, self.tag.map(|tag| tag.replace('_', "+"))),
-        }
-    }
-
-    /// Returns whether the reference has a digest: what it refers to cannot change.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.digest.is_some()
     }
 
     /// Returns the address for the lookup of credentials.
@@ -83,6 +62,12 @@ impl<'a> Reference<'a> {
 /// Returns whether a text is not empty and consists of ASCII letters, digits and some other characters.
 fn made_of(text: &str, others: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+}
+
+/// Returns whether a text is a digest as registries use them.
+pub(crate) fn is_digest(digest: &str) -> bool {
+    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The parts of an address that decide the credentials.
@@ -172,18 +157,16 @@ mod tests {
     const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn a_reference_is_converted_to_the_arguments_of_helm() {
-        fn check(text: &str, chart: &str, version: Option<&str>) {
-            let arguments = Reference::parse(text).unwrap().chart_and_version();
-            assert_eq!(arguments, (chart.to_owned(), version.map(str::to_owned)), "{text}");
+    fn a_reference_has_a_host_a_repository_a_tag_and_a_digest() {
+        fn check(text: &str, host: &str, repository: &str, tag: Option<&str>, digest: Option<&str>) {
+            assert_eq!(Reference::parse(text), Ok(Reference { host, repository, tag, digest }), "{text}");
         }
-        check("a.example/charts/shop:1.2.3", "oci://a.example/charts/shop", Some("1.2.3"));
-        check("oci://a.example:5000/shop:1.2.3", "oci://a.example:5000/shop", Some("1.2.3"));
-        check("localhost/shop:1.2.3_build.7", "oci://localhost/shop", Some("1.2.3+build.7"));
-        check("[::1]:5000/shop", "oci://[::1]:5000/shop", None);
-        let pinned = format!("oci://a.example/shop@{DIGEST}");
-        check(&format!("a.example/shop@{DIGEST}"), &pinned, None);
-        check(&format!("a.example/shop:1.2.3@{DIGEST}"), &pinned, None);
+        check("a.example/charts/shop:1.2.3", "a.example", "charts/shop", Some("1.2.3"), None);
+        check("oci://a.example:5000/shop:1.2.3", "a.example:5000", "shop", Some("1.2.3"), None);
+        check("localhost/shop:1.2.3_build.7", "localhost", "shop", Some("1.2.3_build.7"), None);
+        check("[::1]:5000/shop", "[::1]:5000", "shop", None, None);
+        check(&format!("a.example/shop@{DIGEST}"), "a.example", "shop", None, Some(DIGEST));
+        check(&format!("a.example/shop:1.2.3@{DIGEST}"), "a.example", "shop", Some("1.2.3"), Some(DIGEST));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::address::{Address, Reference, is_docker_hub, without_user};
+use crate::{
+    address::{Address, Reference, without_user},
+    registry::entry_of_header,
+};
 
 /// A mistake in credentials. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,24 +68,18 @@ impl Credentials {
         Ok(())
     }
 
-    /// Returns the content of the credentials file for a reference, if there are credentials for it.
-    pub(crate) fn registry_file(&self, reference: &Reference<'_>) -> Result<Option<Value>, CredentialsError> {
+    /// Returns the entry for a reference, as in a docker config, if there are credentials for it.
+    pub(crate) fn registry_entry(
+        &self,
+        reference: &Reference<'_>,
+    ) -> Result<Option<Map<String, Value>>, CredentialsError> {
         let address = reference.address();
         let from_secrets = best(&address, self.registries.iter().map(|(general, entry)| (general.clone(), entry)));
-        let entry = match (from_secrets, self.fitting(&address)?.and_then(|auth| auth.user_and_password().transpose()))
-        {
-            (Some(entry), _) => entry.clone(),
-            (None, Some(pair)) => {
-                let (user, password) = pair?;
-                Map::from_iter([("auth".to_owned(), STANDARD.encode(format!("{user}:{password}")).into())])
-            }
-            (None, None) => return Ok(None),
-        };
-        // Docker Hub has several names, and programs may look up another one than the user wrote.
-        let hub = ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"];
-        let hosts = if is_docker_hub(reference.host) { hub.to_vec() } else { vec![reference.host] };
-        let auths: Map<_, _> = hosts.into_iter().map(|host| (host.to_owned(), entry.clone().into())).collect();
-        Ok(Some(json!({ "auths": auths })))
+        if let Some(entry) = from_secrets {
+            return Ok(Some(entry.clone()));
+        }
+        let header = self.fitting(&address)?.and_then(|auth| auth.auth_header.as_deref());
+        Ok(header.map(entry_of_header))
     }
 
     /// Returns the credentials for an address: those with the longest address that covers it.
@@ -128,7 +125,7 @@ fn docker_entry(entry: &Value) -> Result<Map<String, Value>, &'static str> {
 pub struct RepositoryAuth {
     /// The address. If several entries match, the one with the longest path is used.
     pub url: String,
-    /// The value of the `Authorization` header. helm sends only the scheme `Basic`.
+    /// The value of the `Authorization` header, of any scheme.
     pub auth_header: Option<String>,
     /// The Secret with the header. The caller reads it and sets `auth_header`.
     pub secret_ref: Option<SecretReference>,
@@ -203,23 +200,6 @@ impl RepositoryAuth {
         }
     }
 
-    /// Returns the user and password in the header, if there is one.
-    pub(crate) fn user_and_password(&self) -> Result<Option<(String, String)>, CredentialsError> {
-        let Some(header) = &self.auth_header else { return Ok(None) };
-        let fail = |problem: &str| wrong(without_user(&self.url), problem);
-        let (scheme, rest) = header.trim().split_once(' ').unwrap_or_default();
-        if !scheme.eq_ignore_ascii_case("Basic") {
-            return Err(fail("the Authorization header must have the scheme Basic, the only one that helm supports"));
-        }
-        let decoded = STANDARD.decode(rest.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let pair = decoded.as_deref().and_then(|pair| pair.split_once(':'));
-        let pair = pair.filter(|(user, password)| !user.is_empty() && !password.is_empty());
-        let (user, password) = pair.ok_or_else(|| {
-            fail("the Authorization header must be \"Basic\" with the base64 of USER:PASSWORD, neither of them empty")
-        })?;
-        Ok(Some((user.to_owned(), password.to_owned())))
-    }
-
     /// Returns the CA certificates as PEM, if there are any.
     pub(crate) fn authorities(&self) -> Result<Option<String>, CredentialsError> {
         let Some(data) = &self.custom_ca_data else { return Ok(None) };
@@ -236,18 +216,14 @@ impl RepositoryAuth {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn registry_file(configs: &[Value], reference: &str) -> Option<Value> {
+    fn registry_entry(configs: &[Value], reference: &str) -> Option<Value> {
         let mut credentials = Credentials::default();
         configs.iter().for_each(|config| credentials.add_docker_config(&config.to_string()).unwrap());
-        credentials.registry_file(&Reference::parse(reference).unwrap()).unwrap()
-    }
-
-    /// Returns credentials with a header for a user and password.
-    fn basic(url: &str, user: &str, password: &str) -> RepositoryAuth {
-        let header = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
-        RepositoryAuth { url: url.to_owned(), auth_header: Some(header), ..RepositoryAuth::default() }
+        credentials.registry_entry(&Reference::parse(reference).unwrap()).unwrap().map(Value::Object)
     }
 
     /// Returns an entry for the user `a` with a password.
@@ -256,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_credentials_file_holds_the_most_specific_entry() {
+    fn the_most_specific_entry_is_used() {
         let first = json!({
             "auths": {"a.example": entry("host"), "https://b.example:5000/v2/": entry("v2"), "a.example/x": entry("x")},
         });
@@ -268,26 +244,26 @@ mod tests {
             },
             "credsStore": "program",
         });
-        let check = |reference: &str, host: &str, expected: Option<&str>| {
-            let file = registry_file(&[first.clone(), second.clone()], reference);
-            assert_eq!(file, expected.map(|password| json!({"auths": {host: entry(password)}})), "{reference}");
+        let check = |reference: &str, expected: Option<&str>| {
+            let found = registry_entry(&[first.clone(), second.clone()], reference);
+            assert_eq!(found, expected.map(entry), "{reference}");
         };
-        check("a.example/shop:1.0.0", "a.example", Some("host"));
-        check("a.example/x/shop:1.0.0", "a.example", Some("x"));
-        check("a.example/x/y/shop:1.0.0", "a.example", Some("y"));
-        check("a.example/xy/shop:1.0.0", "a.example", Some("host"));
-        check("b.example:5000/shop:1.0.0", "b.example:5000", Some("v2"));
-        check("c.example/shop:1.0.0", "c.example", Some("pair"));
-        check("b.example/shop:1.0.0", "", None);
-        check("sub.a.example/shop:1.0.0", "", None);
+        check("a.example/shop:1.0.0", Some("host"));
+        check("a.example/x/shop:1.0.0", Some("x"));
+        check("a.example/x/y/shop:1.0.0", Some("y"));
+        check("a.example/xy/shop:1.0.0", Some("host"));
+        check("b.example:5000/shop:1.0.0", Some("v2"));
+        check("c.example/shop:1.0.0", Some("pair"));
+        check("b.example/shop:1.0.0", None);
+        check("sub.a.example/shop:1.0.0", None);
     }
 
     #[test]
     fn docker_hub_is_found_under_any_of_its_names() {
         for key in ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"] {
             for host in ["docker.io", "index.docker.io", "registry-1.docker.io"] {
-                let file = registry_file(&[json!({"auths": {key: entry("hub")}})], &format!("{host}/a/shop:1.0.0"));
-                assert_eq!(file.unwrap()["auths"]["https://index.docker.io/v1/"], entry("hub"), "{key} {host}");
+                let found = registry_entry(&[json!({"auths": {key: entry("hub")}})], &format!("{host}/a/shop:1.0.0"));
+                assert_eq!(found, Some(entry("hub")), "{key} {host}");
             }
         }
     }
@@ -295,8 +271,8 @@ mod tests {
     #[test]
     fn tokens_of_a_docker_config_are_kept() {
         let tokens = json!({"identitytoken": "i", "registrytoken": "r", "auth": "", "email": "x"});
-        let file = registry_file(&[json!({"auths": {"a.example": tokens}})], "a.example/shop").unwrap();
-        assert_eq!(file, json!({"auths": {"a.example": {"identitytoken": "i", "registrytoken": "r"}}}));
+        let found = registry_entry(&[json!({"auths": {"a.example": tokens}})], "a.example/shop").unwrap();
+        assert_eq!(found, json!({"identitytoken": "i", "registrytoken": "r"}));
     }
 
     #[test]
@@ -361,17 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_helm_cannot_send_is_an_error_only_if_it_is_used() {
-        let basic = basic("https://a.example", "me", "se:same");
-        assert_eq!(basic.user_and_password(), Ok(Some(("me".to_owned(), "se:same".to_owned()))));
-        for header in ["Bearer sesame", "sesame", "Basic sesame", "Basic bWU6"] {
-            let auth = RepositoryAuth { auth_header: Some(header.to_owned()), ..basic.clone() };
-            let error = auth.user_and_password().unwrap_err().to_string();
-            assert!(error.starts_with("https://a.example: the Authorization header "), "{error}");
-            assert!(!error.contains("sesame"), "{error}");
-        }
+    fn a_secret_that_was_not_read_is_an_error_only_if_it_is_used() {
         let secret_ref = Some(SecretReference { name: "s".to_owned(), key: None });
-        let unread = RepositoryAuth { auth_header: None, secret_ref, ..basic };
+        let unread = RepositoryAuth { url: "https://a.example".to_owned(), secret_ref, ..RepositoryAuth::default() };
         let credentials = Credentials { repositories: vec![unread], ..Credentials::default() };
         let find =
             |url: &str| credentials.fitting(&Address::of_url(url).unwrap()).map(Option::<&RepositoryAuth>::cloned);
@@ -380,10 +348,29 @@ mod tests {
     }
 
     #[test]
+    fn a_header_of_any_scheme_is_used_for_a_registry() {
+        let header = |header: &str| {
+            let url = "oci://a.example/charts".to_owned();
+            let auth = RepositoryAuth { url, auth_header: Some(header.to_owned()), ..RepositoryAuth::default() };
+            let credentials = Credentials { repositories: vec![auth], ..Credentials::default() };
+            let find = |text: &str| credentials.registry_entry(&Reference::parse(text).unwrap()).unwrap();
+            assert_eq!(find("a.example/other/shop"), None);
+            Value::Object(find("a.example/charts/shop").unwrap())
+        };
+        assert_eq!(header("Basic bWU6c2VzYW1l"), json!({"auth": "bWU6c2VzYW1l"}));
+        assert_eq!(header("Bearer abc"), json!({"header": "Bearer abc"}));
+    }
+
+    #[test]
     fn certificates_are_pem_or_base64_of_pem() {
         let pem = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
         let read = |data: String| {
-            RepositoryAuth { custom_ca_data: Some(data), ..basic("https://a.example", "a", "b") }.authorities()
+            RepositoryAuth {
+                url: "https://a.example".to_owned(),
+                custom_ca_data: Some(data),
+                ..RepositoryAuth::default()
+            }
+            .authorities()
         };
         assert_eq!(read(pem.to_owned()), Ok(Some(pem.to_owned())));
         assert_eq!(read(format!("{}\n", STANDARD.encode(pem))), Ok(Some(pem.to_owned())));

@@ -4,7 +4,9 @@ use std::io;
 
 use billhook_objects::{ManifestError, yaml};
 
-use crate::{address::SourceError, credentials::CredentialsError, packed::ArchiveError, program::ProgramError};
+use crate::{
+    address::SourceError, credentials::CredentialsError, http::FetchError, packed::ArchiveError, program::ProgramError,
+};
 
 /// An operation on a chart, a kustomization or a release that failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,9 @@ pub enum ErrorKind {
     /// The packed chart is invalid, or beyond the limits.
     #[error(transparent)]
     Archive(ArchiveError),
+    /// The chart could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// Fetching the chart took too long.
     #[error("fetching the chart took longer than 60 seconds")]
     FetchTime,

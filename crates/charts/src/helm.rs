@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use billhook_hosts::Dialer;
 use tokio_util::sync::CancellationToken;
 
-use crate::{packed::Cache, program::Program};
+use crate::{cache::Cache, error::ErrorKind, home::Home, http::Client, isolation::HelmUser, program::Program};
 
-/// The helm program, and a cache of charts that were fetched by a digest. Clones share the cache.
+/// The helm program, and what fetches charts for it, with a cache. Clones share the cache.
 ///
 /// Dropping the future of an operation kills helm at once. A token in [`Helm::stopped_by`] lets a helm that changes a release
 /// end by itself: it then records that the operation failed, and with `atomic` rolls back.
@@ -14,13 +15,33 @@ use crate::{packed::Cache, program::Program};
 pub struct Helm {
     path: PathBuf,
     stop: CancellationToken,
+    pub(crate) user: Option<HelmUser>,
+    pub(crate) client: Client,
     pub(crate) cache: Arc<Cache>,
 }
 
 impl Helm {
     /// Creates a handle of the program with this path, or with this name on the PATH.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), stop: CancellationToken::new(), cache: Arc::default() }
+        let client = Client::new(Dialer::default());
+        Self { path: path.into(), stop: CancellationToken::new(), user: None, client, cache: Arc::default() }
+    }
+
+    /// Runs helm as another user when it works with the charts and clusters of others.
+    #[must_use]
+    pub fn running_as(self, user: Option<HelmUser>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Creates the private folder of a run.
+    pub(crate) fn home(&self) -> Result<Home, ErrorKind> {
+        Home::new(self.user).map_err(ErrorKind::Folder)
+    }
+
+    /// Fetches charts only from hosts that this dialer connects to.
+    #[must_use]
+    pub fn fetching_with(self, dialer: Dialer) -> Self {
+        Self { client: Client::new(dialer), ..self }
     }
 
     /// Returns a handle whose operations end soon after `stop` is cancelled: programs that change a release within

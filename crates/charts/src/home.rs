@@ -3,42 +3,45 @@
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown},
     path::{Path, PathBuf},
 };
 
 use tempfile::TempDir;
 
-use crate::program::Program;
-
-/// The files with the certificates that the machine trusts, as in Go.
-const TRUSTED: [&str; 5] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+use crate::{isolation::HelmUser, program::Program};
 
 /// A temporary folder that only this user can read. Dropping it deletes the folder.
 #[derive(Debug)]
 pub(crate) struct Home {
     folder: TempDir,
+    /// Who owns the files, if it is another user.
+    user: Option<HelmUser>,
 }
 
 impl Home {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub(crate) fn new(user: Option<HelmUser>) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let folder = builder.prefix("billhook-helm-").permissions(Permissions::from_mode(0o700)).tempdir()?;
-        let home = Self { folder };
+        let home = Self { folder, user };
+        home.give(home.path())?;
         home.create_folder(TEMPORARY)?;
         Ok(home)
+    }
+
+    /// Makes helm's user the owner of a file or folder.
+    fn give(&self, path: &Path) -> io::Result<()> {
+        match self.user {
+            Some(user) => lchown(path, Some(user.id()), Some(user.id())),
+            None => Ok(()),
+        }
     }
 
     /// Creates a folder that only this user can read.
     pub(crate) fn create_folder(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.folder.path().join(name);
         DirBuilder::new().mode(0o700).create(&path)?;
+        self.give(&path)?;
         Ok(path)
     }
 
@@ -47,21 +50,16 @@ impl Home {
         let path = self.folder.path().join(name);
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+            let own = parent.ancestors().take_while(|folder| *folder != self.path());
+            own.map(|folder| self.give(folder)).collect::<io::Result<()>>()?;
         }
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(content)?;
+        self.give(&path)?;
         Ok(path)
     }
 
-    /// Writes CA certificates for `--ca-file`, together with those that the machine trusts: helm trusts only this file, but a
-    /// repository may redirect to a server with a public certificate.
-    pub(crate) fn write_authorities(&self, pem: &str) -> io::Result<PathBuf> {
-        let trusted = TRUSTED.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-        self.write("ca.pem", format!("{}\n{trusted}", pem.trim_end()).as_bytes())
-    }
-
-    /// Restricts helm to this folder, with its own credentials and repositories and without the user's environment and
-    /// plugins.
+    /// Restricts helm to this folder, without the user's environment, credentials, repositories and plugins.
     pub(crate) fn isolate(&self, helm: Program) -> Program {
         let folder = |name: &str| self.folder.path().join(name);
         helm.with("HOME", self.path())
@@ -74,7 +72,7 @@ impl Home {
             .with("DOCKER_CONFIG", folder("docker"))
             .with("KUBECACHEDIR", folder("kube"))
             .within(self.path())
-            .isolated()
+            .isolated(self.user)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -84,7 +82,11 @@ impl Home {
 
 /// The folder for temporary files.
 const TEMPORARY: &str = "tmp";
-/// The file with the credentials of registries.
-pub(crate) const REGISTRIES: &str = "registries.json";
-/// The file with the repositories and their credentials, where helm expects it.
+/// The file with the credentials of registries, which does not exist.
+const REGISTRIES: &str = "registries.json";
+/// The file with the repositories, where helm expects it.
 pub(crate) const REPOSITORIES: &str = "config/repositories.yaml";
+/// The name of the only repository in that file.
+pub(crate) const REPOSITORY: &str = "charts";
+/// The index of that repository, where helm expects it.
+pub(crate) const INDEX: &str = "cache/repository/charts-index.yaml";

@@ -3,26 +3,30 @@
 //! No library renders charts exactly like helm, so this crate runs the programs themselves. The caller names the programs
 //! and, for releases, the cluster.
 //!
-//! helm also fetches charts. Each run has a private folder with only the credentials that the chart needs. helm reads
-//! passwords from files and standard input; only user names are on a command line. Charts of others are fetched first, within
-//! limits for their size and the time; then helm works with the file. Only charts that are referred to by a digest are cached,
-//! because a version can be pushed again.
+//! Charts of others are fetched first, by this crate, within limits for their size, the time and the addresses of servers; then
+//! helm works with the file. So helm gets no credentials of a registry or repository. What was fetched is cached: by its digest,
+//! or with the validators of the server, which must confirm that it has not changed.
 
 mod address;
+mod cache;
 mod chart;
 mod credentials;
 mod error;
 mod fetch;
 mod helm;
 mod home;
+mod http;
+mod index;
 mod input;
 mod isolation;
 mod output;
 mod packed;
 mod program;
+mod registry;
 mod release;
 mod render;
 mod stored;
+mod tls;
 mod values;
 
 pub use address::SourceError;
@@ -31,8 +35,9 @@ pub use credentials::{Credentials, CredentialsError, RepositoryAuth, SecretRefer
 pub use error::{Error, ErrorKind};
 pub use fetch::fetch;
 pub use helm::Helm;
+pub use http::FetchError;
 pub use input::{Capabilities, Release};
-pub use isolation::MEMORY;
+pub use isolation::{HelmUser, HelmUserError, MEMORY};
 pub use output::Rendered;
 pub use packed::ArchiveError;
 pub use program::ProgramError;

@@ -1,15 +1,14 @@
-//! Packed charts: their limits, and a cache of those that cannot change.
+//! Packed charts and their limits.
 
 use std::{
     fmt,
     io::{self, Read},
-    sync::{Arc, Mutex, PoisonError},
 };
 
 use flate2::read::MultiGzDecoder;
 
 /// The maximum size of a packed chart. helm cannot store a release with more than 1 MiB of packed data.
-const MAX_PACKED: u64 = 20 << 20;
+pub(crate) const MAX_PACKED: u64 = 20 << 20;
 /// The maximum size of an unpacked chart: that of helm 4 (`MaxDecompressedChartSize`).
 const MAX_UNPACKED: u64 = 100 << 20;
 /// The maximum number of files in a chart.
@@ -114,41 +113,6 @@ pub(crate) fn contains_lookup(text: &[u8]) -> bool {
     text.windows(LOOKUP.len()).any(|part| part == LOOKUP)
 }
 
-/// What identifies a packed chart that cannot change: a reference with a digest, and the credentials that may fetch it.
-pub(crate) type Key = [u8; 32];
-
-/// Packed charts, those that were used last at the end.
-#[derive(Debug, Default)]
-pub(crate) struct Cache(Mutex<Vec<(Key, Arc<Packed>)>>);
-
-impl Cache {
-    /// The maximum size of all charts in the cache.
-    const SIZE: usize = 64 << 20;
-
-    pub(crate) fn get(&self, key: Key) -> Option<Arc<Packed>> {
-        let mut charts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = charts.iter().position(|(known, _)| *known == key)?;
-        let found = charts.remove(index);
-        let chart = Arc::clone(&found.1);
-        charts.push(found);
-        Some(chart)
-    }
-
-    pub(crate) fn insert(&self, key: Key, chart: Arc<Packed>) {
-        let mut charts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        charts.retain(|(known, _)| *known != key);
-        charts.push((key, chart));
-        let mut size: usize = charts.iter().map(|(_, chart)| chart.bytes.len()).sum();
-        let surplus = charts.iter().take_while(|(_, chart)| {
-            let too_large = size > Self::SIZE;
-            size -= if too_large { chart.bytes.len() } else { 0 };
-            too_large
-        });
-        let surplus = surplus.count();
-        charts.drain(..surplus);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -216,20 +180,5 @@ mod tests {
         for before in 8180..8200 {
             check(chart("a/a", &format!("{}lookup", " ".repeat(before))), true);
         }
-    }
-
-    #[test]
-    fn the_cache_drops_what_was_not_used_for_longest() {
-        let cache = Cache::default();
-        let large = || Arc::new(Packed { bytes: vec![0; Cache::SIZE / 3], looks_up: false });
-        let held = |keys: &[u8]| keys.iter().map(|key| cache.get([*key; 32]).is_some()).collect::<Vec<_>>();
-        for key in [1, 2, 3] {
-            cache.insert([key; 32], large());
-        }
-        assert_eq!(held(&[1, 2, 3, 1]), [true; 4]);
-        cache.insert([4; 32], large());
-        assert_eq!(held(&[1, 2, 3, 4]), [true, false, true, true]);
-        cache.insert([4; 32], large());
-        assert_eq!(held(&[1, 3, 4]), [true; 3]);
     }
 }

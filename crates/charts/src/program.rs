@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::isolation;
+use crate::isolation::{self, HelmUser};
 
 /// An error of running a program.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +106,7 @@ pub(crate) struct Program {
     folder: Option<PathBuf>,
     environment: Vec<(&'static str, Option<OsString>)>,
     isolated: bool,
+    user: Option<HelmUser>,
     stop: CancellationToken,
     grace: Duration,
 }
@@ -119,6 +120,7 @@ impl Program {
             folder: None,
             environment: CLUSTER_VARIABLES.map(|name| (name, None)).into(),
             isolated: false,
+            user: None,
             stop: CancellationToken::new(),
             grace: Duration::ZERO,
         };
@@ -137,9 +139,9 @@ impl Program {
         self
     }
 
-    /// Runs the program with the restrictions of [`isolation`]. All processes that it starts end with it.
-    pub(crate) fn isolated(mut self) -> Self {
-        self.isolated = true;
+    /// Runs the program with the restrictions of [`isolation`], and as another user if there is one. All processes that it starts end with it.
+    pub(crate) fn isolated(mut self, user: Option<HelmUser>) -> Self {
+        (self.isolated, self.user) = (true, user);
         self
     }
 
@@ -219,7 +221,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(arguments).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
         if self.isolated {
-            isolation::restrict(&mut command);
+            isolation::restrict(&mut command, self.user);
         }
         for (name, value) in &self.environment {
             match value {

@@ -86,7 +86,7 @@ pub async fn install_or_upgrade(
     helm: &Helm,
 ) -> Result<(), Error> {
     let deploy = async {
-        let home = Home::new().map_err(ErrorKind::Folder)?;
+        let home = helm.home()?;
         let located = locate(chart, helm, &home).await?;
         let program = with_cluster(located.helm, kubeconfig, &home)?.with_grace(STOP_GRACE);
         let flags = flags(options, major_version(&program).await?);
@@ -155,7 +155,7 @@ async fn on_release(
     kubeconfig: &str,
     helm: &Helm,
 ) -> Result<Option<String>, ErrorKind> {
-    let home = Home::new().map_err(ErrorKind::Folder)?;
+    let home = helm.home()?;
     let program = with_cluster(home.isolate(helm.program()), kubeconfig, &home)?.with_grace(STOP_GRACE);
     let mut arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     arguments.extend(["--namespace", namespace, "--", name].map(Into::into));

@@ -15,7 +15,6 @@ use crate::{
     error::{Error, ErrorKind},
     fetch::locate,
     helm::Helm,
-    home::Home,
     input::{Capabilities, Release},
     output::{Rendered, objects, sort_out},
     program::{MAX_OUTPUT, Program},
@@ -46,7 +45,7 @@ pub async fn template(
     helm: &Helm,
 ) -> Result<Rendered, Error> {
     let render = async {
-        let home = Home::new().map_err(ErrorKind::Folder)?;
+        let home = helm.home()?;
         let located = locate(chart, helm, &home).await?;
         let mut arguments: Vec<OsString> = ["template", "--include-crds"].map(Into::into).into();
         arguments.extend(located.flags);

@@ -14,7 +14,6 @@ use crate::{
     error::{Error, ErrorKind},
     fetch::{locate, pull},
     helm::Helm,
-    home::Home,
     input::{Capabilities, Release},
 };
 
@@ -38,7 +37,7 @@ pub async fn values(
     helm: &Helm,
 ) -> Result<Value, Error> {
     let read = async {
-        let home = Home::new().map_err(ErrorKind::Folder)?;
+        let home = helm.home()?;
         let located = locate(chart, helm, &home).await?;
         let with_template = match &located.packed {
             Some(packed) => with_template(&packed.bytes),

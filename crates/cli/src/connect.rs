@@ -19,6 +19,8 @@ use crate::{
 pub(crate) struct Connection {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
+    /// The client configuration of the cluster; none for a sandbox.
+    pub(crate) config: Option<kube::Config>,
     holder: Holder,
 }
 
@@ -42,13 +44,13 @@ impl Session {
         #[cfg(feature = "sandbox")]
         if self.global.sandbox {
             let (cluster, namespace) = sandbox::start(self, self.cluster_options()).await?;
-            return Ok(Connection { cluster, namespace, holder: self.holder(None) });
+            return Ok(Connection { cluster, namespace, config: None, holder: self.holder(None) });
         }
         let config = config::load(self).await?;
         self.server.get_or_init(|| config.cluster_url.to_string());
         let namespace = self.global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let cluster = (self.connect)(config, self.cluster_options())?;
-        Ok(Connection { cluster, namespace, holder: self.holder(None) })
+        let cluster = (self.connect)(config.clone(), self.cluster_options())?;
+        Ok(Connection { cluster, namespace, config: Some(config), holder: self.holder(None) })
     }
 
     /// Returns who locks the releases that this command changes. With a Lease, its requests must be behind the fence of the

@@ -7,11 +7,11 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use kube::client::{ClientBuilder, ConfigExt as _};
-use tower::{BoxError, ServiceBuilder};
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use tower::{BoxError, ServiceBuilder, util::MapRequestLayer};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::{guarded_body::guard, resolver::Resolver};
+use crate::{bearer::Bearer, guarded_body::guard, resolver::Resolver};
 
 /// Makes a client from a configuration, without retries of its own.
 ///
@@ -23,15 +23,23 @@ use crate::{guarded_body::guard, resolver::Resolver};
 ///
 /// When the configuration is unusable, for example because of an unreadable certificate or an unknown proxy.
 pub fn connect(config: kube::Config) -> kube::Result<kube::Client> {
-    connect_within(config, None)
+    connect_within(config, None, None)
 }
 
 /// Makes a client as [`connect`] does, which connects only to addresses that the rules allow. If there is a proxy, it resolves
 /// the names, so addresses are not checked, and fences are checked only when a request is handed to the client.
-pub(crate) fn connect_within(mut config: kube::Config, rules: Option<Arc<HostRules>>) -> kube::Result<kube::Client> {
+pub(crate) fn connect_within(
+    mut config: kube::Config,
+    rules: Option<Arc<HostRules>>,
+    bearer: Option<Bearer>,
+) -> kube::Result<kube::Client> {
+    let authorize = MapRequestLayer::new(move |request: http::Request<Body>| match &bearer {
+        Some(bearer) => bearer.add(request),
+        None => request,
+    });
     config.default_retry = false;
     if config.proxy_url.is_some() {
-        return Ok(ClientBuilder::try_from(config)?.build());
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&authorize).build());
     }
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Fails only if another thread has just installed one.
@@ -43,6 +51,7 @@ pub(crate) fn connect_within(mut config: kube::Config, rules: Option<Arc<HostRul
     connector.set_connect_timeout(config.connect_timeout);
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let service = ServiceBuilder::new()
+        .layer(authorize)
         .layer(config.base_uri_layer())
         .layer(DecompressionLayer::new().gzip(!config.disable_compression))
         .option_layer(config.auth_layer()?)

@@ -15,6 +15,7 @@ use billhook_objects::GroupKind;
 use tokio::time::Instant;
 
 use crate::{
+    bearer::Bearer,
     client,
     counts::{Counters, RequestCounts},
     error::{Error, ErrorKind},
@@ -42,6 +43,8 @@ pub struct Options {
     /// Set if somebody else chooses the server, such as the author of a Target: the rules about its host. Errors then do not
     /// quote answers that are not from an API server.
     pub foreign: Option<Arc<HostRules>>,
+    /// The token of all requests, in place of the credentials of the configuration.
+    pub bearer: Option<Bearer>,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             page_size: 1000,
             patience: Duration::from_secs(60),
             foreign: None,
+            bearer: None,
         }
     }
 }
@@ -140,7 +144,7 @@ impl Cluster {
             let host = config.cluster_url.host().unwrap_or_default();
             rules.check(host, None).map_err(|denied| fail().because("the host is denied").with_source(denied))?;
         }
-        let client = client::connect_within(config, options.foreign.clone())
+        let client = client::connect_within(config, options.foreign.clone(), options.bearer.clone())
             .map_err(|source| fail().because("no client can be made from it").with_source(source))?;
         Ok(Self::from_client(client, options))
     }

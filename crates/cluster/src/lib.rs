@@ -11,6 +11,7 @@
 //! - An [`Error`] has the action that failed and the [`ErrorKind`], and never contains the content of an object.
 
 mod apply;
+mod bearer;
 mod client;
 mod cluster;
 mod counts;
@@ -34,6 +35,7 @@ mod request;
 mod resolver;
 pub mod resource_version;
 mod review;
+mod service_token;
 mod shared_answer;
 mod snapshot;
 mod spread;
@@ -46,6 +48,7 @@ mod watch_slots;
 mod write;
 
 pub use apply::{Applied, ApplyOptions};
+pub use bearer::Bearer;
 pub use client::connect;
 pub use cluster::{Cluster, Fence, Options};
 pub use counts::{RequestCounts, count_requests};
@@ -56,7 +59,7 @@ pub use inventory::{Begun, HeldLock, Holder, InventoryStore, ReleaseInfo, Stored
 pub use lease::{HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld};
 pub use look::Place;
 pub use patch::{Patch, PatchKind};
-pub use resolver::check_host;
+pub use service_token::ServiceToken;
 pub use shared_answer::SharedAnswer;
 pub use snapshot::Judge;
 pub use watch::{Change, Known, ObjectChange};

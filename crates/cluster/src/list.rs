@@ -1,6 +1,9 @@
 //! Lists: page by page, or single reads where few of many objects are needed.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use billhook_plan::{Observed, Query, Resource, Select};
 use futures::future::try_join_all;
@@ -31,7 +34,7 @@ pub(crate) struct Found<S> {
 impl Cluster {
     /// Lists the objects of a query in one namespace, or in all. Without `retry` every request is sent once.
     pub(crate) async fn fetch_place<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
-        let lister = Lister { cluster: self, query, retry };
+        let lister = Lister::new(self, query, retry);
         let names = match &query.select {
             Select::All => return lister.list("", &|_| true).await,
             Select::Labels(selector) => return lister.list(selector, &|_| true).await,
@@ -71,7 +74,7 @@ impl Cluster {
             named.unwrap_or_else(|| query.covers(observed.namespace.as_deref())) && matches(observed)
         };
         let found = if query.namespaces.is_empty() {
-            (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await
+            Lister::new(self, query, true).first(labels, &is_wanted).await
         } else {
             let found = self.fetch::<Meta>(query, true).await;
             found.map(|found| found.items.into_iter().map(|Meta(item)| item).filter(|item| is_wanted(item)).collect())
@@ -97,12 +100,21 @@ pub(crate) struct Lister<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) query: &'a Query,
     pub(crate) retry: bool,
+    /// The size of all pages so far, in bytes.
+    read: AtomicUsize,
 }
+
+/// The maximum size of all pages of a list of a server that others have chosen: more than 100,000 objects have.
+const MAX_LIST: usize = 256 << 20;
 
 /// Which of the listed objects are kept.
 type Keep<'a, S> = &'a (dyn Fn(&S) -> bool + Sync);
 
-impl Lister<'_> {
+impl<'a> Lister<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, query: &'a Query, retry: bool) -> Self {
+        Self { cluster, query, retry, read: AtomicUsize::new(0) }
+    }
+
     async fn page<S: Shape>(&self, labels: &str, fields: &str, limit: u32, next: &str) -> Result<Page<S>, Error> {
         let query = self.query;
         let what = match &query.namespace {
@@ -114,7 +126,13 @@ impl Lister<'_> {
             [("labelSelector", labels), ("fieldSelector", fields), ("limit", limit.as_str()), ("continue", next)];
         let url = url::with_query(&url::collection(&query.resource, query.namespace.as_deref()), &parameters);
         let call = Call::new(Verb::List, what, url).accept(S::LIST).retry(self.retry);
-        self.cluster.send(&call).await?.json()
+        let reply = self.cluster.send(&call).await?;
+        let before = self.read.fetch_add(reply.body.len(), Ordering::Relaxed);
+        if self.cluster.inner.options.foreign.is_some() && before + reply.body.len() > MAX_LIST {
+            let problem = format!("the list has more than {} MiB", MAX_LIST >> 20);
+            return Err(Error::new(&call.what, ErrorKind::Other).because(problem));
+        }
+        reply.json()
     }
 
     /// Reads all pages, and restarts when a continue token has expired (410).

@@ -4,6 +4,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use billhook_hosts::Denied;
 use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::client::Body;
@@ -21,6 +22,9 @@ use crate::{
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a request is retried while the server has never answered.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The maximum size of an answer of a server that others have chosen. A page of a list has a few MiB.
+pub(crate) const MAX_ANSWER: usize = 64 << 20;
 
 /// Returns whether a failure is transient for one particular request.
 type IsTransient = fn(&Error) -> bool;
@@ -229,7 +233,7 @@ impl Cluster {
             let retry_after = retry_after(response.headers());
             let date = date(response.headers());
             let status = response.status();
-            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            let body = self.read(call, response.into_body()).await?;
             Ok((status, retry_after, date, body))
         });
         match answer.await {
@@ -263,10 +267,27 @@ impl Cluster {
                 return Ok(response.into_body());
             }
             let retry_after = retry_after(response.headers());
-            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            let body = self.read(call, response.into_body()).await?;
             Err(self.refused(call, status, retry_after, &body))
         });
         opened.await.unwrap_or_else(|_| Err(self.timed_out(call)))
+    }
+
+    /// Reads an answer to its end. That of a server that others have chosen has a limit.
+    async fn read(&self, call: &Call, body: Body) -> Result<Bytes, Failure> {
+        if self.inner.options.foreign.is_none() {
+            return body.collect_bytes().await.map_err(|source| self.broken(call, source));
+        }
+        match Limited::new(body, MAX_ANSWER).collect().await {
+            Ok(read) => Ok(read.to_bytes()),
+            Err(error) => Err(match error.downcast::<kube::Error>() {
+                Ok(source) => self.broken(call, *source),
+                Err(_) => {
+                    let problem = format!("the answer has more than {} MiB", MAX_ANSWER >> 20);
+                    Error::new(&call.what, ErrorKind::Other).because(problem).into()
+                }
+            }),
+        }
     }
 
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use billhook_hosts::{Denied, HostRules};
+use billhook_hosts::HostRules;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
@@ -44,21 +44,5 @@ impl Service<Name> for Resolver {
             }
             Ok(addresses.into_iter())
         })
-    }
-}
-
-/// Checks a host, as it is written in a URL without the port, for another program that is about to connect to it.
-///
-/// The program resolves the name again, and may follow redirects: what it then connects to is not checked.
-///
-/// # Errors
-///
-/// When the rules deny the name or any of its addresses. A name that cannot be resolved here has none: there may be a proxy
-/// that resolves it.
-pub async fn check_host(rules: &HostRules, host: &str) -> Result<(), Denied> {
-    rules.check(host, None)?;
-    match tokio::net::lookup_host((host, 0)).await {
-        Ok(mut addresses) => addresses.try_for_each(|address| rules.check(host, Some(address.ip()))),
-        Err(_) => Ok(()),
     }
 }

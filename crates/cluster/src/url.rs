@@ -23,6 +23,11 @@ pub(crate) fn object(resource: &Resource, namespace: Option<&str>, name: &str) -
     format!("{}/{}", collection(resource, namespace), segment(name))
 }
 
+/// Returns the URL for requests of tokens of a ServiceAccount.
+pub(crate) fn service_account_token(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", segment(namespace), segment(name))
+}
+
 /// Adds query parameters, without those that have an empty value.
 pub(crate) fn with_query(url: &str, parameters: &[(&str, &str)]) -> String {
     let mut out = url.to_owned();

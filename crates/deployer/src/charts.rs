@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, TimeLimit};
-use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind, check_host};
+use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Directives, Listed, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
@@ -61,10 +61,12 @@ impl From<billhook_charts::Error> for ItemFailure {
             {
                 Self::configuration(TEMPLATE.1, message)
             }
-            // helm's other errors do not tell a wrong chart from an unavailable registry.
-            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. }) | ErrorKind::FetchTime => {
-                Self::configuration(TEMPLATE.1, message).transient()
-            }
+            ErrorKind::Fetch(error) if error.is_final() => Self::configuration(TEMPLATE.1, message),
+            // helm's other errors do not tell a wrong chart from an unavailable cluster, nor those of servers a wrong address
+            // from one that does not exist yet.
+            ErrorKind::Program(billhook_charts::ProgramError::Failed { .. })
+            | ErrorKind::Fetch(_)
+            | ErrorKind::FetchTime => Self::configuration(TEMPLATE.1, message).transient(),
             ErrorKind::Source(_)
             | ErrorKind::Credentials(_)
             | ErrorKind::Archive(_)
@@ -98,8 +100,9 @@ pub(crate) async fn render(
     let (capabilities, chart, release) = halt.stoppable(item.deadline, READING_INPUT, input).await??;
     let slot = slot(item, halt, |helms| &helms.renders).await?;
     let program = &item.shared.helms.program;
-    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
-    let work = billhook_charts::template(&chart, &release, Some(&capabilities), Some(kubeconfig), program);
+    let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
+    let kubeconfig = Some(access.kubeconfig());
+    let work = billhook_charts::template(&chart, &release, Some(&capabilities), kubeconfig, program);
     let rendered = halt.stoppable(item.deadline, RUNNING_HELM, work).await?;
     drop(slot);
     let rendered = rendered.map_err(|error| {
@@ -168,12 +171,11 @@ pub(crate) async fn values(
     Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
 }
 
-/// Returns the chart of an item with the credentials in the item's Context. The addresses of its host are checked, but not those
-/// to which the host refers helm.
+/// Returns the chart of an item with the credentials in the item's Context. Its host is checked before any is read.
 async fn chart(item: &Item, helm: &HelmConfiguration) -> Result<Chart, ItemFailure> {
     let mut chart = Chart::from(helm.chart.clone());
     if let Some(host) = chart.host()? {
-        check_host(&item.shared.options.connections.hosts, &host).await?;
+        item.shared.options.connections.dialer.check(&host).await?;
         chart.credentials = credentials(item).await?;
     }
     Ok(chart)
@@ -253,9 +255,15 @@ pub(crate) async fn install(
         skip_schema_validation: options.skip_schema_validation,
         take_ownership: options.take_ownership,
     };
+    if known.is_none() && item.status.provider_status.is_none() {
+        // From now on the item cannot be deleted without its cluster.
+        item.status.provider_status = Some(provider_status(helm, &[]));
+        item.update(|_| {}).await?;
+    }
     let release = release(helm);
     let (chart, release, options, program) = (&chart, &release, &options, &item.shared.helms.program);
-    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
+    let kubeconfig = access.kubeconfig();
     let work = move |stop: CancellationToken| async move {
         let program = program.stopped_by(stop);
         let run = || billhook_charts::install_or_upgrade(chart, release, options, kubeconfig, &program);
@@ -286,8 +294,8 @@ async fn manifest(
 ) -> Result<Option<Vec<Manifest>>, Stop> {
     let _slot = slot(item, halt, |helms| &helms.renders).await?;
     let program = &item.shared.helms.program;
-    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
-    let work = billhook_charts::manifest_of(&helm.name, &helm.namespace, kubeconfig, program);
+    let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
+    let work = billhook_charts::manifest_of(&helm.name, &helm.namespace, access.kubeconfig(), program);
     Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(GET, error))?)
 }
 
@@ -345,7 +353,8 @@ pub(crate) async fn uninstall(
 ) -> Result<(), Stop> {
     let options = &helm.deployment.uninstall;
     let _slot = slot(item, halt, |helms| &helms.releases).await?;
-    let kubeconfig = halt.stoppable(item.deadline, READING_INPUT, target.kubeconfig()).await??;
+    let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
+    let kubeconfig = access.kubeconfig();
     let (time, program) = (limit(item, options), &item.shared.helms.program);
     let work = move |stop: CancellationToken| async move {
         let program = program.stopped_by(stop);

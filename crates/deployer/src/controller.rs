@@ -135,7 +135,7 @@ impl Controller {
             fence,
             metrics.clone(),
         );
-        let helms = Helms::new(&options.helm);
+        let helms = Helms::new(&options.helm, options.connections.dialer.clone(), options.helm_user);
         metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms };
         let grace = shared.options.grace;

@@ -252,6 +252,12 @@ impl Dispatcher {
                 if before.as_ref() != Some(&spec) {
                     self.restart_items_of(&key, before.is_some());
                 }
+                if !self.shared.options.target_selectors.is_empty() {
+                    // Its labels may have changed.
+                    let users: Vec<_> =
+                        self.items.iter().filter(|item| uses(*item, &key)).map(|(key, _)| key.clone()).collect();
+                    users.iter().for_each(|key| self.consider(key, None));
+                }
             }
             Change::TargetDeleted(key) => {
                 self.shared.metrics.remove_target(&key);
@@ -317,7 +323,7 @@ impl Dispatcher {
             }
             return;
         }
-        if self.is_draining {
+        if self.is_draining || self.shared.is_selected(&object) == Some(false) {
             return;
         }
         let now = (self.shared.options.now)();

@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use billhook_charts::Helm;
+use billhook_charts::{Helm, HelmUser};
+use billhook_hosts::Dialer;
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
@@ -26,9 +27,10 @@ pub(crate) struct Helms {
 }
 
 impl Helms {
-    /// Creates the limits for the program with this path.
-    pub(crate) fn new(program: &Path) -> Self {
-        Self { program: Helm::new(program), renders: Slots::new(4), releases: Slots::new(8) }
+    /// Creates the limits for the program with this path, which runs as this user. Charts are fetched with the dialer.
+    pub(crate) fn new(program: &Path, dialer: Dialer, user: Option<HelmUser>) -> Self {
+        let program = Helm::new(program).fetching_with(dialer).running_as(user);
+        Self { program, renders: Slots::new(4), releases: Slots::new(8) }
     }
 }
 

@@ -46,4 +46,4 @@ pub use metrics::Metrics;
 pub use mode::Mode;
 pub use shard::Shard;
 pub use shared::{ControllerOptions, NAME};
-pub use target::{Connect, ConnectionRules};
+pub use target::{Connect, ConnectionRules, SelectorError, TargetSelector};

@@ -81,6 +81,28 @@ pub(crate) async fn wait_for_workloads(
     wait_for_all(clusters, vec![check], "the workloads of the release", catalogs, deadline, stop, &report).await
 }
 
+/// Counts the Pods of a DaemonSet that an update may take away as available, as Landscaper and helm do: a node that is not ready
+/// does not hold up a release.
+fn tolerant(kind: &GroupKind, mut object: Value) -> Value {
+    let strategy = &object["spec"]["updateStrategy"];
+    if !kind.is("apps", "DaemonSet") || strategy["type"] == "OnDelete" {
+        return object;
+    }
+    let wanted = object["status"]["desiredNumberScheduled"].as_i64().unwrap_or(0);
+    let unavailable = match &strategy["rollingUpdate"]["maxUnavailable"] {
+        Value::String(text) => {
+            let percent: Option<i64> = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
+            percent.map_or(0, |percent| wanted.saturating_mul(percent.clamp(0, 100)) / 100)
+        }
+        number => number.as_i64().unwrap_or(0).max(0),
+    };
+    let available = object["status"]["numberAvailable"].as_i64().unwrap_or(0);
+    if unavailable > 0 && available < wanted {
+        object["status"]["numberAvailable"] = available.saturating_add(unavailable).min(wanted).into();
+    }
+    object
+}
+
 /// Objects that have to meet a rule.
 struct Check<'a> {
     /// What the objects belong to, for messages.
@@ -105,14 +127,20 @@ impl Rule<'_> {
             Self::Requirements(requirements) => {
                 unmet(requirements, object).map(|unmet| unmet.reason(kind.is("", "Secret")))
             }
-            Self::Workload => match serde_json::from_value::<View>(object.clone()) {
-                Ok(view) => match readiness(kind, &view) {
-                    Readiness::Ready => None,
-                    Readiness::NotYet(reason) | Readiness::Failed(reason) => Some(reason),
-                },
-                Err(error) => Some(format!("its status cannot be read: {error}")),
-            },
+            // The reason has the real numbers.
+            Self::Workload => pending(kind, tolerant(kind, object.clone())).and_then(|_| pending(kind, object.clone())),
         }
+    }
+}
+
+/// Returns why a workload is not ready.
+fn pending(kind: &GroupKind, object: Value) -> Option<String> {
+    match serde_json::from_value::<View>(object) {
+        Ok(view) => match readiness(kind, &view) {
+            Readiness::Ready => None,
+            Readiness::NotYet(reason) | Readiness::Failed(reason) => Some(reason),
+        },
+        Err(error) => Some(format!("its status cannot be read: {error}")),
     }
 }
 

@@ -43,6 +43,12 @@ pub(crate) enum Outcome {
 
 /// Does what is due for an item, and logs it. `failed` attempts came before this one.
 pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
+    match shared.find_selected(&object).await {
+        Ok(true) => {}
+        // Its Target became known only now.
+        Ok(false) => return Outcome::Halted(None),
+        Err(_) => return Outcome::Retry { version: None, pause: retry::pause(failed, None) },
+    }
     let mut item = Item::new(shared, object, failed, halt.clone());
     let begun = Instant::now();
     let ((outcome, failure), requests) = count_requests(attempt(&mut item, due, halt)).await;

@@ -2,17 +2,19 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use billhook_charts::HelmUser;
 use billhook_cluster::{Cluster, LeaseOptions};
 use jiff::Timestamp;
 
 use crate::{
-    api::DeployerInformation,
+    api::{DeployItem, DeployerInformation},
+    error::ItemFailure,
     events::Recorder,
     helms::Helms,
     metrics::Metrics,
     mode::Mode,
     shard::Shard,
-    target::{Connect, ConnectionRules, Targets},
+    target::{Connect, ConnectionRules, TargetSelector, Targets},
 };
 
 /// The controller's name in the status of items.
@@ -37,6 +39,10 @@ pub struct ControllerOptions {
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// The path of the helm program.
     pub helm: PathBuf,
+    /// The user that helm runs as; none for that of the controller.
+    pub helm_user: Option<HelmUser>,
+    /// Which Targets are handled; all if empty.
+    pub target_selectors: Vec<TargetSelector>,
     /// The metrics that the controller updates.
     pub metrics: Metrics,
     /// The Lease for leader election; without one, this replica always works.
@@ -56,6 +62,33 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Returns whether this controller handles an item, by the selectors of Targets. An item without a Target, or whose Target
+    /// does not exist, is handled; the answer is none while its Target is not known yet.
+    pub(crate) fn is_selected(&self, item: &DeployItem) -> Option<bool> {
+        let selectors = &self.options.target_selectors;
+        let name = item.spec.target.as_ref().map(|target| target.name.as_str()).filter(|name| !name.is_empty());
+        match name.filter(|_| !selectors.is_empty()) {
+            Some(name) => {
+                self.targets.is_selected(item.metadata.namespace.as_deref().unwrap_or_default(), name, selectors)
+            }
+            None => Some(true),
+        }
+    }
+
+    /// Like [`is_selected`](Self::is_selected), but reads a Target that is not known yet.
+    ///
+    /// # Errors
+    ///
+    /// When the Target cannot be read.
+    pub(crate) async fn find_selected(&self, item: &DeployItem) -> Result<bool, ItemFailure> {
+        if let Some(selected) = self.is_selected(item) {
+            return Ok(selected);
+        }
+        let name = item.spec.target.as_ref().map(|target| target.name.as_str()).unwrap_or_default();
+        self.targets.learn(item.metadata.namespace.as_deref().unwrap_or_default(), name).await?;
+        Ok(self.is_selected(item).unwrap_or(true))
+    }
+
     /// Returns `status.deployer` of the items that this replica reconciles.
     pub(crate) fn information(&self) -> DeployerInformation {
         DeployerInformation {

@@ -1,6 +1,8 @@
 //! Connections to the clusters that Targets describe.
 
 mod access;
+pub(crate) mod selector;
+mod tokens;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,17 +10,24 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer, check_host};
-use billhook_hosts::HostRules;
+use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
+use billhook_hosts::{Behind, Dialer, HostRules, Relay};
 use billhook_objects::{Catalog, Digest, ObjectKey};
 use billhook_plan::Resource;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
-pub use self::access::ConnectionRules;
+pub use self::{
+    access::ConnectionRules,
+    selector::{SelectorError, TargetSelector},
+};
 
-use self::access::Access;
+use self::{
+    access::{Access, Door, parse_yaml},
+    tokens::{Place, TokenConfig, Tokens},
+};
 use crate::{
-    api::{KUBERNETES_CLUSTER, Target, TargetSpec, resource},
+    api::{ErrorCode, KUBERNETES_CLUSTER, Target, TargetSpec, resource},
     error::ItemFailure,
     metrics::{CountedCluster, Metrics},
 };
@@ -47,10 +56,12 @@ pub struct Targets {
 pub struct OpenTarget {
     /// The cluster.
     pub cluster: Cluster,
-    /// A kubeconfig with this access and nothing else.
-    kubeconfig: String,
-    /// The host that clients connect to, and the rules about it.
-    host: (String, Arc<HostRules>),
+    access: Access,
+    /// What clients connect to: the server, or a proxy.
+    door: Door,
+    /// What connects to it.
+    dialer: Dialer,
+    tokens: Option<Tokens>,
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
     version: SharedAnswer<String>,
@@ -62,6 +73,9 @@ pub(crate) const RENDER_AGE: Duration = Duration::from_secs(5);
 
 /// How long ago an API server may have answered before a program connects to it.
 const PROGRAM_AGE: Duration = Duration::from_secs(600);
+
+/// The reason of the failure of an item whose Target does not exist.
+const NO_TARGET: &str = "NoTargetFound";
 
 /// How long a failure is reused: only one item waits for an unavailable cluster, and the others fail with it.
 const FAILURE_AGE: Duration = Duration::from_secs(2);
@@ -85,18 +99,61 @@ impl OpenTarget {
         self.version.get(age, self.cluster.version()).await
     }
 
-    /// Returns a kubeconfig with this access and nothing else, for a program that is about to connect.
+    /// Returns the access for a program that is about to connect, and works until a time.
     ///
-    /// The program quotes answers in its errors, so an API server must have answered before.
+    /// The program quotes answers in its errors, so an API server must have answered before. It neither resolves the name of the
+    /// server nor chooses its address: it connects to a [`Relay`].
     ///
     /// # Errors
     ///
-    /// When an address of the server is denied, or when no API server answers there.
-    pub async fn kubeconfig(&self) -> Result<&str, ItemFailure> {
-        let (host, rules) = &self.host;
-        check_host(rules, host).await?;
+    /// When an address of the server is denied, when no API server answers there, or when a token is needed and cannot be
+    /// requested.
+    pub async fn program_access(&self, until: Option<Instant>) -> Result<ProgramAccess, ItemFailure> {
+        self.dialer.check(&self.door.host).await?;
         self.version(PROGRAM_AGE).await?;
-        Ok(&self.kubeconfig)
+        let token = match &self.tokens {
+            Some(tokens) => Some(tokens.lasting(until).await?),
+            None => None,
+        };
+        let Door { scheme, host, port } = &self.door;
+        let is_proxy = self.door != *self.access.server();
+        let behind = if is_proxy { Behind::Proxy } else { Behind::Server };
+        // A proxy with TLS has a certificate for its own name.
+        let relay = match is_proxy && scheme == "https" {
+            true => None,
+            false => {
+                let failed = |error: std::io::Error| {
+                    ItemFailure::new("Relay", format!("listen on loopback: {error}"), ErrorCode::InternalProblem)
+                };
+                Some(Relay::start(self.dialer.clone(), host, *port, behind).await.map_err(failed)?)
+            }
+        };
+        let proxy = match &relay {
+            Some(relay) if is_proxy => format!("{scheme}://{}", relay.address()),
+            Some(relay) => format!("http://{}", relay.address()),
+            None => format!("{scheme}://{host}:{port}"),
+        };
+        Ok(ProgramAccess { kubeconfig: self.access.kubeconfig(Some(&proxy), token.as_deref()), _relay: relay })
+    }
+
+    /// Returns whether its credentials are valid as far as we know. A token is not if its ServiceAccount was recreated, which the
+    /// server tells by 401.
+    fn is_usable(&self) -> bool {
+        let rejected = || self.cluster.responses().keys().any(|(_, code)| *code == 401);
+        self.tokens.as_ref().is_none_or(|tokens| !tokens.is_expired() && !rejected())
+    }
+}
+
+/// The access of a program to a cluster, until this is dropped.
+pub struct ProgramAccess {
+    kubeconfig: String,
+    _relay: Option<Relay>,
+}
+
+impl ProgramAccess {
+    /// Returns a kubeconfig with this access and nothing else.
+    pub fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
     }
 }
 
@@ -135,34 +192,104 @@ impl Targets {
             // It may be newer than the last event of the watch.
             None => self.read(namespace, name).await?,
         };
-        let text = self.kubeconfig(namespace, name, target).await?;
-        let digest = Digest::of(&Value::from(text.as_str()));
+        let config = self.configuration(namespace, name, target).await?;
+        let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
+        let tokens = TokenConfig::read(&config, namespace).map_err(wrong)?;
+        let text = match &tokens {
+            Some(_) => config.to_string(),
+            None => kubeconfig(&config).map_err(wrong)?,
+        };
+        // Targets of other namespaces have tokens of other ServiceAccounts.
+        let digest = Digest::of(&json!([text, tokens.as_ref().map(|_| namespace)]));
         if let Some(open) = self.shared(&key, &digest) {
             return Ok(open);
         }
-        let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
-        let unusable = |problem| wrong(format!("its kubeconfig cannot be used: {problem}"));
-        let access = Access::read(&text, &self.rules).map_err(unusable)?;
-        let config = access.config().await.map_err(unusable)?;
-        let options = Options { foreign: Some(Arc::clone(&self.rules.hosts)), ..Options::default() };
-        let cluster =
-            (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
-        let open = Arc::new(OpenTarget {
-            _counted: self.metrics.count_requests(cluster.clone()),
-            cluster,
-            kubeconfig: access.kubeconfig(),
-            host: (access.host().to_owned(), Arc::clone(&self.rules.hosts)),
-            catalog: SharedAnswer::new(FAILURE_AGE),
-            version: SharedAnswer::new(FAILURE_AGE),
-        });
+        let open = Arc::new(self.connect(namespace, &text, tokens, &wrong).await?);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (digest, Arc::clone(&open)));
         Ok(open)
+    }
+
+    /// Opens a connection with a kubeconfig, or with tokens.
+    async fn connect(
+        &self,
+        namespace: &str,
+        text: &str,
+        tokens: Option<TokenConfig>,
+        wrong: &(dyn Fn(String) -> ItemFailure + Sync),
+    ) -> Result<OpenTarget, ItemFailure> {
+        let unusable = |problem| wrong(format!("its kubeconfig cannot be used: {problem}"));
+        let (access, rules) = match tokens.as_ref().map(|tokens| &tokens.place) {
+            None => (Access::read(text, &self.rules).map_err(unusable)?, self.rules.clone()),
+            Some(Place::Other { kubeconfig, .. }) => {
+                let access = Access::read(kubeconfig, &self.rules);
+                (access.map_err(|problem| wrong(format!("oidcConfig: {problem}")))?, self.rules.clone())
+            }
+            Some(Place::Home) => {
+                let home = self.rules.home.as_deref();
+                let home = home.ok_or_else(|| wrong("selfConfig is not supported here".to_owned()))?;
+                // The operator has chosen its address.
+                let rules = ConnectionRules { dialer: Dialer::unrestricted(), proxy_url: true, home: None };
+                (Access::read(&tokens::kubeconfig_of_home(home), &rules).map_err(unusable)?, rules)
+            }
+        };
+        let config = access.config().await.map_err(unusable)?;
+        let tokens = match tokens {
+            Some(tokens) => Some(Tokens::start(&self.home, namespace, tokens).await?),
+            None => None,
+        };
+        let (door, dialer) = match (access.proxy(), config.proxy_url.as_ref().and_then(Door::of)) {
+            (Some(proxy), _) => (proxy.clone(), rules.dialer.clone()),
+            // It is that of the environment.
+            (None, Some(proxy)) => (proxy, Dialer::unrestricted()),
+            (None, None) => (access.server().clone(), rules.dialer.clone()),
+        };
+        // Without rules, errors quote answers, as for the home cluster.
+        let foreign: Option<Arc<HostRules>> = rules.dialer.rules().cloned();
+        let options = Options { foreign, bearer: tokens.as_ref().map(Tokens::bearer), ..Options::default() };
+        let cluster =
+            (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
+        Ok(OpenTarget {
+            _counted: self.metrics.count_requests(cluster.clone()),
+            cluster,
+            access,
+            door,
+            dialer,
+            tokens,
+            catalog: SharedAnswer::new(FAILURE_AGE),
+            version: SharedAnswer::new(FAILURE_AGE),
+        })
+    }
+
+    /// Returns whether a controller with these selectors handles the items of a Target: one of them matches, or the Target does
+    /// not exist. None if it is not known yet.
+    pub(crate) fn is_selected(&self, namespace: &str, name: &str, selectors: &[TargetSelector]) -> Option<bool> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&key).map(|target| selector::is_selected(&target.metadata, selectors))
+    }
+
+    /// Reads a Target that is not known yet, so that [`is_selected`](Self::is_selected) knows it.
+    ///
+    /// # Errors
+    ///
+    /// When the request fails. It is no error if the Target does not exist.
+    pub(crate) async fn learn(&self, namespace: &str, name: &str) -> Result<(), ItemFailure> {
+        match self.read(namespace, name).await {
+            Ok(target) => {
+                let key = (namespace.to_owned(), name.to_owned());
+                // The watch may have been faster.
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(target);
+                Ok(())
+            }
+            Err(failure) if failure.reason == NO_TARGET => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Returns the connection of any Target with this kubeconfig, and makes it the connection of this Target as well.
     fn shared(&self, key: &Key, digest: &Digest) -> Option<Arc<OpenTarget>> {
         let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |(of, open): &Connection| (of == digest).then(|| Arc::clone(open));
+        let same = |(of, open): &Connection| (of == digest && open.is_usable()).then(|| Arc::clone(open));
         if let Some(open) = all.get(key).and_then(same) {
             return Some(open);
         }
@@ -176,22 +303,22 @@ impl Targets {
         let missing = || {
             let problem =
                 format!("Target {namespace}/{name} does not exist: create it, or correct its name in the DeployItem");
-            ItemFailure::missing("NoTargetFound", problem)
+            ItemFailure::missing(NO_TARGET, problem)
         };
         let found = self.home.get(&targets(), &key).await?.ok_or_else(missing)?;
         serde_json::from_value(found)
             .map_err(|error| ItemFailure::configuration("ReadTarget", format!("target {name}: {error}")))
     }
 
-    /// Reads the kubeconfig of a Target from its configuration or its Secret.
-    async fn kubeconfig(&self, namespace: &str, name: &str, target: Target) -> Result<String, ItemFailure> {
+    /// Reads the configuration of a Target, or that in its Secret.
+    async fn configuration(&self, namespace: &str, name: &str, target: Target) -> Result<Value, ItemFailure> {
         let wrong = |problem: String| ItemFailure::configuration("ReadTarget", format!("target {name}: {problem}"));
         let spec = target.spec;
         if spec.r#type != KUBERNETES_CLUSTER {
             return Err(wrong(format!("spec.type is {:?}, but only {KUBERNETES_CLUSTER:?} is supported", spec.r#type)));
         }
-        let config = match (spec.config, spec.secret_ref.filter(|secret| !secret.name.is_empty())) {
-            (Some(config), None) => config,
+        match (spec.config, spec.secret_ref.filter(|secret| !secret.name.is_empty())) {
+            (Some(config), None) => Ok(config),
             (None, Some(secret)) => {
                 let data = read_secret(&self.home, namespace, &secret.name).await?;
                 match secret.key {
@@ -200,23 +327,25 @@ impl Targets {
                             .get(&key)
                             .ok_or_else(|| wrong(format!("Secret {} has no key {key:?}", secret.name)))?;
                         parse_yaml(text)
-                            .map_err(|problem| wrong(format!("Secret {}, key {key}: {problem}", secret.name)))?
+                            .map_err(|problem| wrong(format!("Secret {}, key {key}: {problem}", secret.name)))
                     }
-                    None => data.into_iter().map(|(key, text)| (key, Value::from(text))).collect(),
+                    None => Ok(data.into_iter().map(|(key, text)| (key, Value::from(text))).collect()),
                 }
             }
-            _ => return Err(wrong("exactly one of spec.config and spec.secretRef must be set".to_owned())),
-        };
-        match config.get("kubeconfig") {
-            Some(Value::String(text)) => Ok(text.clone()),
-            Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
-            // The configuration may be the kubeconfig itself.
-            None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
-            Some(_) => Err(wrong("its kubeconfig must be a string or an object".to_owned())),
-            None => {
-                Err(wrong("its configuration has no kubeconfig; other kinds of access are not supported".to_owned()))
-            }
+            _ => Err(wrong("exactly one of spec.config and spec.secretRef must be set".to_owned())),
         }
+    }
+}
+
+/// Returns the kubeconfig in the configuration of a Target.
+fn kubeconfig(config: &Value) -> Result<String, String> {
+    match config.get("kubeconfig") {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
+        // The configuration may be the kubeconfig itself.
+        None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
+        Some(_) => Err("its kubeconfig must be a string or an object".to_owned()),
+        None => Err("its configuration has none of kubeconfig, oidcConfig and selfConfig".to_owned()),
     }
 }
 
@@ -238,11 +367,6 @@ pub async fn read_secret(
         .map_err(|error| ItemFailure::configuration("ReadSecret", format!("Secret {namespace}/{name}: {error}")))?;
     let text = |data: k8s_openapi::ByteString| String::from_utf8_lossy(&data.0).into_owned();
     Ok(secret.data.unwrap_or_default().into_iter().map(|(key, data)| (key, text(data))).collect())
-}
-
-fn parse_yaml(text: &str) -> Result<Value, String> {
-    let documents = billhook_objects::yaml::parse(text).map_err(|error| format!("not valid YAML: {error}"))?;
-    documents.into_iter().next().map(|document| document.value).ok_or_else(|| "it is empty".to_owned())
 }
 
 /// Returns the resource of Targets.

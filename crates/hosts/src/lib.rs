@@ -2,15 +2,20 @@
 //!
 //! Whoever writes a Target or names a chart chooses the address of a server, and the program that connects to it may reach
 //! servers that the author cannot: on the machine itself, or the metadata service of a cloud, which hands out credentials.
-//! This crate decides about hosts and their addresses. It resolves no names.
+//! [`HostRules`] decide about hosts and their addresses; [`Dialer`] connects only to what they allow, and [`Relay`] does so for
+//! another program.
 
 mod address;
+mod dial;
 mod pattern;
+mod relay;
 
 use std::net::IpAddr;
 
 use address::{is_ambiguous, is_link_local, reached};
+pub use dial::{DialError, Dialer, Resolve, Resolved};
 pub use pattern::{HostPattern, PatternError};
+pub use relay::{Behind, Relay};
 
 /// Which hosts may be connected to. Without patterns, all except those with link-local addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

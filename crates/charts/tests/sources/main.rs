@@ -82,6 +82,7 @@ async fn a_chart_in_a_registry_is_found_by_tag_and_by_digest() {
     check(&find("shop:1.2.3"), old).await;
     check_values(&find(&format!("shop@{digest}"))).await;
     check(&find("shop:1.3.0_build.7"), new).await;
+    check(&find("shop:1.3.0+build.7"), new).await;
     check(&find(&format!("shop@{digest}")), old).await;
     check(&find(&format!("shop:1.3.0@{digest}")), old).await;
     check(&find("shop"), new).await;
@@ -126,13 +127,12 @@ async fn a_registry_accepts_only_the_right_credentials() {
         configs.iter().for_each(|config| chart.credentials.add_docker_config(config).unwrap());
         chart
     };
-    let unauthorized = [host.as_str(), "unauthorized"];
-    let none = [host.as_str(), "basic credential not found"];
-    check_error(&anonymous(), &none).await;
+    let unauthorized = [host.as_str(), "401 unauthorized"];
+    check_error(&anonymous(), &unauthorized).await;
     check_error(&with(&[registry.docker_config("wrong")]), &unauthorized).await;
     let entry = json!({"auth": STANDARD.encode(format!("{}:{}", servers::USER, registry.password))});
     let elsewhere = json!({"auths": {"registry.example": entry}}).to_string();
-    check_error(&with(std::slice::from_ref(&elsewhere)), &none).await;
+    check_error(&with(std::slice::from_ref(&elsewhere)), &unauthorized).await;
     let as_docker_writes = json!({"auths": {format!("https://{host}/v2/"): entry}}).to_string();
     check(&with(&[elsewhere, as_docker_writes]), "1.2.3").await;
     let for_path = json!({"auths": {format!("{host}/charts"): entry}}).to_string();
@@ -145,6 +145,29 @@ async fn a_registry_accepts_only_the_right_credentials() {
     chart = oci(format!("{host}/charts/shop:1.2.3"));
     chart.credentials.repositories.push(RepositoryAuth { custom_ca_data: Some(registry.ca.clone()), ..header });
     check(&chart, "1.2.3").await;
+}
+
+#[tokio::test]
+async fn a_registry_that_wants_a_token_gets_one_for_the_credentials() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = std::fs::read(pack(folder.path(), "1.2.3")).unwrap();
+    let (url, pem) = servers::serve(move |request| servers::token_registry(&archive, request)).await;
+    let host = url.strip_prefix("https://").unwrap().to_owned();
+    let find = |tag: &str, header: Option<&str>| {
+        let mut chart = oci(format!("{host}/charts/shop:{tag}"));
+        let auth = RepositoryAuth { auth_header: header.map(str::to_owned), ..ca(&format!("oci://{host}"), &pem) };
+        chart.credentials.repositories.push(auth);
+        chart
+    };
+    check(&find("1.2.3", Some(HEADER)), "1.2.3").await;
+    // A header of another scheme is sent as it is.
+    check(&find("1.2.3", Some("Bearer abc")), "1.2.3").await;
+    for header in [None, Some("Bearer other"), Some("Basic bWU6d3Jvbmc=")] {
+        check_error(&find("1.2.3", header), &[&host, "401 unauthorized"]).await;
+    }
+    check_error(&find("empty", Some(HEADER)), &["it is not the manifest of a chart"]).await;
+    check_error(&find("forged", Some(HEADER)), &["the answer has another digest"]).await;
+    check_error(&find("9.9.9", Some(HEADER)), &["404 not found"]).await;
 }
 
 #[tokio::test]
@@ -174,7 +197,7 @@ async fn a_chart_in_a_repository_is_found_by_name_and_version() {
     check(&find("shop", Some("^1.0.0")), "1.3.0").await;
     check(&find("shop", None), "2.0.0").await;
     check_error(&find("flop", None), &["chart flop of", &url, "not found"]).await;
-    check_error(&find("shop", Some("1.9.9")), &["shop 1.9.9", "no chart version found"]).await;
+    check_error(&find("shop", Some("1.9.9")), &["no version of chart shop that matches 1.9.9 found"]).await;
     check_error(&find("../shop", None), &["../shop", "must not be a path"]).await;
 
     let with = |auth: RepositoryAuth| {
@@ -186,7 +209,7 @@ async fn a_chart_in_a_repository_is_found_by_name_and_version() {
     check_error(&with(ca(&url, &pem)), &[&url, "401 unauthorized"]).await;
     let wrong = basic(&url, "me", "wrong").auth_header.unwrap();
     check_error(&with(header(&wrong)), &[&url, "401 unauthorized"]).await;
-    check_error(&with(header("Bearer abc")), &[&url, "Basic"]).await;
+    check_error(&with(header("Bearer abc")), &[&url, "401 unauthorized"]).await;
     check_error(&with(RepositoryAuth { custom_ca_data: None, ..header(HEADER) }), &[&url, "certificate"]).await;
 }
 

@@ -20,6 +20,7 @@ use billhook_testkit::control_plane::Binaries;
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -176,6 +177,12 @@ pub const HEADER: &str = "Basic bWU6c2VzYW1l";
 /// Serves the files of a folder over HTTPS until the test's runtime ends, and returns the URL and the certificate. Requests
 /// need [`HEADER`], except below `/open/`. `/moved/FILE` redirects to `/FILE`.
 pub async fn repository(folder: &Path) -> (String, String) {
+    let folder = folder.to_owned();
+    serve(move |request| answer(&folder, request)).await
+}
+
+/// Serves answers over HTTPS until the test's runtime ends, and returns the URL and the certificate.
+pub async fn serve(answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static) -> (String, String) {
     let certificate = certificate();
     let key = PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -185,13 +192,50 @@ pub async fn repository(folder: &Path) -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(config)) };
-    let folder = folder.to_owned();
     let router = Router::new().fallback(move |request: Request| {
-        let answer = answer(&folder, &request);
+        let answer = answer(&request);
         async move { answer }
     });
     tokio::spawn(async move { axum::serve(listener, router).await });
     (url, certificate.cert.pem())
+}
+
+/// Answers like a registry with the chart `charts/shop:1.2.3` that wants a token from `/token`, which user `me` with the password
+/// `sesame` gets.
+pub fn token_registry(archive: &[u8], request: &Request) -> Response {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (path, host) = (request.uri().path(), header(header::HOST));
+    let digest = |bytes: &[u8]| {
+        let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{hex}")
+    };
+    let blob = digest(archive);
+    if path == "/token" {
+        let wanted = "service=a.example&scope=repository%3Acharts%2Fshop%3Apull";
+        let allowed = header(header::AUTHORIZATION) == HEADER && request.uri().query() == Some(wanted);
+        return if allowed { r#"{"token": "abc"}"#.into_response() } else { StatusCode::UNAUTHORIZED.into_response() };
+    }
+    if path == "/storage" {
+        return archive.to_vec().into_response();
+    }
+    if header(header::AUTHORIZATION) != "Bearer abc" {
+        let challenge =
+            format!(r#"Bearer realm="https://{host}/token",service="a.example",scope="repository:charts/shop:pull""#);
+        return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response();
+    }
+    let layer = json!({"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": blob});
+    match path.strip_prefix("/v2/charts/shop/") {
+        Some("manifests/1.2.3") => {
+            json!({"layers": [{"mediaType": "x", "digest": "y"}, layer]}).to_string().into_response()
+        }
+        Some("manifests/empty") => json!({"layers": []}).to_string().into_response(),
+        Some("manifests/forged") => {
+            let layer = json!({"mediaType": layer["mediaType"], "digest": digest(b"another")});
+            json!({"layers": [layer]}).to_string().into_response()
+        }
+        Some(path) if path.starts_with("blobs/") => Redirect::temporary("/storage").into_response(),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 fn answer(folder: &Path, request: &Request) -> Response {

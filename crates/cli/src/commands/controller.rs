@@ -2,9 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use billhook_charts::HelmUser;
 use billhook_cluster::LeaseOptions;
-use billhook_deployer::{ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard};
-use billhook_hosts::{HostPattern, HostRules};
+use billhook_deployer::{
+    ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, TargetSelector,
+};
+use billhook_hosts::{Dialer, HostPattern, HostRules};
 use billhook_policy::GoDuration;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -53,6 +56,14 @@ pub(crate) struct ControllerArgs {
     /// checked [default: reject it]
     #[arg(long)]
     allow_proxy_url: bool,
+    /// Handle only DeployItems whose Target matches a selector of Landscaper, such as
+    /// '{labels: [{key: env, operator: in, values: [prod]}]}'; can be repeated, and one must match [default: all Targets]
+    #[arg(long, value_name = "SELECTOR")]
+    target_selector: Vec<TargetSelector>,
+    /// Run helm as this user and group, so that it cannot read what only the controller may read; the controller must be root,
+    /// with the capabilities CHOWN, DAC_OVERRIDE, KILL, SETGID and SETUID [default: the user of the controller]
+    #[arg(long, value_name = "ID")]
+    helm_user: Option<u32>,
 }
 
 const EXAMPLES: &str = "\
@@ -79,6 +90,8 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: ControllerArgs,
 ) -> Result<Exit, CommandError> {
+    let helm_user = args.helm_user.map(HelmUser::new).transpose();
+    let helm_user = helm_user.map_err(|error| CommandError::input(format!("--helm-user: {error}")))?;
     let connection = session.connection().await?;
     let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
     let metrics = Metrics::new();
@@ -96,9 +109,12 @@ pub(crate) async fn run(
         connect: Arc::clone(&session.connect),
         now: Arc::new(timestamp),
         helm: session.tool("BILLHOOK_HELM", "helm"),
+        helm_user,
+        target_selectors: args.target_selector,
         connections: ConnectionRules {
-            hosts: Arc::new(HostRules { allow: args.allow_host, deny: args.deny_host }),
+            dialer: Dialer::new(Arc::new(HostRules { allow: args.allow_host, deny: args.deny_host })),
             proxy_url: args.allow_proxy_url,
+            home: connection.config.map(Arc::new),
         },
         metrics: metrics.clone(),
         leader_election: lease,

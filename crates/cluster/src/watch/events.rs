@@ -34,6 +34,9 @@ pub(super) struct Events {
     searched: usize,
 }
 
+/// The maximum size of what was read but not returned: an event and what follows it. An object has at most a few MiB.
+const MAX_LINE: usize = 32 << 20;
+
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 impl Events {
@@ -60,6 +63,9 @@ impl Events {
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
+                        if self.buffer.len() + data.len() > MAX_LINE {
+                            return Err(format!("an event has more than {} MiB", MAX_LINE >> 20).into());
+                        }
                         self.buffer.extend_from_slice(data);
                     }
                 }

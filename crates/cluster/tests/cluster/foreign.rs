@@ -1,12 +1,21 @@
 //! Servers that others choose.
 
-use std::{io, net, sync::Arc};
+use std::{
+    io::{self, Write as _},
+    net,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use billhook_cluster::{Cluster, ErrorKind, Options, check_host};
-use billhook_hosts::HostRules;
+use billhook_cluster::{Cluster, ErrorKind, Options};
+use billhook_hosts::{Dialer, HostRules};
+use billhook_plan::Select;
+use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::fake::{Answer, cluster_with};
+use crate::fake::{Answer, cluster_with, ok, query};
 
 /// Returns rules that deny loopback by its addresses, so that its name is resolved.
 fn rules() -> Arc<HostRules> {
@@ -53,9 +62,9 @@ async fn an_address_is_checked_without_a_request() {
         assert_eq!(connect(url, Some(rules())).is_ok(), allowed, "{url}");
         assert!(connect(url, None).is_ok(), "{url}");
     }
-    assert!(check_host(&rules(), "localhost").await.is_err());
-    assert!(check_host(&rules(), "[::1]").await.is_err());
-    assert!(check_host(&HostRules::default(), "localhost").await.is_ok());
+    assert!(Dialer::new(rules()).check("localhost").await.is_err());
+    assert!(Dialer::new(rules()).check("[::1]").await.is_err());
+    assert!(Dialer::default().check("localhost").await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,4 +77,56 @@ async fn errors_quote_only_answers_of_an_api_server() {
         let (cluster, _) = cluster_with(options, |_| Answer::Text(404, "password"));
         assert_eq!(cluster.version().await.unwrap_err().to_string(), quoted);
     }
+}
+
+/// Starts a server that answers each request with a body that never ends: this head, then spaces. Returns its address, and the
+/// most bytes that a connection took.
+fn endless(head: &'static str) -> (String, Arc<AtomicUsize>) {
+    let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let sent = Arc::new(AtomicUsize::new(0));
+    let most = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let most = Arc::clone(&most);
+            std::thread::spawn(move || {
+                let mut bytes = 0;
+                let mut send = |data: &[u8]| {
+                    bytes += data.len();
+                    most.fetch_max(bytes, Ordering::Relaxed);
+                    stream.write_all(data).is_ok()
+                };
+                let start = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{head}");
+                let mut more = send(start.as_bytes());
+                while more {
+                    more = send(&[b' '; 1 << 16]);
+                }
+            });
+        }
+    });
+    (url, sent)
+}
+
+#[tokio::test]
+async fn an_answer_that_never_ends_is_an_error() {
+    let (url, sent) = endless("{");
+    let cluster = connect(&url, Some(Arc::default())).unwrap();
+    let error = cluster.version().await.unwrap_err();
+    assert_eq!(error.to_string(), "read the server's version: the answer has more than 64 MiB");
+    assert!(!error.is_transient());
+    // What the kernel has buffered was not read.
+    assert!(sent.load(Ordering::Relaxed) < 96 << 20, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_ends_is_an_error() {
+    let options = Options { foreign: Some(rules()), ..Options::default() };
+    let padding = "x".repeat(8 << 20);
+    let (cluster, log) = cluster_with(options, move |_| {
+        ok(json!({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [], "padding": padding}))
+    });
+    let error = cluster.find(&query(Some("a"), Select::All), &|_| true).await.unwrap_err();
+    assert_eq!(error.to_string(), "list ConfigMap in namespace a: the list has more than 256 MiB");
+    assert!(!error.is_transient());
+    assert_eq!(log.lines().len(), 32);
 }

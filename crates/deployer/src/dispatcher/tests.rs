@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use billhook_cluster::{Cluster, Fence, Options};
+use billhook_hosts::Dialer;
 use billhook_sandbox::{Sandbox, User};
 use jiff::Timestamp;
 use kube::{
@@ -39,6 +40,8 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
         connect: Arc::clone(&connect),
         now: now.clone(),
         helm: PathBuf::new(),
+        helm_user: None,
+        target_selectors: Vec::new(),
         connections: ConnectionRules::default(),
         metrics: metrics.clone(),
         leader_election: None,
@@ -46,7 +49,8 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    Shared { home, targets, options, metrics, events, helms: Helms::new(Path::new("")) }
+    let helms = Helms::new(Path::new(""), Dialer::default(), None);
+    Shared { home, targets, options, metrics, events, helms }
 }
 
 fn item(uid: &str) -> DeployItem {

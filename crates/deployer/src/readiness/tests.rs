@@ -308,3 +308,35 @@ async fn a_check_survives_an_outage_of_the_target() {
     let reports = reports.await;
     assert!(reports.last().is_some_and(|last| last.ends_with("s ready")), "{reports:?}");
 }
+
+#[test]
+fn a_daemon_set_may_lack_as_many_pods_as_an_update_takes_away() {
+    let unmet = |strategy: Value, updated: i64, available: i64| {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "a", "generation": 1},
+            "spec": {"updateStrategy": strategy},
+            "status": {
+                "observedGeneration": 1, "desiredNumberScheduled": 5, "updatedNumberScheduled": updated, "numberAvailable": available,
+            },
+        });
+        Rule::Workload.unmet(&GroupKind::new("apps", "DaemonSet"), &object)
+    };
+    let rolling = |max: Value| json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max}});
+    for (strategy, updated, available, expected) in [
+        (rolling(1.into()), 5, 4, None),
+        (rolling(1.into()), 5, 3, Some("3 of 5 available")),
+        (rolling(1.into()), 4, 4, Some("4 of 5 updated")),
+        (rolling("50%".into()), 5, 3, None),
+        (rolling("50%".into()), 5, 2, Some("2 of 5 available")),
+        (rolling("x".into()), 5, 4, Some("4 of 5 available")),
+        (rolling(9.into()), 5, 0, None),
+        (json!({"type": "RollingUpdate"}), 5, 4, Some("4 of 5 available")),
+        (json!({"type": "OnDelete"}), 0, 4, Some("4 of 5 available")),
+    ] {
+        assert_eq!(
+            unmet(strategy.clone(), updated, available).as_deref(),
+            expected,
+            "{strategy} {updated} {available}"
+        );
+    }
+}

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use billhook_engine::{DeleteInput, PreparedDelete, Subject};
-use billhook_plan::{NoteKind, Uncovered, Unlabelled};
+use billhook_objects::ObjectKey;
+use billhook_plan::{NoteKind, Resource, Uncovered, Unlabelled};
 use billhook_policy::{Propagation, ProviderConfiguration};
 
 use futures::FutureExt as _;
@@ -32,8 +33,24 @@ pub(super) async fn delete(
     if is_deleted_without_uninstall(&item.object) {
         return Ok(abandon(item).await?);
     }
+    let untouched = is_untouched(item).await?;
+    if untouched && configuration.is_err() {
+        return Ok(item.remove_finalizer().await?);
+    }
     let configuration = configuration?;
-    let target = halt.stoppable(item.deadline, "reading the Target", item.target()).await??;
+    let reached = async {
+        let target = item.target().await?;
+        if untouched {
+            target.version(CATALOG_AGE).await?;
+        }
+        Ok::<_, ItemFailure>(target)
+    };
+    // An answer is not worth the item's time: whether the server answers is known after some seconds.
+    let deadline = item.deadline.filter(|_| !untouched);
+    let target = match halt.stoppable(deadline, "reading the Target", reached).await? {
+        Err(_) if untouched => return Ok(item.remove_finalizer().await?),
+        target => target?,
+    };
     // The configuration may have changed since the item was deployed.
     let by_helm = managed::is_by_helm(item.status.provider_status.as_ref());
     if let Some(helm) = configuration.helm.as_ref().filter(|helm| by_helm.unwrap_or(helm.helm_deployment)) {
@@ -65,6 +82,17 @@ pub(super) async fn delete(
         item.record(Severity::Normal, "ObjectsStay", &remaining);
     }
     Ok(item.remove_finalizer().await?)
+}
+
+/// Returns whether nothing of an item was ever applied: there is neither a record nor a provider status, which helm's releases
+/// have from before helm first runs.
+async fn is_untouched(item: &Item) -> Result<bool, ItemFailure> {
+    if item.status.provider_status.is_some() {
+        return Ok(false);
+    }
+    let secrets = Resource::secrets();
+    let record = ObjectKey::new(secrets.kind.clone(), Some(&item.namespace), item.record_name());
+    Ok(item.shared.home.get(&secrets, &record).await?.is_none())
 }
 
 /// Deletes the record and our finalizer, but none of the objects. Failures are retried.

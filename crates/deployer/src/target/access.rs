@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use billhook_hosts::HostRules;
+use billhook_hosts::Dialer;
 use billhook_objects::yaml::{self, Node, NodeKind};
 use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -17,9 +17,12 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionRules {
     /// The hosts of API servers, registries and chart repositories.
-    pub hosts: Arc<HostRules>,
+    pub dialer: Dialer,
     /// Whether the kubeconfig of a Target may name a proxy.
     pub proxy_url: bool,
+    /// The client configuration of the home cluster, whose address and certificates are those of Targets with `selfConfig`; none
+    /// if there are no such Targets.
+    pub home: Option<Arc<kube::Config>>,
 }
 
 /// What a field of a kubeconfig may hold.
@@ -78,8 +81,29 @@ const CONTEXT: [(&str, Content); 4] = [
 pub(super) struct Access {
     /// The kubeconfig with nothing else.
     kubeconfig: Value,
-    /// The host that a client connects to: that of the proxy, or of the server.
-    host: String,
+    server: Door,
+    proxy: Option<Door>,
+}
+
+/// A place to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Door {
+    pub(super) scheme: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Door {
+    /// Returns the place of an address with a scheme and a host.
+    pub(super) fn of(uri: &Uri) -> Option<Self> {
+        let scheme = uri.scheme_str()?;
+        let usual = match scheme {
+            "https" => 443,
+            "socks5" => 1080,
+            _ => 80,
+        };
+        Some(Self { scheme: scheme.to_owned(), host: uri.host()?.to_owned(), port: uri.port_u16().unwrap_or(usual) })
+    }
 }
 
 impl Access {
@@ -101,14 +125,26 @@ impl Access {
         }
     }
 
-    /// Returns the kubeconfig as JSON, for programs that need one.
-    pub(super) fn kubeconfig(&self) -> String {
-        self.kubeconfig.to_string()
+    /// Returns the kubeconfig as JSON, for programs that need one, with another proxy and another token if there are any.
+    pub(super) fn kubeconfig(&self, proxy: Option<&str>, token: Option<&str>) -> String {
+        let mut kubeconfig = self.kubeconfig.clone();
+        if let Some(proxy) = proxy {
+            kubeconfig["clusters"][0]["cluster"]["proxy-url"] = proxy.into();
+        }
+        if let Some(token) = token {
+            kubeconfig["users"][0]["user"]["token"] = token.into();
+        }
+        kubeconfig.to_string()
     }
 
-    /// Returns the host that a client connects to: that of the proxy, or of the server.
-    pub(super) fn host(&self) -> &str {
-        &self.host
+    /// Returns the server.
+    pub(super) fn server(&self) -> &Door {
+        &self.server
+    }
+
+    /// Returns the proxy that the kubeconfig names.
+    pub(super) fn proxy(&self) -> Option<&Door> {
+        self.proxy.as_ref()
     }
 
     /// Returns the configuration of a client.
@@ -151,7 +187,7 @@ impl Reader<'_> {
         let ((cluster_node, cluster), (user_node, user)) = cluster.zip(user)?;
         let cluster = self.cluster(cluster_node, cluster);
         self.check_user(user_node, &user);
-        let (cluster, host) = cluster?;
+        let (cluster, server, proxy) = cluster?;
         let mut context = Map::from_iter(context.into_iter().filter(|(field, _)| field == "namespace"));
         context.extend([("cluster".to_owned(), NAME.into()), ("user".to_owned(), NAME.into())]);
         let kubeconfig = json!({
@@ -160,7 +196,7 @@ impl Reader<'_> {
             "clusters": [{ "name": NAME, "cluster": cluster }],
             "users": [{ "name": NAME, "user": user }],
         });
-        Some(Access { kubeconfig, host })
+        Some(Access { kubeconfig, server, proxy })
     }
 
     /// Returns the entry of a list that has this name: the node of its content, and the content's fields.
@@ -212,9 +248,12 @@ impl Reader<'_> {
         fields
     }
 
-    /// Checks a cluster, and returns it with its addresses in a form that all programs read alike, and the host that clients
-    /// connect to.
-    fn cluster(&mut self, node: &Node, mut cluster: Map<String, Value>) -> Option<(Map<String, Value>, String)> {
+    /// Checks a cluster, and returns it with its addresses in a form that all programs read alike, its server and its proxy.
+    fn cluster(
+        &mut self,
+        node: &Node,
+        mut cluster: Map<String, Value>,
+    ) -> Option<(Map<String, Value>, Door, Option<Door>)> {
         if cluster.contains_key("certificate-authority-data")
             && cluster.get("insecure-skip-tls-verify") == Some(&Value::Bool(true))
         {
@@ -223,29 +262,29 @@ impl Reader<'_> {
         }
         let server = self.address(node, &mut cluster, "server", &["https", "http"]);
         if !cluster.contains_key("proxy-url") {
-            return Some((cluster, server?));
+            return Some((cluster, server?, None));
         }
         let proxy = self.address(node, &mut cluster, "proxy-url", &["http", "https", "socks5"]);
-        server.and(proxy).map(|host| (cluster, host))
+        server.zip(proxy).map(|(server, proxy)| (cluster, server, Some(proxy)))
     }
 
-    /// Checks an address of a cluster, and returns its host.
+    /// Checks an address of a cluster, and returns the place.
     fn address(
         &mut self,
         node: &Node,
         cluster: &mut Map<String, Value>,
         field: &str,
         schemes: &[&str],
-    ) -> Option<String> {
+    ) -> Option<Door> {
         let text = cluster.get(field).and_then(Value::as_str).unwrap_or_default();
-        let checked = address(text, schemes).and_then(|(address, host)| {
-            let allowed = self.rules.hosts.check(&host, None);
-            allowed.map(|()| (address, host)).map_err(|denied| format!("is denied: {denied}"))
+        let checked = address(text, schemes).and_then(|(address, door)| {
+            let allowed = self.rules.dialer.check_name(&door.host);
+            allowed.map(|()| (address, door)).map_err(|denied| format!("is denied: {denied}"))
         });
         match checked {
-            Ok((address, host)) => {
+            Ok((address, door)) => {
                 cluster.insert(field.to_owned(), address.into());
-                Some(host)
+                Some(door)
             }
             Err(problem) => {
                 let line = node.get(field).map_or(node.line, |value| value.line);
@@ -317,13 +356,24 @@ impl Content {
 }
 
 /// Returns a text in base64 without its line breaks, which Go ignores.
-fn base64(text: &str) -> Option<String> {
+pub(super) fn base64(text: &str) -> Option<String> {
     let text = text.replace(['\r', '\n'], "");
     STANDARD.decode(&text).is_ok().then_some(text)
 }
 
-/// Returns an address in a form that all programs read alike, and its host.
-fn address(text: &str, schemes: &[&str]) -> Result<(String, String), String> {
+/// Reads the only document of a text.
+pub(super) fn parse_yaml(text: &str) -> Result<Value, String> {
+    let documents = billhook_objects::yaml::parse(text).map_err(|error| format!("not valid YAML: {error}"))?;
+    documents.into_iter().next().map(|document| document.value).ok_or_else(|| "it is empty".to_owned())
+}
+
+/// Returns bytes in base64.
+pub(super) fn to_base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Returns an address in a form that all programs read alike, and the place.
+fn address(text: &str, schemes: &[&str]) -> Result<(String, Door), String> {
     let uri: Uri = text.parse().map_err(|_| "must be an address such as https://api.example:6443")?;
     let scheme = uri.scheme_str().filter(|scheme| schemes.contains(scheme));
     let (Some(scheme), Some(authority)) = (scheme, uri.authority()) else {
@@ -337,7 +387,8 @@ fn address(text: &str, schemes: &[&str]) -> Result<(String, String), String> {
         return Err("must consist of a host, a port and a path only".to_owned());
     }
     let address = format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/'));
-    Ok((address, authority.host().to_owned()))
+    let door = Door::of(&uri).ok_or("must have a host")?;
+    Ok((address, door))
 }
 
 #[cfg(test)]

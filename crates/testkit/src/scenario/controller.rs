@@ -119,10 +119,14 @@ impl Stage<'_> {
 
     /// Returns the cluster of the items, for requests with this client name on sandboxes.
     pub(super) async fn home(&self, client: &str) -> Result<Cluster> {
+        let config = self.home_config().await?;
+        Ok(connect(&self.planes, client, &Freezer::default(), config, ClusterOptions::default())?)
+    }
+
+    async fn home_config(&self) -> Result<kube::Config> {
         let config = Kubeconfig::from_yaml(&self.planes[0].kubeconfig())?;
         let chosen = KubeConfigOptions { context: Some(User::Admin.name().to_owned()), ..KubeConfigOptions::default() };
-        let config = kube::Config::from_custom_kubeconfig(config, &chosen).await?;
-        Ok(connect(&self.planes, client, &Freezer::default(), config, ClusterOptions::default())?)
+        Ok(kube::Config::from_custom_kubeconfig(config, &chosen).await?)
     }
 
     /// Returns the options of a controller, which ignores the items of other scenarios.
@@ -144,7 +148,12 @@ impl Stage<'_> {
                 Plane::Real(_) => Arc::new(Timestamp::now),
             },
             helm: if self.scenario.helm { helm()?.into() } else { "helm".into() },
-            connections: ConnectionRules::default(),
+            helm_user: None,
+            target_selectors: Vec::new(),
+            connections: ConnectionRules {
+                home: Some(Arc::new(self.home_config().await?)),
+                ..ConnectionRules::default()
+            },
             metrics: Metrics::default(),
             leader_election: None,
             grace: Duration::ZERO,

@@ -3,6 +3,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use billhook_hosts::HostRules;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -131,9 +132,11 @@ fn each_problem_is_reported_with_its_line() {
 fn hosts_and_proxies_are_checked() {
     let hosts = HostRules { deny: vec!["*.internal".parse().unwrap()], ..HostRules::default() };
     let check = |cluster: &str, proxy_url: bool, expected: Result<&str, &str>| {
-        let rules = ConnectionRules { hosts: Arc::new(hosts.clone()), proxy_url };
+        let rules = ConnectionRules { dialer: Dialer::new(Arc::new(hosts.clone())), proxy_url, home: None };
         let access = Access::read(&kubeconfig(cluster, ""), &rules);
-        let found = access.as_ref().map(Access::host).map_err(String::as_str);
+        let door = |access: &Access| access.proxy().unwrap_or(access.server()).host.clone();
+        let found = access.as_ref().map(door);
+        let found = found.as_ref().map(String::as_str).map_err(|problem| problem.as_str());
         assert_eq!(found, expected, "{cluster} {proxy_url}");
     };
     let denied = "line 9: cluster.server is denied: connections to a.internal are not allowed: it is denied by the configuration";
@@ -294,14 +297,14 @@ async fn helm_runs_no_program_and_reads_no_file_of_a_target() {
         let (requests, ran) = run_helm(&helm, trick, &server, &trace).await;
         effective += usize::from(ran || requests.contains("stolen"));
         let Ok(access) = read(trick) else { continue };
-        let (requests, ran) = run_helm(&helm, &access.kubeconfig(), &server, &trace).await;
+        let (requests, ran) = run_helm(&helm, &access.kubeconfig(None, None), &server, &trace).await;
         assert!(!ran && !requests.contains("stolen"), "{trick}\n{requests}");
         assert!(requests.contains("GET /api"), "helm can use what is accepted: {trick}\n{requests}");
     }
     assert!(effective >= 5, "without the check, tricks do work: {effective} of {}", tricks.len());
 
     let access = read(&user("token: harmless")).unwrap();
-    let (requests, _) = run_helm(&helm, &access.kubeconfig(), &server, &trace).await;
+    let (requests, _) = run_helm(&helm, &access.kubeconfig(None, None), &server, &trace).await;
     assert!(requests.to_lowercase().contains("authorization: bearer harmless"), "{requests}");
 }
 
