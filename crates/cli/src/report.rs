@@ -102,7 +102,7 @@ impl Reporter {
     pub fn close(&self) {
         let mut state = self.state();
         if let Some(view) = state.view.take() {
-            view.close(&state.progress);
+            view.close(&state.progress, !self.options.quiet);
             terminal::restore();
             self.printer.set_live(None);
         }

@@ -159,7 +159,7 @@ fn resource<'a>(context: &Context<'a>, work: &'a Work, key: &ObjectKey) -> Optio
         Work::Patch(PatchWork { objects, .. }) => {
             objects.iter().find(|task| task.object == *key).map(|task| &task.resource)
         }
-        Work::Sequence(work) => work.steps.iter().find(|step| step.object() == key).map(Step::resource),
+        Work::Sequence(work) => work.steps.iter().find(|step| step.object() == key).and_then(Step::resource),
     }
 }
 

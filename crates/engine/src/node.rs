@@ -87,6 +87,8 @@ pub(crate) struct NodeResult {
     pub requested: Vec<ObjectKey>,
     pub applied: Vec<AppliedObject>,
     pub unchanged: usize,
+    /// Objects that were to be created, and that another client has created meanwhile, to which they are left.
+    pub left_to_others: Vec<ObjectKey>,
     pub finalizers_removed: Vec<FinalizersRemoved>,
     pub recreated: Vec<ObjectKey>,
     /// The objects that were created too late for the collections of the node.
@@ -105,6 +107,7 @@ impl NodeResult {
             requested: Vec::new(),
             applied: Vec::new(),
             unchanged: 0,
+            left_to_others: Vec::new(),
             finalizers_removed: Vec::new(),
             recreated: Vec::new(),
             ignored: Vec::new(),

@@ -98,6 +98,8 @@ pub(crate) struct Outcome {
     pub applied: Vec<AppliedObject>,
     /// The patched objects, with their version after the patch.
     pub patched: Vec<AppliedObject>,
+    /// The objects that were to be created, and that another client has created meanwhile, to which they are left.
+    pub left_to_others: Vec<ObjectKey>,
 }
 
 /// Emits the first event of a run. It comes before the first write, that of the record, so that the notes precede
@@ -255,6 +257,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         gone: Vec::new(),
         applied: Vec::new(),
         patched: Vec::new(),
+        left_to_others: Vec::new(),
     };
     // Objects whose patch failed are not listed again with the group that was not started because of it.
     let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
@@ -299,6 +302,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
         if node.cluster.is_none() && node.work.steps().is_empty() {
             outcome.gone.extend(result.gone);
         }
+        outcome.left_to_others.extend(result.left_to_others);
         match node.work {
             Work::Patch(_) => outcome.patched.extend(result.applied),
             Work::Apply(_) | Work::Delete(_) | Work::Sequence(_) => outcome.applied.extend(result.applied),

@@ -7,7 +7,9 @@
 
 use billhook_cluster::{Cluster, DeleteAnswer, DeleteOptions, Error, ErrorKind, Fence, resource_version::is_older};
 use billhook_objects::{ObjectKey, Uid};
-use billhook_plan::{Annotation, ApplyAction, ApplyTask, DeleteStep, SequenceWork, Step, Uncovered, UncoveredCause};
+use billhook_plan::{
+    Annotation, ApplyAction, ApplyTask, DeleteStep, SequenceWork, Step, Uncovered, UncoveredCause, UnservedStep,
+};
 use serde::Deserialize as _;
 use tokio::{
     sync::SemaphorePermit,
@@ -90,6 +92,7 @@ impl<'a> Run<'a> {
             let status = match step {
                 Step::Apply(task) => self.apply(task, &mut written, pause.is_some()).await,
                 Step::Delete(step) => self.delete(step, pause.is_some()).await,
+                Step::Unserved(step) => return self.unserved(step),
             };
             let (Status::Failed, Some(pause)) = (status, pause) else { return status };
             tokio::select! {
@@ -98,6 +101,16 @@ impl<'a> Run<'a> {
                 () = until(self.deadline) => return Status::TimedOut,
             }
         }
+    }
+
+    /// Fails a step whose kind was not served when the plan was made. Only another plan can know how to write its object.
+    fn unserved(&mut self, step: &UnservedStep) -> Status {
+        let (object, message) = (step.object.clone(), step.to_string());
+        let refused =
+            Event::Refused { node: self.node, object: object.clone(), message: message.clone(), retried: false };
+        self.context.emit(refused);
+        self.result.left.push((object, Some(Blocker::Refused { message, by: RefusedBy::Missing })));
+        Status::Failed
     }
 
     /// Writes an object, unless that is done, and waits until it is ready.
@@ -125,6 +138,9 @@ impl<'a> Run<'a> {
             let status = Box::pin(sent).await;
             if status != Status::Done {
                 return status;
+            }
+            if self.result.left_to_others.last() == Some(&task.object) {
+                return Status::Done;
             }
             let applied = self.result.applied.last().filter(|applied| applied.object == task.object);
             *written = Some(applied.map(|of| Written { uid: of.uid.clone(), version: of.resource_version.clone() }));

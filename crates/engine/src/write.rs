@@ -66,6 +66,11 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
+    /// Returns whether it failed because another client has created the object, to which the plan leaves it then.
+    fn is_left(&self, error: &Error) -> bool {
+        matches!(self.write, Write::Apply(task, _) if task.leave_others) && *error.kind() == ErrorKind::NotAsSeen
+    }
+
     fn first(write: Write<'a>) -> Self {
         Self { write, failures: 0, rejections: 0, reported: String::new() }
     }
@@ -115,6 +120,13 @@ pub(crate) async fn send(
                     if let Some(written) = written {
                         succeeded(context, node, write, written, result);
                     }
+                }
+                Some((attempt, Err(error))) if attempt.is_left(&error) => {
+                    let object = attempt.write.object();
+                    left.remove(object);
+                    result.unchanged += 1;
+                    result.left_to_others.push(object.clone());
+                    context.emit(applied_event(node, object, ApplyResult::Unchanged));
                 }
                 Some((attempt, Err(error))) => {
                     let message = error.message();

@@ -41,6 +41,11 @@ impl ResourceType {
         self.verbs.iter().any(|v| v == verb)
     }
 
+    /// Returns whether this is a kind, and served in a version.
+    pub fn serves(&self, kind: &GroupKind, version: &ApiVersion) -> bool {
+        self.kind == *kind && self.versions.iter().any(|served| served == version.version())
+    }
+
     /// Returns the `apiVersion` for requests: `wanted` if it is served, otherwise the preferred version.
     pub fn api_version(&self, wanted: Option<&str>) -> ApiVersion {
         let version = wanted
@@ -142,6 +147,11 @@ impl Catalog {
     /// Returns the description of a kind.
     pub fn get(&self, kind: &GroupKind) -> Option<&ResourceType> {
         self.types.get(&kind.to_string())
+    }
+
+    /// Returns whether a kind is known in a version.
+    pub fn serves(&self, kind: &GroupKind, version: &ApiVersion) -> bool {
+        self.get(kind).is_some_and(|known| known.serves(kind, version))
     }
 
     /// Iterates over all kinds, sorted by `Kind.group`.

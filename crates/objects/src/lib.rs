@@ -7,6 +7,7 @@ mod identity;
 mod json_path;
 mod labels;
 mod manifest;
+pub mod parallel;
 mod resource;
 mod schema;
 pub mod wellknown;

@@ -151,7 +151,11 @@ fn shorten_floats(value: &mut Value) {
 /// Reads the documents between lines that start with `---`. Like kubectl, it ignores the context of these lines.
 fn read_stream<T: Tree>(text: &str, rest: Rest, mut found: impl FnMut(Place, T)) -> Result<(), Error> {
     let mut read = |from: usize, to: usize, line: usize| -> Result<(), Error> {
-        let document = read_document(text.get(from..to).unwrap_or_default(), line)?;
+        let document = text.get(from..to).unwrap_or_default();
+        if document.bytes().all(|byte| matches!(byte, b' ' | b'\n' | b'\r')) {
+            return Ok(());
+        }
+        let document = read_document(document, line)?;
         if let Some((place, tree)) = document {
             found(place, tree);
         }

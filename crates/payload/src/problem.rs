@@ -19,6 +19,8 @@ pub enum ProblemKind {
         /// The reason.
         reason: String,
     },
+    /// All files are empty.
+    NoManifests,
     /// A document is not an object.
     NotObject {
         /// The reason.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use billhook_objects::{Manifest, Source, yaml};
+use billhook_objects::{Manifest, Source, parallel, yaml};
 
 use crate::{
     annotations::Annotations,
@@ -79,12 +79,22 @@ impl Payload {
     pub fn read(files: &[File<'_>]) -> (Self, Vec<Problem>) {
         let mut sorted: Vec<_> = files.iter().collect();
         sorted.sort_by_key(|file| (file_name(file.path).as_bytes(), file.path));
-        let mut reader = Reader::default();
-        sorted.into_iter().for_each(|file| reader.file(file));
-        (Self { entries: reader.entries }, reader.problems)
+        let read = parallel::map(&sorted, |file| Reader::read(file));
+        let (mut payload, mut problems) = (Self { entries: Vec::with_capacity(read.len()) }, Vec::new());
+        for reader in read {
+            payload.entries.extend(reader.entries);
+            problems.extend(reader.problems);
+        }
+        // Files that are empty are still being written.
+        if let Some(first) = sorted.first().filter(|_| payload.entries.is_empty() && problems.is_empty()) {
+            let place = Source { file: first.path.into(), line: 1 };
+            problems.push(Problem { place, kind: ProblemKind::NoManifests });
+        }
+        (payload, problems)
     }
 }
 
+/// What a file contains.
 #[derive(Default)]
 struct Reader {
     entries: Vec<Entry>,
@@ -92,6 +102,12 @@ struct Reader {
 }
 
 impl Reader {
+    fn read(file: &File<'_>) -> Self {
+        let mut reader = Self::default();
+        reader.file(file);
+        reader
+    }
+
     fn file(&mut self, file: &File<'_>) {
         let path: Arc<str> = file.path.into();
         let step = RunStep::parse(file_name(file.path));
@@ -246,6 +262,33 @@ mod tests {
             problems[3],
             "c.yaml:1: the value true of the annotation include.release.openshift.io/x is not a string: put it in quotes"
         );
+    }
+
+    #[test]
+    fn a_payload_whose_files_are_all_empty_is_a_mistake() {
+        let empty = ["", "# nothing\n---\n"].map(|text| File { path: "d/a.yaml", text });
+        let problems: Vec<_> = Payload::read(&empty).1.iter().map(ToString::to_string).collect();
+        assert_eq!(problems, ["d/a.yaml:1: neither this file nor any other of the payload contains a manifest"]);
+        let text = object("a");
+        let one = [empty[0], File { path: "d/b.yaml", text: &text }];
+        assert_eq!(Payload::read(&one).1, []);
+    }
+
+    #[test]
+    fn many_files_are_read_as_few_are() {
+        let texts: Vec<_> = (0..300).map(|at| if at % 7 == 0 { "a: [".to_owned() } else { object("a") }).collect();
+        let paths: Vec<_> = (0..300).map(|at| format!("d/0000_{}_a_{at}.yaml", at % 90)).collect();
+        let files: Vec<_> = paths.iter().zip(&texts).map(|(path, text)| File { path, text }).collect();
+        let (all, problems) = Payload::read(&files);
+        let mut expected = (Vec::new(), Vec::new());
+        let mut sorted = files.clone();
+        sorted.sort_by_key(|file| file.path);
+        for file in sorted {
+            let (one, problems) = Payload::read(&[file]);
+            expected.0.extend(one.entries);
+            expected.1.extend(problems);
+        }
+        assert_eq!((all.entries, problems), expected);
     }
 
     #[test]

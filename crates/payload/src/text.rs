@@ -20,6 +20,7 @@ impl Display for ProblemKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::Yaml { reason } => write!(f, "not valid YAML: {reason}"),
+            Self::NoManifests => f.write_str("neither this file nor any other of the payload contains a manifest"),
             Self::NotObject { reason } => f.write_str(reason),
             Self::AnnotationsNotMapping { value } => {
                 write!(f, "metadata.annotations is {value}: expected a mapping of strings")

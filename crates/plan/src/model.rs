@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
+use billhook_objects::{ApiVersion, ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_policy::{Force, GoDuration, LabelSelector, Propagation, UpdateStrategy};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Annotations, Health, Note, Observed, Query, RequestedDeletion, Resource, Uncovered};
+use crate::{Annotations, Health, Note, Observed, Query, RequestedDeletion, Resource, Uncovered, UnservedKind};
 
 /// The format version of a serialized plan.
 pub const PLAN_FORMAT: u32 = 1;
@@ -308,6 +308,9 @@ pub struct ApplyTask {
     /// Of a creation: whether an object without a release that another client creates in the meantime is taken over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopt: bool,
+    /// Of a creation: whether an object that another client creates in the meantime is left to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave_others: bool,
     /// Other field managers of billhook whose fields move to the release's own manager first: that of earlier versions, and
     /// those of releases that no longer exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -457,6 +460,8 @@ pub enum Step {
     Apply(ApplyTask),
     /// Its deletion is requested. The step is done when the API server has accepted the request.
     Delete(DeleteStep),
+    /// It cannot be applied, because the cluster does not serve its kind or version. The step fails.
+    Unserved(UnservedStep),
 }
 
 /// An object whose deletion is requested.
@@ -476,20 +481,34 @@ pub struct DeleteStep {
     pub propagation: Propagation,
 }
 
+/// An object whose kind, or the version of its manifest, the cluster did not serve when the plan was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnservedStep {
+    /// The object as it was written: nothing tells whether it needs a namespace.
+    pub object: ObjectKey,
+    /// The `apiVersion` of its manifest.
+    pub api_version: ApiVersion,
+    /// What may be meant instead.
+    pub kind: UnservedKind,
+}
+
 impl Step {
     /// Returns the object.
     pub fn object(&self) -> &ObjectKey {
         match self {
             Self::Apply(task) => &task.object,
             Self::Delete(step) => &step.object,
+            Self::Unserved(step) => &step.object,
         }
     }
 
-    /// Returns how to address the object.
-    pub fn resource(&self) -> &Resource {
+    /// Returns how to address the object; none if its kind is not known.
+    pub fn resource(&self) -> Option<&Resource> {
         match self {
-            Self::Apply(task) => &task.resource,
-            Self::Delete(step) => &step.resource,
+            Self::Apply(task) => Some(&task.resource),
+            Self::Delete(step) => Some(&step.resource),
+            Self::Unserved(_) => None,
         }
     }
 

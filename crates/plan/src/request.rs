@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
+use billhook_objects::{ApiVersion, GroupKind, Manifest, ObjectKey, ReleaseName, ResourceType};
 use billhook_policy::{DeletionGroup, Policy, Propagation, UpdateStrategy};
 
-use crate::{Catalogs, Directives, Entry, Inventory, Operation, TaskGraph, Wanted};
+use crate::{Catalogs, Directives, Entry, Inventory, Operation, TaskGraph, Wanted, groups::is_crd};
 
 /// What happens to objects that the record of a release names by their UID, but that do not carry its label: an edited
 /// record may name any object.
@@ -123,9 +123,28 @@ impl<'a> ApplyRequest<'a> {
         requested.into_iter().filter(move |(key, _)| !named.contains(key) && !named.contains(&unplaced(key)))
     }
 
-    /// Returns the manifests to apply, each with its index.
+    /// Returns the manifests to apply, each with its index. In a graph, they do not include those whose kind or version the
+    /// cluster does not serve: only their steps fail.
     pub(crate) fn applied(&self) -> impl Iterator<Item = (usize, &'a Manifest)> + use<'a> {
-        let deleted = self.deleted();
-        self.manifests.iter().enumerate().filter(move |(at, _)| !deleted.contains(at))
+        let (deleted, unserved) = (self.deleted(), self.unserved());
+        let manifests = self.manifests.iter().enumerate();
+        manifests.filter(move |(at, m)| !deleted.contains(at) && !unserved.contains(&(&m.key.kind, &m.api_version)))
+    }
+
+    /// Returns the kinds of a graph's manifests that the cluster does not serve in their version, and that no CRD among the
+    /// manifests defines in it.
+    pub(crate) fn unserved(&self) -> HashSet<(&'a GroupKind, &'a ApiVersion)> {
+        let manifests = self.manifests.iter().filter(|_| self.graph.is_some());
+        let kinds: HashSet<_> = manifests.map(|manifest| (&manifest.key.kind, &manifest.api_version)).collect();
+        let mut unserved: HashSet<_> =
+            kinds.into_iter().filter(|(kind, version)| !self.catalogs.own.serves(kind, version)).collect();
+        if !unserved.is_empty() {
+            let deleted = self.deleted();
+            let crds = self.manifests.iter().enumerate().filter(|(at, m)| is_crd(&m.key.kind) && !deleted.contains(at));
+            for defined in crds.filter_map(|(_, crd)| ResourceType::from_crd(&crd.value())) {
+                unserved.retain(|(kind, version)| !defined.serves(kind, version));
+            }
+        }
+        unserved
     }
 }

@@ -12,6 +12,7 @@ use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 use crate::{
     Annotation, AnnotationNote, Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note, NoteKind,
     OrderNote, PlanError, Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
+    UnservedStep,
 };
 
 impl Display for Note {
@@ -437,6 +438,13 @@ impl Display for Counts {
             write!(f, "{separator}{count} {kind}")?;
         }
         Ok(())
+    }
+}
+
+impl Display for UnservedStep {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { object, api_version, kind } = self;
+        write!(f, "the cluster does not serve {} in {api_version}{}", object.kind.kind, suggestion(kind))
     }
 }
 

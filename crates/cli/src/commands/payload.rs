@@ -197,6 +197,10 @@ pub(crate) fn read_folder(base: &Path, folder: &Path) -> Result<Vec<SourceText>,
     }
     let mut all = SourceTexts::default();
     all.read_folder(base, folder, false);
+    // The one for other commands is about a flag that these do not have.
+    if !all.hints.is_empty() {
+        all.hints = vec!["subdirectories are not read; name the directory that contains the manifests".to_owned()];
+    }
     all.check()
 }
 

@@ -1,10 +1,13 @@
 //! Reads files, folders and standard input.
 
 use std::{
+    fs::FileType,
     io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+use billhook_objects::parallel;
 
 use crate::{
     error::{CommandError, Exit, Problem},
@@ -54,7 +57,8 @@ impl SourceTexts {
                 self.hints.push("use -R to read subdirectories".to_owned());
             }
         }
-        folder.files.iter().for_each(|file| self.add(file, read_path(base, file)));
+        let read = parallel::map(&folder.files, |file| read_path(base, file));
+        folder.files.iter().zip(read).for_each(|(file, read)| self.add(file, read));
     }
 
     fn add(&mut self, path: &Path, read: Result<String, Problem>) {
@@ -118,17 +122,19 @@ impl Folder {
         for entry in entries {
             let path = folder.join(entry.file_name());
             // Links to folders are not followed: they may form a cycle.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let kind = entry.file_type();
+            if kind.as_ref().is_ok_and(FileType::is_dir) {
                 self.subfolders = true;
                 if recursive {
                     self.collect(base, &path, recursive, problems);
                 }
             } else if is_manifest(&path) {
-                match std::fs::metadata(base.join(&path)) {
+                let target = || std::fs::metadata(base.join(&path)).map(|found| found.file_type());
+                match kind.ok().filter(FileType::is_file).map_or_else(target, Ok) {
                     // A link to a folder.
-                    Ok(found) if found.is_dir() => {}
+                    Ok(kind) if kind.is_dir() => {}
                     // Opening a named pipe would wait for its writer.
-                    Ok(found) if !found.is_file() => {
+                    Ok(kind) if !kind.is_file() => {
                         problems.push(format!("{} is not a regular file", path.display()).into())
                     }
                     // A link without a target fails when it is read: to skip it would prune its objects.

@@ -6,7 +6,7 @@ use billhook_engine::ObjectDiff;
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, Counts, DeleteStep, DeleteTask, DeleteWork, Exclusion,
-    Node, Note, Operation, PatchTask, Plan, Query, Select, Severity, Step, Uncovered, Work,
+    Node, Note, Operation, PatchTask, Plan, Query, Select, Severity, Step, Uncovered, UnservedStep, Work,
 };
 use billhook_policy::{Propagation, UpdateStrategy};
 use serde_json::Value;
@@ -237,6 +237,10 @@ fn step_row(step: &Step) -> Vec<String> {
         }
         Step::Delete(DeleteStep { object, .. }) => {
             vec!["delete".to_owned(), object.kind.to_string(), place(object), String::new()]
+        }
+        Step::Unserved(UnservedStep { object, .. }) => {
+            let mark = "(not served)".to_owned();
+            vec!["fail".to_owned(), object.kind.to_string(), place(object), mark]
         }
     }
 }

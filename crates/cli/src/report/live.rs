@@ -117,12 +117,22 @@ impl LiveView {
         }
     }
 
-    /// Draws the state once more and leaves it on the screen.
-    pub(super) fn close(self, progress: &Progress) {
+    /// Draws the state once more and leaves it on the screen, of groups that succeeded only if `all`.
+    pub(super) fn close(self, progress: &Progress, all: bool) {
         self.draw(progress);
-        self.rows.iter().filter_map(|row| row.bar.as_ref()).chain(self.shared.first()).for_each(ProgressBar::abandon);
-        self.shared.iter().skip(1).for_each(ProgressBar::finish_and_clear);
+        let is_left = |node: &NodeProgress| all || !matches!(node.state, NodeState::Ended { status: Status::Done, .. });
+        for (row, node) in self.rows.iter().zip(&progress.nodes) {
+            row.bar.iter().for_each(|bar| end(bar, is_left(node)));
+        }
+        let mut shared = self.shared.iter();
+        shared.next().into_iter().for_each(|bar| end(bar, progress.nodes.iter().any(is_left)));
+        shared.for_each(ProgressBar::finish_and_clear);
     }
+}
+
+/// Ends a row, and leaves it on the screen or not.
+fn end(bar: &ProgressBar, is_left: bool) {
+    if is_left { bar.abandon() } else { bar.finish_and_clear() }
 }
 
 /// `37 of 150 groups done, 4 running, 1 failed  12.3s`.

@@ -139,6 +139,15 @@ fn all_mistakes_of_a_payload_are_errors() {
     place.rejects("payload lint r", "r/0000_10_a_2.yaml:1: a ConfigMap without apiVersion");
     place.rejects("payload lint absent", "absent does not exist");
     place.rejects("payload lint kubeconfig", "kubeconfig is not a directory");
+    let nested = Place::new(&[("r/sub/0000_10_a_1.yaml", &invalid), ("empty/0000_10_a_1.yaml", "# later\n")]);
+    nested.call("payload lint r").is_input_error(
+        "error: r contains no .yaml, .yml or .json files\nhint: subdirectories are not read; name the directory that \
+         contains the manifests\n",
+    );
+    nested.rejects(
+        "payload plan empty --version 1.0.0 --state updating",
+        "empty/0000_10_a_1.yaml:1: neither this file nor any other of the payload contains a manifest",
+    );
 }
 
 #[test]
@@ -292,6 +301,23 @@ fn a_watch_follows_the_folder_and_serves_metrics() {
         interrupt.send(()).await.unwrap();
         let printed = err.until(" stopped\n").await;
         assert_eq!(printed.matches("cannot be used").count(), 1, "{printed}");
+    });
+    assert_eq!(exit, 0);
+}
+
+#[test]
+fn files_that_are_all_emptied_are_not_used() {
+    let place = Place::new(&[("r/0000_10_shop_01_a.yaml", &manifest("ConfigMap", "a", ""))]);
+    let exit = watch(&place, "--version 1.0.0 --watch=1s", async |_, err, interrupt| {
+        err.until("pass 1 done after").await;
+        place.write("r/0000_10_shop_01_a.yaml", "");
+        let problem = "warning: r cannot be used: r/0000_10_shop_01_a.yaml:1: neither this file nor any other of the \
+                       payload contains a manifest; still ";
+        let printed = err.until(problem).await;
+        let passes = printed.matches(" done after").count();
+        let next = format!("pass {}: 1 manifest of 1.0.0, because the interval is over", passes + 2);
+        err.until(&next).await;
+        interrupt.send(()).await.unwrap();
     });
     assert_eq!(exit, 0);
 }

@@ -406,6 +406,9 @@ impl Record {
                 self.confirm(patched, true);
             }
         }
+        for object in &outcome.left_to_others {
+            self.dirty |= self.inventory.entries.remove(object).is_some();
+        }
         self.confirm_deletions(plan, outcome);
         self.forget(plan, outcome, |entry| entry.obsolete && pruned);
         let failures = Failures::of(outcome.summary.failures());

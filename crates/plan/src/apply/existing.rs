@@ -1,6 +1,6 @@
 //! The objects that exist already, and what to do with each.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use billhook_objects::{Manifest, ObjectKey, ReleaseName, Uid, wellknown::RELEASE_LABEL};
 use billhook_policy::{ManifestPolicy, UpdateStrategy};
@@ -28,10 +28,13 @@ const MATTER: [Annotation; 5] = [
 /// The existing objects of the manifests.
 #[derive(Default)]
 pub(super) struct Existing<'a> {
-    /// One action for each manifest, in their order; none for an object that another client manages, or that is to be deleted.
+    /// One action for each manifest, in their order; none for an object that another client manages, that is to be deleted, or
+    /// whose kind is not served.
     pub(super) actions: Vec<Option<ApplyAction>>,
     /// What was found of the objects to delete, by the index of their manifest.
     pub(super) deletions: BTreeMap<usize, Requested<'a>>,
+    /// The indexes of the manifests to apply whose kind or version is not served.
+    pub(super) unserved: BTreeSet<usize>,
     /// What was found of objects to delete that no manifest names any more.
     pub(super) dropped: Vec<RequestedDeletion>,
     /// The objects, except those to delete.
@@ -96,7 +99,8 @@ impl Deployment<'_> {
         let label = self.request.release.label_value();
         let mut existing =
             Existing { actions: Vec::with_capacity(self.request.manifests.len()), ..Existing::default() };
-        let (deleted, none) = (self.request.deleted(), Annotations::default());
+        let (deleted, unserved) = (self.request.deleted(), self.request.unserved());
+        let none = Annotations::default();
         for (at, manifest) in self.request.manifests.iter().enumerate() {
             let key = &manifest.key;
             let state = match self.is_served(&key.kind) {
@@ -107,6 +111,12 @@ impl Deployment<'_> {
                 let key = self.recorded_as(key);
                 let requested = self.requested(key, state, &label, &mut existing, problems);
                 existing.deletions.extend(requested.map(|requested| (at, requested)));
+                existing.actions.push(None);
+                existing.treatments.push(Treatment::default());
+                continue;
+            }
+            if unserved.contains(&(&key.kind, &manifest.api_version)) {
+                existing.unserved.insert(at);
                 existing.actions.push(None);
                 existing.treatments.push(Treatment::default());
                 continue;

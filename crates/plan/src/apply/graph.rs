@@ -11,7 +11,7 @@ use crate::{
     problem::Problems,
 };
 
-use super::{deployment::Deployment, existing::Existing, nodes::Resources};
+use super::{deployment::Deployment, existing::Existing, nodes::Resources, prepare::unserved_step};
 
 /// The title of the node with the manifests that no step names.
 const UNNAMED: &str = "objects in no node";
@@ -89,6 +89,10 @@ impl Deployment<'_> {
                 }));
             }
         };
+        let manifest = self.request.manifests.get(step.manifest)?;
+        if existing.unserved.contains(&step.manifest) {
+            return Some(Step::Unserved(unserved_step(manifest, self.catalog())));
+        }
         let mut task = self.task(step.manifest, wait, existing, resources)?;
         // Where no step changes anything, what the list showed is as good as what a watch or another look would show.
         let is_seen = !changes && existing.objects.get(&task.object).is_some_and(|object| object.ready);

@@ -109,7 +109,8 @@ impl Deployment<'_> {
         let treatment = existing.treatment(at);
         let wait = is_crd(kind) || (ready && !treatment.skip_health_check && !is_ready_when_created(kind));
         let action = (*existing.actions.get(at)?)?;
-        let Directives { policy, adopt, annotate_before_create, .. } = self.directives(&manifest.key).into_owned();
+        let Directives { policy, adopt, leave_others, annotate_before_create, .. } =
+            self.directives(&manifest.key).into_owned();
         let seen = |when: bool| existing.objects.get(&manifest.key).filter(|_| when);
         let is_written = action != ApplyAction::Unchanged;
         let existing_uid = is_written || policy == ManifestPolicy::Immutable || treatment.ignore;
@@ -134,6 +135,7 @@ impl Deployment<'_> {
                 && (self.request.adopt || adopt)
                 && !treatment.ignore
                 && !matches!(policy, ManifestPolicy::Immutable | ManifestPolicy::Fallback),
+            leave_others: leave_others && action == ApplyAction::Create,
             takes_over: seen(is_written && strategy == UpdateStrategy::ServerSide)
                 .and_then(|object| object.tracked.as_ref().map(formers))
                 .unwrap_or_default(),

@@ -8,15 +8,15 @@ use billhook_objects::{
 };
 
 use crate::{
-    ApplyRequest, PlanError, Problem, TaskGraph,
+    ApplyRequest, PlanError, Problem, TaskGraph, UnservedKind, UnservedStep,
     groups::{unavailable_api, unserved},
     problem::Problems,
 };
 
 /// Prepares manifests for [`crate::Deployment`] and returns them in their order. A namespaced object without a namespace
 /// gets `namespace`, a cluster-scoped object loses its own, and all get the release's label. The catalog must also contain
-/// the kinds of the release's own CRDs. Of an object that the graph deletes, neither the kind nor its version needs to be
-/// served.
+/// the kinds of the release's own CRDs. In a graph, neither a kind nor its version needs to be served: an object to delete is
+/// gone then, and the step of another one fails.
 ///
 /// # Errors
 ///
@@ -28,22 +28,20 @@ pub fn prepare(
     catalog: &Catalog,
     graph: Option<&TaskGraph>,
 ) -> Result<Vec<Manifest>, PlanError> {
-    let deleted = graph.map(TaskGraph::deleted).unwrap_or_default();
     let mut problems = Problems::default();
     let kinds: HashSet<&GroupKind> = manifests.iter().map(|manifest| &manifest.key.kind).collect();
     let types: HashMap<GroupKind, &ResourceType> =
         kinds.into_iter().filter_map(|kind| Some((kind.clone(), catalog.get(kind)?))).collect();
     let label = release.label_value();
     let mut prepared = Vec::with_capacity(manifests.len());
-    for (at, mut manifest) in manifests.into_iter().enumerate() {
-        let is_deleted = deleted.contains(&at);
+    for mut manifest in manifests {
         match types.get(&manifest.key.kind) {
             None => match unknown(&manifest, catalog) {
-                Problem::NotServed { .. } if is_deleted => {}
+                Problem::NotServed { .. } if graph.is_some() => {}
                 problem => problems.add(problem),
             },
             Some(served) => {
-                if !is_deleted {
+                if graph.is_none() {
                     check_version(&manifest, served, &mut problems);
                 }
                 place(&mut manifest, served.scope, namespace, &mut problems);
@@ -71,14 +69,35 @@ fn place(manifest: &mut Manifest, scope: Scope, namespace: Option<&str>, problem
 
 fn unknown(manifest: &Manifest, catalog: &Catalog) -> Problem {
     let Manifest { key, source, .. } = manifest;
-    let (source, written) = (source.clone(), key.kind.kind.clone());
-    let name = KindName { group: key.kind.group.clone(), name: written.clone() };
+    let source = source.clone();
+    match unserved_kind(&key.kind, catalog) {
+        Ok(kind) => Problem::NotServed { source, kind },
+        Err(correct) => {
+            Problem::Misspelt { source, written: key.kind.kind.clone(), correct: correct.kind.kind.clone() }
+        }
+    }
+}
+
+/// Returns what may be meant by a kind that is not served, or the kind that is only spelled differently.
+fn unserved_kind<'a>(kind: &GroupKind, catalog: &'a Catalog) -> Result<UnservedKind, &'a ResourceType> {
+    let name = KindName { group: kind.group.clone(), name: kind.kind.clone() };
     let elsewhere = match catalog.resolve(&name) {
-        Ok(served) => return Problem::Misspelt { source, written, correct: served.kind.kind.clone() },
+        Ok(served) => return Err(served),
         Err(ResolveError::NotServed { elsewhere, .. }) => elsewhere,
         Err(ResolveError::Ambiguous { candidates, .. }) => candidates,
     };
-    Problem::NotServed { source, kind: unserved(name, &elsewhere, catalog) }
+    Ok(unserved(name, &elsewhere, catalog))
+}
+
+/// Returns the step for a manifest whose kind or version the cluster does not serve.
+pub(super) fn unserved_step(manifest: &Manifest, catalog: &Catalog) -> UnservedStep {
+    let Manifest { api_version, key, .. } = manifest;
+    let name = || KindName { group: key.kind.group.clone(), name: key.kind.kind.clone() };
+    let kind = match catalog.get(&key.kind) {
+        Some(served) => unserved(name(), std::slice::from_ref(&served.kind), catalog),
+        None => unserved_kind(&key.kind, catalog).unwrap_or_else(|_| unserved(name(), &[], catalog)),
+    };
+    UnservedStep { object: key.clone(), api_version: api_version.clone(), kind }
 }
 
 /// Checks that the version is served. Another version cannot replace it, since the URL must have the version of the object.

@@ -356,6 +356,7 @@ pub(crate) fn nodes(plan: &Plan) -> Vec<String> {
                             format!("{}{wait}", serde_json::to_value(task.action).unwrap().as_str().unwrap())
                         }
                         Step::Delete(step) => format!("delete {}", step.uid),
+                        Step::Unserved(_) => "unserved".to_owned(),
                     };
                     write!(line, " {}({what})", step.object()).unwrap();
                 }

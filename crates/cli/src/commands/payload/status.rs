@@ -6,7 +6,7 @@ use billhook_engine::{
 use billhook_objects::ObjectKey;
 use billhook_payload::{
     Settings,
-    messages::{Upgradeable, resource},
+    messages::{UPDATE_FAILED, Upgradeable, resource},
 };
 use billhook_plan::{AppliedVersion, Failure, Failures, VersionState};
 use clap::Args;
@@ -38,12 +38,27 @@ struct Report<'a> {
     present: usize,
     desired: usize,
     /// What failed in the last pass.
-    #[serde(skip_serializing_if = "Failures::is_empty")]
-    failures: &'a Failures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<FailedManifests<'a>>,
     deletions: Vec<Deletion<'a>>,
     /// Why minor and major updates are not possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     upgradeable: Option<Condition<'a>>,
+}
+
+#[derive(Serialize)]
+struct FailedManifests<'a> {
+    objects: Vec<FailedManifest<'a>>,
+    /// How many others there were.
+    omitted: usize,
+}
+
+#[derive(Serialize)]
+struct FailedManifest<'a> {
+    object: &'a ObjectKey,
+    error: &'a str,
+    /// That of an object that is not healthy, else the reference's for all others.
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -75,6 +90,7 @@ pub(super) async fn run(session: &Session, args: &PayloadStatusArgs) -> Result<E
         let (present, desired) = progress(&status);
         let upgradeable = upgradeable.as_ref().map(|why| Condition { status: "False", why });
         let deletions = deletions(&status);
+        let failures = failed_manifests(failures);
         let report = Report { name, namespace, phase, history, present, desired, failures, deletions, upgradeable };
         session.printer.json(&report);
     } else {
@@ -111,6 +127,14 @@ pub(super) fn deletion_lines(status: &ReleaseStatus) -> Vec<String> {
         format!("deleting{since} {}{blockers}", resource(&object.object))
     };
     being_deleted(status).map(line).collect()
+}
+
+fn failed_manifests(Failures { objects, omitted }: &Failures) -> Option<FailedManifests<'_>> {
+    let failed = objects.iter().map(|Failure { object, error, code }| {
+        let reason = code.as_deref().unwrap_or(UPDATE_FAILED);
+        FailedManifest { object, error, reason }
+    });
+    (!objects.is_empty()).then(|| FailedManifests { objects: failed.collect(), omitted: *omitted })
 }
 
 /// Returns the lines about what failed in the last pass, after an empty line.

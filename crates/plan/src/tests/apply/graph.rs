@@ -157,6 +157,78 @@ fn a_manifest_that_only_creates_leaves_objects_of_others() {
 }
 
 #[test]
+fn an_object_that_others_create_meanwhile_is_left_to_them() {
+    let directives = |leave_others| Directives { leave_others, ..Directives::default() };
+    for (leaves, live, expected) in
+        [(true, &[][..], true), (false, &[], false), (true, &["ConfigMap/a/x uid=1 ours"], false)]
+    {
+        let mut deployment = ordered(&["v1 ConfigMap/a/x"], &["n: 0"]).knowing(&["ConfigMap/a/x 1"]);
+        deployment.directives.insert(key("ConfigMap/a/x"), directives(leaves));
+        let plan = deployment.plan(&cluster(live)).unwrap();
+        assert_eq!(
+            plan.apply_tasks().map(|task| task.leave_others).collect::<Vec<_>>(),
+            [expected],
+            "{leaves} {live:?}"
+        );
+    }
+}
+
+/// Its step fails alone, as in the reference: an operator may define the kind meanwhile.
+#[test]
+fn what_the_cluster_does_not_serve_fails_its_step_only() {
+    let catalog = deployment(&["v1 ConfigMap/a/x"]).catalogs.own.clone();
+    let lines =
+        ["v1 ConfigMap/a/x", "shop.example/v1 Gizmo/b/y", "v2 ConfigMap/a/z", "extensions/v1beta1 Deployment/a/d"];
+    let order = graph(&["one: 0", "two: 1 2 3"]);
+    let prepared = |catalog| prepare(manifests(&lines), &release(), Some(release().namespace()), catalog, Some(&order));
+    let mut deployment = deployment(&["v1 ConfigMap/a/x"]);
+    deployment.manifests = prepared(&catalog).unwrap();
+    deployment.graph = Some(order.clone());
+    // Nothing is known of the namespace of an object whose kind is unknown, so it is not looked up.
+    let plan = deployment.plan(&cluster(&["ConfigMap/a/z uid=1"])).unwrap();
+    let shown = plan.nodes[1].work.steps().iter().map(|step| match step {
+        Step::Unserved(step) => format!("{}: {step}", step.object),
+        step => panic!("{step:?}"),
+    });
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            "Gizmo.shop.example/b/y: the cluster does not serve Gizmo in shop.example/v1",
+            "ConfigMap/a/z: the cluster does not serve ConfigMap in v2; did you mean v1 ConfigMap?",
+            "Deployment.extensions/a/d: the cluster does not serve Deployment in extensions/v1beta1; did you mean apps/v1 \
+             Deployment?",
+        ]
+    );
+    assert_eq!((plan.apply_tasks().count(), plan.nodes[0].work.steps().len()), (1, 1));
+    let printed = serde_json::to_value(&plan).unwrap();
+    assert_eq!(printed["nodes"][1]["work"]["sequence"]["steps"][0]["unserved"]["apiVersion"], "shop.example/v1");
+    assert_eq!(serde_json::from_value::<Plan>(printed).unwrap(), plan);
+    // A version that the payload itself adds to a kind is served when its step runs.
+    let lines = ["apiextensions.k8s.io/v1 CustomResourceDefinition/widgets.a.example", "a.example/v2 Widget/a/w"];
+    let mut adding = super::deployment(&["a.example/v1 Widget/a/w"]);
+    let mut all = manifests(&lines);
+    let versions = |names: &[&str]| {
+        names.iter().map(|v| serde_json::json!({"name": v, "served": true, "storage": *v == "v1"})).collect::<Vec<_>>()
+    };
+    let definition = serde_json::json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.a.example"},
+        "spec": {"group": "a.example", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+                 "versions": versions(&["v1", "v2"])},
+    });
+    let definition = billhook_objects::yaml::Document { line: 1, value: definition };
+    all[0] = Manifest::from_document(definition, &"f.yaml".into()).unwrap().remove(0);
+    let order = graph(&["n: 0 1"]);
+    let catalog = adding.catalogs.own.clone();
+    adding.manifests = prepare(all, &release(), Some(release().namespace()), &catalog, Some(&order)).unwrap();
+    adding.graph = Some(order);
+    let shown = super::nodes(&adding.plan(&cluster(&["Widget.a.example/a/w uid=1 ours"])).unwrap());
+    assert!(shown.concat().ends_with("Widget.a.example/a/w(update)"), "{shown:?}");
+    // A slip of the pen never succeeds.
+    let slip = prepare(manifests(&["v1 Configmap/a/x"]), &release(), None, &catalog, Some(&graph(&["n: 0"])));
+    assert_eq!(super::texts(&slip.unwrap_err()), ["f.yaml:2: kind \"Configmap\" must be spelled \"ConfigMap\""]);
+}
+
+#[test]
 fn one_object_can_be_adopted() {
     let mut deployment = ordered(&["v1 ConfigMap/a/x", "v1 ConfigMap/a/y"], &["n: 0 1"]);
     deployment.directives.insert(key("ConfigMap/a/x"), Directives { adopt: true, ..Directives::default() });

@@ -33,7 +33,18 @@ async fn an_unchanged_graph_with_awaited_objects_sends_one_list_for_each_kind() 
     assert!(sent.iter().any(|request| request.starts_with("watch customresourcedefinitions")), "{sent:?}");
 }
 
+/// Returns the document of a ConfigMap.
+fn map(name: &str) -> String {
+    format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}\n")
+}
+
 impl World {
+    fn definitions(&self) -> Api<DynamicObject> {
+        let crds = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+        let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(crds.0, crds.1, crds.2), crds.3);
+        Api::all_with(self.target.client(User::admin(), ""), &kind)
+    }
+
     /// Applies documents, which are deleted where the step says so.
     async fn apply_text(&self, text: &str, steps: &str) -> (Plan, Summary) {
         let count = documents(text).len();
@@ -112,10 +123,7 @@ async fn disagreement_an_object_whose_kind_is_gone_counts_as_gone() {
     let world = World::new();
     let instance = "{apiVersion: c.example/v1, kind: K0, metadata: {name: a}}";
     world.apply_text(&format!("{}---\n{instance}", crd(0)), "all: !0 1").await;
-    let crds = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(crds.0, crds.1, crds.2), crds.3);
-    let definitions: Api<DynamicObject> = Api::all_with(world.target.client(User::admin(), ""), &kind);
-    definitions.delete("k0s.c.example", &DeleteParams::default()).await.unwrap();
+    world.definitions().delete("k0s.c.example", &DeleteParams::default()).await.unwrap();
     sleep(Duration::from_secs(60)).await;
     let (plan, _) = world.apply_text(instance, "all: -0").await;
     let [deletion] = &plan.requested_deletions[..] else { panic!("{plan:?}") };
@@ -137,4 +145,51 @@ async fn disagreement_an_object_that_reappeared_is_deleted_again_by_an_update_on
     assert_eq!(world.data("a"), json!({"theirs": "yes"}));
     let summary = world.pass(&next().of_version("3")).await;
     assert_eq!((summary.requested, world.config_map("a")), (vec![key("a")], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_fails_its_manifest_alone_until_it_is() {
+    let world = World::new();
+    let instance = "{apiVersion: c.example/v1, kind: K0, metadata: {name: c}}";
+    let text = format!("{}---\n{instance}\n---\n{}---\n{}", map("a"), map("b"), map("d"));
+    let order = || graph(&["one: 0 1 2", "two: 3"], &["0", "1", "2", "3"]);
+    let given = || ApplyInput { graph: Some(fixed(order())), version: Some("1".to_owned()), ..input(documents(&text)) };
+    let (_, summary) = world.run(given(), &world.options()).await;
+    assert_eq!((summary.status, world.names()), (Status::Failed, vec!["a".to_owned(), "d".to_owned()]));
+    let failures: Vec<_> =
+        summary.failures().map(|failed| (failed.object.name.clone(), failed.error.to_owned())).collect();
+    assert_eq!(failures, [("c".to_owned(), "the cluster does not serve K0 in c.example/v1".to_owned())]);
+    let inventory = world.inventory().await;
+    assert_eq!((inventory.history[0].state, inventory.failures.objects.len()), (VersionState::Partial, 1));
+    let definition = yaml::parse(&crd(0)).unwrap().remove(0).value;
+    world.definitions().create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let (_, summary) = world.run(given(), &world.options()).await;
+    assert_eq!((summary.status, world.names()), (Status::Done, ["a", "b", "c", "d"].map(str::to_owned).to_vec()));
+    let inventory = world.inventory().await;
+    assert_eq!((inventory.history[0].state, inventory.entries.len()), (VersionState::Completed, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_created_only_is_left_to_a_client_that_creates_it_meanwhile() {
+    let world = World::new();
+    let only =
+        Directives { policy: billhook_policy::ManifestPolicy::Immutable, leave_others: true, ..Directives::default() };
+    let given = || ApplyInput {
+        graph: Some(fixed(graph(&["one: 0 1"], &["0", "1"]))),
+        version: Some("1".to_owned()),
+        directives: BTreeMap::from([(0, only.clone())]),
+        ..input(documents(&format!("{}---\n{}", map("a"), map("b"))))
+    };
+    let prepared = prepare_apply(&world.clusters, given()).await.unwrap();
+    world.given("a", json!({"theirs": "yes"})).await;
+    let summary = billhook_engine::apply(&world.clusters, prepared, &world.options()).await.unwrap();
+    assert_eq!((summary.status, summary.unchanged, world.names()), (Status::Done, 1, vec!["b".to_owned()]));
+    assert_eq!(world.data("a"), json!({"theirs": "yes"}));
+    let inventory = world.inventory().await;
+    assert_eq!(inventory.history[0].state, VersionState::Completed);
+    assert!(!inventory.entries.contains_key(&key("a")), "{inventory:?}");
+    // The next pass finds it.
+    let (_, summary) = world.run(given(), &world.options()).await;
+    assert_eq!((summary.status, world.data("a")), (Status::Done, json!({"theirs": "yes"})));
 }

@@ -75,3 +75,60 @@ impl<'a> Words<'a> {
         lines
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::GroupKind;
+    use billhook_payload::{File, Settings};
+    use billhook_plan::DeletionState;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_has_the_reason_of_the_reference_unless_its_object_is_not_healthy() {
+        let text = |name: &str| {
+            let included = "include.release.openshift.io/self-managed-high-availability";
+            format!(
+                "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: {name}, namespace: ns, annotations: {{{included}: \"true\"}}}}}}"
+            )
+        };
+        let texts = ["a", "b", "c"].map(text);
+        let files: Vec<_> = texts.iter().map(|text| File { path: "0000_10_a_1.yaml", text }).collect();
+        let (payload, _) = Payload::read(&files);
+        let decisions = Decisions::new(&payload, &Settings::default());
+        let key = |name: &str| ObjectKey::new(GroupKind::new("apps", "Deployment"), Some("ns"), name);
+        let deletion = RequestedDeletion {
+            object: key("c"),
+            state: DeletionState::ToDelete,
+            recorded: true,
+            requested: false,
+            dropped: false,
+            deleted_before: None,
+        };
+        let deletions = [deletion];
+        let words = Words::new(&payload, &decisions, &deletions);
+        let failure = |name: &str, error: &str, code: Option<&str>| Failure {
+            object: key(name),
+            error: error.to_owned(),
+            code: code.map(str::to_owned),
+        };
+        let objects = vec![
+            failure("c", "no", None),
+            failure("b", "deployment ns/b is stuck", Some("WorkloadNotProgressing")),
+            failure("a", "forbidden", None),
+        ];
+        let errors = words.recorded(&Failures { objects, omitted: 2 });
+        let shown: Vec<_> = errors.iter().map(|error| (error.reason.as_str(), error.message.as_str())).collect();
+        let deleting =
+            "Could not update deployment \"ns/c\" (3 of 3): delete request for deployment \"ns/c\" failed, err=no";
+        assert_eq!(
+            shown,
+            [
+                ("UpdatePayloadFailed", "Could not update deployment \"ns/a\" (1 of 3): forbidden"),
+                ("WorkloadNotProgressing", "deployment ns/b is stuck"),
+                ("UpdatePayloadFailed", deleting),
+                ("UpdatePayloadFailed", "2 more errors"),
+            ]
+        );
+    }
+}

@@ -12,7 +12,9 @@ use billhook_engine::{
 };
 use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
 use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, preconditions};
-use billhook_plan::{AppliedVersion, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait};
+use billhook_plan::{
+    AppliedVersion, ApplyAction, ApplyTask, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait,
+};
 use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -105,6 +107,9 @@ impl Passes<'_> {
         let words = Words::new(&self.content.payload, &self.content.decisions, &deletions);
         let requested: BTreeMap<ObjectKey, Uid> =
             prepared.plan.delete_steps().map(|step| (step.object.clone(), step.uid.clone())).collect();
+        if state == State::Reconciling {
+            self.tell_order(&prepared, turn.number);
+        }
         let mut deleting = being_deleted(&deletions);
         let told = Told::new(session, &deletions, state);
         let flags = RunFlags {
@@ -242,9 +247,9 @@ impl Passes<'_> {
             Some((n, directives(&payload.entries[*at].manifest.key.kind, decisions.all[*at].outcome)?))
         });
         let graph_of = {
-            let (payload, decisions, version) = (payload.clone(), decisions.clone(), args.version.clone());
-            Box::new(move |history: &[billhook_plan::AppliedVersion]| {
-                graph(&payload, &decisions, State::of(&entries(history), &version), pass)
+            let (content, version) = (Arc::clone(&self.content), args.version.clone());
+            Box::new(move |history: &[AppliedVersion]| {
+                graph(&content.payload, &content.decisions, State::of(&entries(history), &version), pass)
             })
         };
         let missing = if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse };
@@ -328,6 +333,18 @@ impl Passes<'_> {
         Ok(Some(status).filter(|status| !status.objects.is_empty()))
     }
 
+    /// Tells in which order components are reconciled, if that makes a difference.
+    fn tell_order(&self, prepared: &PreparedApply, seed: u64) {
+        let is_sent = |task: &ApplyTask| !matches!(task.action, ApplyAction::Unchanged | ApplyAction::Await);
+        let (session, version) = (self.session, &self.args.version);
+        let text = format!("reconciling {version}, order by seed {seed}");
+        if session.json() {
+            session.printer.json_line(&Order { event: "payload-order", version, seed, text });
+        } else if session.global.verbose > 0 || prepared.plan.apply_tasks().any(is_sent) {
+            session.printer.err(&text);
+        }
+    }
+
     /// Without a record the versions before are not known, so the pass installs, which deletes nothing.
     fn warn_of_lost_record(&self, deletions: &[RequestedDeletion]) {
         let left = deletions.iter().filter(|deletion| deletion.state == DeletionState::Left).count();
@@ -384,6 +401,15 @@ fn directives(kind: &GroupKind, outcome: Outcome) -> Option<Directives> {
         }
         _ => None,
     }
+}
+
+/// The order of a pass that reconciles.
+#[derive(Serialize)]
+struct Order<'a> {
+    event: &'static str,
+    version: &'a str,
+    seed: u64,
+    text: String,
 }
 
 /// The deletions that are pending after a pass.

@@ -359,17 +359,7 @@ impl<'a> Watch<'a> {
         }
         let number = self.passes;
         self.passes += 1;
-        let (version, folder) = (&self.args.version, self.args.folder.display());
-        let manifests = count(content.decisions.counting().count(), "manifest");
-        let why = match why {
-            Why::Leading => "this process leads".to_owned(),
-            Why::Changed => format!("{folder} has changed"),
-            Why::Interval => "the interval is over".to_owned(),
-            Why::Retry => "the last pass failed".to_owned(),
-            Why::Gone => "the objects to be deleted are gone".to_owned(),
-        };
-        let text = format!("pass {}: {manifests} of {version}, because {why}", number + 1);
-        self.log.say("pass-started", json!({"pass": number + 1, "version": version}), &text);
+        self.announce_pass(number, &content, why);
         let (session, args) = (self.session, self.args);
         let mut clusters = Clusters { now: now(), ..leading.clusters.clone() };
         let (settings, policy) = (self.chosen.settings.clone(), self.policy.clone());
@@ -388,6 +378,20 @@ impl<'a> Watch<'a> {
         });
         self.deletions = None;
         self.running = Some(Running { work, halt, number, since: Instant::now() });
+    }
+
+    fn announce_pass(&self, number: u64, content: &Content, why: Why) {
+        let (version, folder) = (&self.args.version, self.args.folder.display());
+        let manifests = count(content.decisions.counting().count(), "manifest");
+        let why = match why {
+            Why::Leading => "this process leads".to_owned(),
+            Why::Changed => format!("{folder} has changed"),
+            Why::Interval => "the interval is over".to_owned(),
+            Why::Retry => "the last pass failed".to_owned(),
+            Why::Gone => "the objects to be deleted are gone".to_owned(),
+        };
+        let text = format!("pass {}: {manifests} of {version}, because {why}", number + 1);
+        self.log.say("pass-started", json!({"pass": number + 1, "version": version}), &text);
     }
 
     fn stop(&self, why: StopWhy) {
