@@ -17,6 +17,7 @@
 //! | `billhook_api_requests_total` | counter, of all clusters together | `verb`, `code` (`<error>` where there was no answer) |
 //! | `billhook_events_dropped_total` | counter | |
 //! | `billhook_leader` | gauge, 1 or 0 | |
+//! | `billhook_shards` | gauge | |
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -63,6 +64,7 @@ struct Inner {
     items: Family<Labels<1>, Gauge>,
     events_dropped: Counter,
     leader: Gauge,
+    shards: Gauge,
     sources: Arc<Sources>,
 }
 
@@ -94,6 +96,7 @@ impl Metrics {
             items: Family::default(),
             events_dropped: Counter::default(),
             leader: Gauge::default(),
+            shards: Gauge::default(),
             sources: Arc::default(),
         };
         Self { inner: Arc::new(inner.registered()) }
@@ -181,6 +184,11 @@ impl Metrics {
         }
     }
 
+    /// Sets how many shards the items are divided into, each of which needs a leader.
+    pub(crate) fn set_shards(&self, shards: u32) {
+        self.inner.shards.set(i64::from(shards));
+    }
+
     /// Sets whether this process is the leader.
     pub fn set_leader(&self, leader: bool) {
         self.inner.leader.set(i64::from(leader));
@@ -219,6 +227,7 @@ impl Inner {
             self.events_dropped.clone(),
         );
         registry.register("leader", "Whether this process is the leader", self.leader.clone());
+        registry.register("shards", "Shards that the items are divided into", self.shards.clone());
         registry.register_collector(Box::new(Arc::clone(&self.sources)));
         registry.register_collector(Box::new(Arc::clone(&self.board)));
         self

@@ -26,6 +26,11 @@ impl Shard {
         number % u64::from(self.of) == u64::from(self.index)
     }
 
+    /// Returns the number of shards.
+    pub(crate) fn count(self) -> u32 {
+        self.of
+    }
+
     /// Returns the name of this shard's Lease, which contains the number of shards if there are several.
     pub fn lease_name(self) -> String {
         if self.of == 1 { LEASE.to_owned() } else { format!("{LEASE}-{}-of-{}", self.index, self.of) }

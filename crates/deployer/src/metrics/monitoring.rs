@@ -123,7 +123,13 @@ fn rule_tests() -> Value {
     let of_target = "{target_namespace=\"shop\",target=\"prod\"}";
     let of_type = "{target_namespace=\"shop\",target=\"prod\",type=\"helm\"}";
     let bad = [
+        // One of two shards has no leader.
         series("billhook_leader{pod=\"a\"}", "0x120"),
+        series("billhook_shards{pod=\"a\"}", "2x120"),
+        series("billhook_leader{pod=\"b\"}", "1x120"),
+        series("billhook_shards{pod=\"b\"}", "2x120"),
+        // It watches a payload.
+        series("billhook_leader{pod=\"c\"}", "1x120"),
         series(&format!("billhook_items_failing{of_type}"), "2x120"),
         series(&format!("billhook_items_oldest_waiting_seconds{of_type}"), "3600+60x120"),
         series(&format!("billhook_target_up{of_target}"), "0x120"),
@@ -135,7 +141,9 @@ fn rule_tests() -> Value {
     ];
     let good = [
         series("billhook_leader{pod=\"a\"}", "0x120"),
+        series("billhook_shards{pod=\"a\"}", "1x120"),
         series("billhook_leader{pod=\"b\"}", "1x120"),
+        series("billhook_shards{pod=\"b\"}", "1x120"),
         series(&format!("billhook_items_failing{of_type}"), "0x120"),
         series(&format!("billhook_items_oldest_waiting_seconds{of_type}"), "0+30x60 0x60"),
         series(&format!("billhook_target_up{of_target}"), "1x120"),
