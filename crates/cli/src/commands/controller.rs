@@ -101,7 +101,7 @@ pub(crate) async fn run(
     let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
     let lease = args.leader_election_namespace.as_deref().map(|namespace| lease(namespace, &identity));
     if let Some(lease) = &lease {
-        lease.check().map_err(|problem| CommandError::input(problem))?;
+        lease.check().map_err(CommandError::input)?;
     }
     let connection = session.connection().await?;
     let metrics = Metrics::new();
