@@ -27,8 +27,8 @@ pub(crate) struct ControllerArgs {
     /// Reconcile only the items of this namespace; can be repeated [default: all namespaces]
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
-    /// Reconcile only the items of namespaces with these labels, such as billhook.dev/controller=main, from when they get the labels
-    /// until they lose them [default: all namespaces]
+    /// Reconcile only the items of namespaces with these labels, such as team=shop, from when they get them until they lose them
+    /// [default: all namespaces]
     #[arg(long, value_name = "SELECTOR", conflicts_with = "watch_namespace")]
     namespace_selector: Option<LabelSelector>,
     /// Reconcile only this share of the items, such as 0/3 [default: 0/1, which is all items]
