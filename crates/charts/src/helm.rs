@@ -17,6 +17,7 @@ pub struct Helm {
     stop: CancellationToken,
     pub(crate) user: Option<HelmUser>,
     pub(crate) client: Client,
+    label: Option<String>,
     pub(crate) cache: Arc<Cache>,
 }
 
@@ -24,7 +25,7 @@ impl Helm {
     /// Creates a handle of the program with this path, or with this name on the PATH.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let client = Client::new(Dialer::default());
-        Self { path: path.into(), stop: CancellationToken::new(), user: None, client, cache: Arc::default() }
+        Self { path: path.into(), stop: CancellationToken::new(), user: None, client, label: None, cache: Arc::default() }
     }
 
     /// Runs helm as another user when it works with the charts and clusters of others.
@@ -49,6 +50,18 @@ impl Helm {
     #[must_use]
     pub fn stopped_by(&self, stop: CancellationToken) -> Self {
         Self { stop, ..self.clone() }
+    }
+
+    /// Returns a handle that sets a label, `KEY=VALUE`, on the record of each release that it deploys. helm before 3.13 cannot.
+    #[must_use]
+    pub fn labelling(&self, label: String) -> Self {
+        Self { label: Some(label), ..self.clone() }
+    }
+
+    /// Returns the flag for the label, if helm has this version and can set it.
+    pub(crate) fn label_flag(&self, version: (u32, u32)) -> Option<String> {
+        let label = self.label.as_ref().filter(|_| version >= (3, 13))?;
+        Some(format!("--labels={label}"))
     }
 
     pub(crate) fn program(&self) -> Program {

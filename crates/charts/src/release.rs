@@ -89,9 +89,10 @@ pub async fn install_or_upgrade(
         let home = helm.home()?;
         let located = locate(chart, helm, &home).await?;
         let program = with_cluster(located.helm, kubeconfig, &home)?.with_grace(STOP_GRACE);
-        let flags = flags(options, major_version(&program).await?);
+        let version = version(&program).await?;
+        let flags = flags(options, version.0).into_iter().chain(helm.label_flag(version));
         let mut arguments: Vec<OsString> = ["upgrade", "--install"].map(Into::into).into();
-        arguments.extend(flags.into_iter().map(Into::into));
+        arguments.extend(flags.map(Into::into));
         arguments.extend(located.flags);
         arguments.extend(release.arguments(&home)?);
         // After `--`, neither name can be parsed as a flag.
@@ -172,12 +173,13 @@ pub(crate) fn with_cluster(helm: Program, kubeconfig: &str, home: &Home) -> Resu
     Ok(helm.with("KUBECONFIG", file))
 }
 
-/// Returns the major version of helm, such as 4 for `v4.3.1`.
-async fn major_version(helm: &Program) -> Result<u32, ErrorKind> {
+/// Returns the major and minor version of helm, such as 4 and 3 for `v4.3.1`.
+async fn version(helm: &Program) -> Result<(u32, u32), ErrorKind> {
     let arguments = ["version", "--template", "{{.Version}}"].map(Into::into);
     let version = helm.run(&arguments).await.map_err(ErrorKind::Program)?;
-    let major = version.trim().trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
-    major.ok_or(ErrorKind::Version(version))
+    let mut numbers = version.trim().trim_start_matches('v').split('.').map(|number| number.parse().ok());
+    let found = numbers.next().flatten().zip(Some(numbers.next().flatten().unwrap_or_default()));
+    found.ok_or(ErrorKind::Version(version))
 }
 
 /// Returns the flags of `helm upgrade --install` for options.
@@ -227,6 +229,16 @@ mod tests {
             &format!("--wait --rollback-on-failure --force-replace --server-side=false {rest}"),
         );
     }
+
+    #[test]
+    fn the_label_needs_helm_3_13() {
+        let helm = Helm::new("helm").labelling("a/b=c".to_owned());
+        let flags = [(3, 8), (3, 12), (3, 13), (4, 0)].map(|version| helm.label_flag(version));
+        let flag = || Some("--labels=a/b=c".to_owned());
+        assert_eq!(flags, [None, None, flag(), flag()]);
+        assert_eq!(Helm::new("helm").label_flag((4, 3)), None);
+    }
+
     #[test]
     fn helm_ends_before_it_is_stopped_and_has_time_for_a_rollback() {
         let check = |timeout: Option<u64>, left: Option<u64>, atomic, expected: Option<u64>| {

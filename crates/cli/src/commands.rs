@@ -1,5 +1,6 @@
 //! The commands, one file each; `operate`, which carries out their plans, and `serving`, which serves their metrics.
 
+pub(crate) mod apart;
 pub(crate) mod apply;
 pub(crate) mod clean;
 pub(crate) mod completion;

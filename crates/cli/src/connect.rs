@@ -6,6 +6,7 @@ use billhook_cluster::{Cluster, HeldLease, Holder, Options};
 use billhook_engine::Clusters;
 use billhook_objects::ReleaseName;
 use kube::config::KubeConfigOptions;
+use tokio::runtime::Handle;
 
 #[cfg(feature = "sandbox")]
 use crate::sandbox;
@@ -51,6 +52,17 @@ impl Session {
         let namespace = self.global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let cluster = (self.connect)(config.clone(), self.cluster_options())?;
         Ok(Connection { cluster, namespace, config: Some(config), holder: self.holder(None) })
+    }
+
+    /// Connects to the same cluster again, from another runtime; none for a sandbox.
+    pub(crate) async fn connection_in(&self, runtime: &Handle) -> Result<Option<Cluster>, CommandError> {
+        if self.global.sandbox {
+            return Ok(None);
+        }
+        let config = config::load(self).await?;
+        // Parts of a client run in the runtime that makes it.
+        let _inside = runtime.enter();
+        Ok(Some((self.connect)(config, self.cluster_options())?))
     }
 
     /// Returns who locks the releases that this command changes. With a Lease, its requests must be behind the fence of the

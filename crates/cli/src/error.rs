@@ -106,6 +106,17 @@ impl CommandError {
         Self::new(Exit::Failed, Problem::caused(format!("failed to {what}"), reason))
     }
 
+    /// Returns all problems and hints as one line.
+    pub(crate) fn in_one_line(&self) -> String {
+        let problems = self.problems.iter().flat_map(|problem| match problem {
+            Problem::Message(text, causes) => std::iter::once(text).chain(causes).collect::<Vec<_>>(),
+            Problem::Rendered(text) | Problem::Listed(text) => vec![text],
+        });
+        let (problems, hints) = (problems.map(String::as_str).collect::<Vec<_>>().join(": "), self.hints.join("; "));
+        let all = if hints.is_empty() { problems } else { format!("{problems} ({hints})") };
+        all.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// Returns the first problems, one a line.
     pub(crate) fn text(&self) -> String {
         const LISTED: usize = 20;

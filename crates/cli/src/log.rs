@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::{GlobalArgs, LogFormat, LogLevel},
+    error::CommandError,
     output::{Printer, json},
     session::{Session, now, timestamp},
 };
@@ -77,6 +78,15 @@ impl Log {
         self.line(LogLevel::Warn, event, fields, text);
     }
 
+    /// Tells the error that ends the command, if the log is JSON. Returns whether it was told.
+    pub(crate) fn fail(&self, error: &CommandError) -> bool {
+        if self.logging.level.is_none() || self.logging.format != LogFormat::Json {
+            return false;
+        }
+        self.line(LogLevel::Error, "failed", Value::Object(Map::new()), &error.in_one_line());
+        true
+    }
+
     fn line(&self, level: LogLevel, event: &'static str, fields: Value, text: &str) {
         let Value::Object(fields) = fields else { return };
         if self.results {
@@ -88,7 +98,12 @@ impl Log {
         let paint = self.printer.err_paint();
         match self.logging.format {
             LogFormat::Json => {
-                let (name, time) = (if level == LogLevel::Warn { "warn" } else { "info" }, precise_now());
+                let name = match level {
+                    LogLevel::Error => "error",
+                    LogLevel::Warn => "warn",
+                    LogLevel::Info | LogLevel::Debug => "info",
+                };
+                let time = precise_now();
                 let line = Line { event: Some(event), time: &time, level: Some(name), fields, text };
                 if let Ok(line) = json(&line, false) {
                     self.printer.err(&line);

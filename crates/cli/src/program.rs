@@ -21,7 +21,7 @@ use crate::{
         webhook, why,
     },
     error::{CommandError, Exit},
-    log::Logging,
+    log::{Log, Logging},
     output::{Paint, Printer},
     session::{Interrupts, Session},
     text,
@@ -157,7 +157,9 @@ pub(crate) async fn run(world: World) -> Exit {
         if error.exit == Exit::Unfinished && session.has_taken_over.get().is_some() {
             error.hints.push(text::RESUME_UNLOCKED.to_owned());
         }
-        printer.error(&error);
+        if !Log::new(&session).fail(&error) {
+            printer.error(&error);
+        }
         error.exit
     })
 }

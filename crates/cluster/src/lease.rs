@@ -4,7 +4,7 @@
 //! holder's lease duration by its own clock. The holder stops earlier, when it could not renew the Lease for the renew
 //! deadline. The times in the Lease are only informative.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use billhook_objects::{GroupKind, wellknown::FIELD_MANAGER};
 use billhook_plan::Resource;
@@ -47,6 +47,25 @@ pub struct LeaseOptions {
     pub renew_deadline: Duration,
     /// The pause between tries. Default: 2 s.
     pub retry_period: Duration,
+    /// Tells the times that are written into the Lease. Default: the system's clock.
+    pub clock: Clock,
+}
+
+/// Tells the current time.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// Makes a clock of a function.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Clock").field(&(self.0)()).finish()
+    }
 }
 
 impl LeaseOptions {
@@ -59,6 +78,7 @@ impl LeaseOptions {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            clock: Clock::new(now),
         }
     }
 
@@ -67,9 +87,53 @@ impl LeaseOptions {
         HeldLease { namespace: self.namespace.clone(), name: self.name.clone(), holder_identity: self.identity.clone() }
     }
 
+    /// Checks the durations by the rules of client-go (`NewLeaderElector`).
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule that they break.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { lease_duration, renew_deadline, retry_period, .. } = self;
+        if retry_period.is_zero() {
+            return Err("the retry period must be longer than 0s".to_owned());
+        }
+        if *lease_duration < Duration::from_secs(1) {
+            return Err("the lease duration must be at least 1s".to_owned());
+        }
+        if lease_duration <= renew_deadline {
+            return Err(format!(
+                "the lease duration ({lease_duration:?}) must be longer than the renew deadline ({renew_deadline:?})"
+            ));
+        }
+        if *renew_deadline <= retry_period.mul_f64(JITTER) {
+            return Err(format!(
+                "the renew deadline ({renew_deadline:?}) must be longer than {JITTER} retry periods ({retry_period:?})"
+            ));
+        }
+        Ok(())
+    }
+
     fn deadline(&self) -> Duration {
         self.renew_deadline.min(self.lease_duration)
     }
+}
+
+/// One period in which a process holds a Lease, from its acquisition until another process acquires it, or the same one again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// The UID of the Lease.
+    pub lease: String,
+    /// The number of transitions of the Lease (`spec.leaseTransitions`), which grows with each acquisition.
+    pub transitions: i32,
+}
+
+/// The process that held a Lease before and has not released it: it was killed or frozen, or had no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predecessor {
+    /// Its identity.
+    pub identity: String,
+    /// When it last renewed the Lease, by its own clock.
+    pub renewed: Option<Timestamp>,
 }
 
 /// A Lease that this process holds. A background task renews it until this value is dropped; then it expires, whereas
@@ -78,9 +142,21 @@ impl LeaseOptions {
 pub struct Leadership {
     tenure: Tenure<Elector>,
     limit: Duration,
+    term: Option<Term>,
+    predecessor: Option<Predecessor>,
 }
 
 impl Leadership {
+    /// Returns the term that began with this leadership; none if the answer of the server did not tell it.
+    pub fn term(&self) -> Option<&Term> {
+        self.term.as_ref()
+    }
+
+    /// Returns the process that held the Lease before, unless it has released it.
+    pub fn predecessor(&self) -> Option<&Predecessor> {
+        self.predecessor.as_ref()
+    }
+
     /// Returns a fence that lets requests pass while the Lease is held: until the renew deadline after the last successful
     /// renewal was sent, by the local clock alone.
     pub fn fence(&self) -> Fence {
@@ -133,6 +209,8 @@ pub struct ListedLease {
     pub duration: Duration,
     /// Its version, which each renewal changes.
     pub resource_version: String,
+    /// The term of its holder, or of the last one.
+    pub term: Term,
 }
 
 /// How long ago the holder of a Lease renewed it.
@@ -188,6 +266,10 @@ impl Cluster {
                 holder: spec.holder_identity.unwrap_or_default(),
                 duration: Duration::from_secs(seconds.unwrap_or_default()),
                 resource_version: lease.metadata.resource_version.unwrap_or_default(),
+                term: Term {
+                    lease: lease.metadata.uid.unwrap_or_default(),
+                    transitions: spec.lease_transitions.unwrap_or_default(),
+                },
             }
         };
         Ok(reply.json::<List<Lease>>()?.items.into_iter().map(listed).collect())
@@ -216,14 +298,17 @@ impl Cluster {
         options: &LeaseOptions,
         mut give_up: impl FnMut(NotHeld<'_>) -> Option<E>,
     ) -> Result<Leadership, E> {
-        let mut elector = Elector { cluster: self.clone(), options: options.clone(), lease: None, seen: None };
+        let (cluster, options) = (self.clone(), options.clone());
+        let mut elector = Elector { cluster, options, lease: None, seen: None, predecessor: None, has_tried: false };
+        let options = elector.options.clone();
         loop {
             let started = Moment::now();
             let ended = match elector.acquire().await {
                 Ok(true) if started.elapsed() < options.deadline() => {
                     let (limit, pause) = (options.deadline(), options.retry_period);
+                    let (term, predecessor) = (elector.term(), elector.predecessor.take());
                     let tenure = Tenure::start(started, Timing { limit, every: pause, retry: pause }, elector);
-                    return Ok(Leadership { tenure, limit });
+                    return Ok(Leadership { tenure, limit, term, predecessor });
                 }
                 Ok(_) => elector.other_holder().and_then(|holder| give_up(NotHeld::ByAnother(holder))),
                 Err(error) => give_up(NotHeld::Failed(&error)),
@@ -259,6 +344,10 @@ struct Elector {
     /// The Lease as this process last wrote it.
     lease: Option<Lease>,
     seen: Option<Seen>,
+    /// The holder that the last acquisition has replaced.
+    predecessor: Option<Predecessor>,
+    /// Whether it has tried to acquire the Lease.
+    has_tried: bool,
 }
 
 impl Elector {
@@ -276,10 +365,27 @@ impl Elector {
         if self.seen.as_ref().is_some_and(|seen| self.is_held_by_another(seen, asked)) {
             return Ok(false);
         }
-        match self.write(lease).await {
+        let before = lease.as_ref().and_then(|lease| lease.spec.as_ref()).filter(|spec| !holder(spec).is_empty());
+        let before = before.map(|spec| Predecessor {
+            identity: holder(spec).to_owned(),
+            renewed: spec.renew_time.as_ref().map(|time| time.0),
+        });
+        // Where the answer to an earlier try was lost, the Lease names this process, which replaced the other one then.
+        let is_own = before.as_ref().is_some_and(|before| before.identity == self.options.identity);
+        if !(is_own && self.has_tried) {
+            self.predecessor = before;
+        }
+        self.has_tried = true;
+        match self.write(lease, false).await {
             Err(error) if error.code() == Some(409) => Ok(false),
             written => written.map(|()| true),
         }
+    }
+
+    /// Returns the term of the Lease as this process last wrote it.
+    fn term(&self) -> Option<Term> {
+        let lease = self.lease.as_ref()?;
+        Some(Term { lease: lease.metadata.uid.clone()?, transitions: lease.spec.as_ref()?.lease_transitions? })
     }
 
     fn is_held_by_another(&self, seen: &Seen, now: Instant) -> bool {
@@ -303,7 +409,7 @@ impl Elector {
     async fn release(&mut self) -> Result<(), Error> {
         loop {
             let Some(mut lease) = self.read().await?.filter(|lease| self.is_ours(lease)) else { return Ok(()) };
-            let now = Some(MicroTime(now()));
+            let now = Some(MicroTime((self.options.clock.0)()));
             let spec = lease.spec.get_or_insert_default();
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
@@ -317,7 +423,10 @@ impl Elector {
     }
 
     /// Writes this process as the holder: by a PUT of the Lease that was read, or a POST if there is none.
-    async fn write(&mut self, lease: Option<Lease>) -> Result<(), Error> {
+    ///
+    /// Each acquisition counts as a transition, also one by the identity that holds the Lease: its former process has ended, so
+    /// that a new term begins.
+    async fn write(&mut self, lease: Option<Lease>, renewal: bool) -> Result<(), Error> {
         let (verb, mut lease) = match lease {
             Some(lease) => (Verb::Update, lease),
             None => {
@@ -327,8 +436,8 @@ impl Elector {
                 (Verb::Create, Lease { metadata, spec: None })
             }
         };
-        let renewal = self.is_ours(&lease);
-        let now = MicroTime(now());
+        let renewal = renewal && self.is_ours(&lease);
+        let now = MicroTime((self.options.clock.0)());
         let seconds = self.options.lease_duration.as_millis().div_ceil(1000);
         let spec = lease.spec.get_or_insert_default();
         if !renewal {
@@ -379,7 +488,7 @@ impl Renew for Elector {
     async fn renew(&mut self) -> Result<bool, Error> {
         // Usually no other client has written it, so that the read is not needed.
         if let Some(lease) = self.lease.take() {
-            match self.write(Some(lease)).await {
+            match self.write(Some(lease), true).await {
                 Err(error) if matches!(error.code(), Some(404 | 409)) => {}
                 written => return written.map(|()| true),
             }
@@ -388,7 +497,7 @@ impl Renew for Elector {
         if lease.as_ref().is_some_and(|lease| !self.is_ours(lease)) {
             return Ok(false);
         }
-        self.write(lease).await.map(|()| true)
+        self.write(lease, true).await.map(|()| true)
     }
 }
 
@@ -401,8 +510,8 @@ fn leases() -> Resource {
     Resource { kind, version: "v1".into(), plural: "leases".into(), namespaced: true }
 }
 
-/// Returns the time that is written into a Lease.
-#[expect(clippy::disallowed_methods, reason = "informative only; all decisions use tokio's clock")]
+/// Returns the time of the system.
+#[expect(clippy::disallowed_methods, reason = "informative only; all decisions about a Lease use tokio's clock")]
 fn now() -> Timestamp {
     Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default()
 }

@@ -56,7 +56,7 @@ pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;
 pub use inventory::{Begun, HeldLock, Holder, InventoryStore, ReleaseInfo, Stored, TakeOver, Token};
-pub use lease::{HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld};
+pub use lease::{Clock, HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld, Predecessor, Term};
 pub use look::Place;
 pub use patch::{Patch, PatchKind};
 pub use service_token::ServiceToken;

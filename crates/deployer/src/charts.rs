@@ -1,14 +1,15 @@
 //! Charts of the helm deployer's items: rendered to manifests, or deployed and deleted by helm itself.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use billhook_charts::{Capabilities, Chart, Credentials, DeployOptions, RepositoryAuth, TimeLimit};
-use billhook_cluster::{Cluster, DeleteOptions, Patch, PatchKind};
+use billhook_cluster::{Cluster, DeleteOptions, ListedLease, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
-use billhook_plan::{Directives, Listed, Query, Resource, Select};
+use billhook_plan::{Directives, Listed, Observed, Operation, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -19,16 +20,24 @@ use crate::{
     item::Item,
     managed::HELM_RELEASE,
     objects::Objects,
+    owner::{OWNER, Owner},
+    progress::Report,
     readiness::watched::{Wanted, Which},
     target::{OpenTarget, RENDER_AGE, read_secret},
+    waited::{WAITING_FOR_HELM, Waited},
 };
 
 /// The label that Landscaper's helm deployer sets on objects.
 const LABEL: &str = "helm.deployer.landscaper.gardener.cloud/deployitem";
+/// What to do about a release that another helm may be working on.
+const UNPROVEN: &str = "; nothing proves that the helm that began it has ended: if none is running, run helm rollback, or delete \
+                        the Secret of the pending revision";
 /// What the time limit interrupts, for [`Halt::stoppable`].
 const RUNNING_HELM: &str = "running helm";
 /// The same for reading what helm needs.
 const READING_INPUT: &str = "reading the Context and the version of the cluster";
+/// After this wait for a slot the condition says so.
+const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// The Context of items that do not name one.
 const DEFAULT_CONTEXT: &str = "default";
 /// The key in the configurations of a Context that holds the credentials of chart repositories.
@@ -80,11 +89,24 @@ impl From<billhook_charts::Error> for ItemFailure {
     }
 }
 
-/// Waits for a slot to run helm. This does not count against the item's time.
-async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &Slots) -> Result<Option<Slot>, Stop> {
-    let shared = Arc::clone(&item.shared);
-    let party = Party::of(&item.object);
-    slots(&shared.helms).acquire(party, &mut item.deadline, halt).await
+/// Waits for a slot to run helm. This does not count against the item's time, also not after a restart of the controller.
+async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &Slots) -> Result<Slot, Stop> {
+    let slots = slots(&item.shared.helms).clone();
+    let (waited, mut turn) = (Waited::begin(), pin!(slots.acquire(Party::of(&item.object), halt)));
+    let slot = match timeout(SHORT_WAIT, turn.as_mut()).await {
+        Ok(slot) => slot?,
+        Err(_) => {
+            let message = "waiting until helm may run for this item: others are using all slots".to_owned();
+            item.report(Report { running: true, reason: WAITING_FOR_HELM, message }).await?;
+            let slot = turn.await?;
+            waited.end(item);
+            let reason = if item.operation() == Operation::Delete { "Deleting" } else { "Applying" };
+            item.report(Report { running: true, reason, message: "helm is running".to_owned() }).await?;
+            return Ok(slot);
+        }
+    };
+    waited.end(item);
+    Ok(slot)
 }
 
 /// Renders the chart of an item to objects. With `createNamespace` the release's namespace is one of them; as in
@@ -261,7 +283,11 @@ pub(crate) async fn install(
         item.update(|_| {}).await?;
     }
     let release = release(helm);
-    let (chart, release, options, program) = (&chart, &release, &options, &item.shared.helms.program);
+    let owner = Owner::of(item);
+    let (chart, release, options) = (&chart, &release, &options);
+    let program = item.shared.helms.program.labelling(owner.label());
+    let leases = item.shared.options.leader_election.as_ref().map(|lease| lease.namespace.as_str());
+    let home = &item.shared.home;
     let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
     let kubeconfig = access.kubeconfig();
     let work = move |stop: CancellationToken| async move {
@@ -269,11 +295,22 @@ pub(crate) async fn install(
         let run = || billhook_charts::install_or_upgrade(chart, release, options, kubeconfig, &program);
         match run().await {
             // A helm process that was killed leaves the release pending, and helm itself never recovers from that.
-            Err(error) if is_pending(&error) && unlock(target, helm).await => run().await,
+            Err(error) if is_pending(&error) => {
+                let leases = match leases {
+                    Some(namespace) => home.leases(namespace).await.unwrap_or_default(),
+                    None => Vec::new(),
+                };
+                if unlock(target, helm, &owner, &leases).await { run().await } else { Err(error) }
+            }
             done => done,
         }
     };
-    halt.stoppable_helm(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(names, error))?;
+    let ended = halt.stoppable_helm(item.deadline, RUNNING_HELM, work).await?;
+    ended.map_err(|error| {
+        let advice = if is_pending(&error) { UNPROVEN } else { "" };
+        let failure = failed(names, error);
+        ItemFailure { message: failure.message.clone() + advice, ..failure }
+    })?;
     drop(slot);
     Ok(manifest(item, helm, target, halt).await?.unwrap_or_default())
 }
@@ -304,8 +341,8 @@ fn is_pending(error: &billhook_charts::Error) -> bool {
     error.kind.to_string().contains("another operation (install/upgrade/rollback) is in progress")
 }
 
-/// Ends the pending revisions of a release, and returns whether there were any.
-async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
+/// Ends the pending revisions of a release if the helm of each has ended, and returns whether there were any.
+async fn unlock(target: &OpenTarget, helm: &HelmConfiguration, owner: &Owner, leases: &[ListedLease]) -> bool {
     let status = "status in (pending-install,pending-upgrade,pending-rollback)";
     let query = Query {
         cluster: None,
@@ -314,14 +351,20 @@ async fn unlock(target: &OpenTarget, helm: &HelmConfiguration) -> bool {
         select: Select::Labels(format!("owner=helm,name={},{status}", helm.name)),
         namespaces: Vec::new(),
     };
-    let mut found = false;
+    let mut pending = Vec::new();
     for listing in target.cluster.snapshot(&[query]).await {
-        let Listed::Items { items, .. } = listing.found else { continue };
-        for item in items {
-            found |= end_revision(&target.cluster, &helm.namespace, &item.name, item.uid).await.is_ok();
-        }
+        let Listed::Items { items, .. } = listing.found else { return false };
+        pending.extend(items);
     }
-    found
+    let has_ended = |item: &Observed| item.labels.get(OWNER).is_some_and(|label| owner.has_survived(label, leases));
+    if pending.is_empty() || !pending.iter().all(has_ended) {
+        return false;
+    }
+    let mut ended = true;
+    for item in pending {
+        ended &= end_revision(&target.cluster, &helm.namespace, &item.name, item.uid).await.is_ok();
+    }
+    ended
 }
 
 /// Marks a revision as failed: helm can upgrade from a failed revision, and the revision still lists its objects. Deletes a

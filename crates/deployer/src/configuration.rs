@@ -9,7 +9,7 @@ use billhook_policy::{
 use crate::{api::DeployItem, error::ItemFailure, schedule::Schedule, trigger::Trigger};
 
 /// The time limit of items that do not set one.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns the configuration of an item with its warnings.
 ///

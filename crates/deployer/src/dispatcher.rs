@@ -1,28 +1,40 @@
 //! The dispatcher: watches DeployItems and Targets, decides which items are due, and starts a task for each.
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use billhook_cluster::{ObjectChange, resource_version::is_older};
+use billhook_cluster::{Cluster, ObjectChange, resource_version::is_older};
+use billhook_objects::{GroupKind, Labels};
 use billhook_plan::{Query, Resource, Select};
+use billhook_policy::LabelSelector;
 use futures::{
     FutureExt as _, StreamExt as _,
     future::BoxFuture,
-    stream::{BoxStream, FuturesUnordered},
+    stream::{BoxStream, FuturesUnordered, SelectAll},
 };
 use jiff::Timestamp;
+use serde::Deserialize;
 use tokio::{task::JoinSet, time::Instant};
-use tokio_util::time::{DelayQueue, delay_queue};
+use tokio_util::{
+    sync::CancellationToken,
+    time::{DelayQueue, delay_queue},
+};
 
 use crate::{
     api::{DeployItem, Phase, Target, TargetSpec},
     configuration::schedule_of,
+    crashes,
     halt::Halt,
     item::deploy_items,
     metrics::ItemGauges,
     reconcile::{self, Outcome},
     retry,
     shared::Shared,
-    slots::{Slot, Slots, hold_slot},
+    slots::{MAX_HOLD, Slot, Slots, hold_slot},
     target::targets,
     trigger::{self, Due, OperationAnnotation, Trigger},
 };
@@ -57,6 +69,8 @@ struct ItemState {
     attempts: u32,
     /// Since when there is work to do.
     due: Option<Instant>,
+    /// Whether the former leader was killed while it worked on the item, which was not tried since.
+    suspected: bool,
 }
 
 /// A task that works on an item.
@@ -84,7 +98,11 @@ pub(crate) struct Dispatcher {
     tasks: JoinSet<(Key, Outcome)>,
     /// Whether no more work starts.
     is_draining: bool,
-    changes: BoxStream<'static, Change>,
+    changes: SelectAll<BoxStream<'static, Change>>,
+    /// Tell whether the objects are known as they are now.
+    caches: Vec<Arc<AtomicBool>>,
+    /// The selected namespaces. Each token ends the watches.
+    selected: HashMap<String, CancellationToken>,
 }
 
 /// A change that the watches report.
@@ -93,6 +111,8 @@ enum Change {
     ItemDeleted(Key),
     Target(Box<Target>),
     TargetDeleted(Key),
+    /// A namespace is selected, or no longer.
+    Namespace(String, bool),
     /// A watch has ended, because its kind is no longer served.
     WatchEnded,
 }
@@ -112,30 +132,17 @@ fn running_on<'s>((key, state): (&Key, &'s ItemState), target: &Key) -> Option<&
 
 impl Dispatcher {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let namespaces: Vec<Option<String>> = match shared.options.namespaces.as_slice() {
-            [] => vec![None],
-            some => some.iter().cloned().map(Some).collect(),
+        let mut caches = Vec::new();
+        let mut cache = || {
+            caches.push(Arc::<AtomicBool>::default());
+            caches.last().cloned().unwrap_or_default()
         };
-        let watches = namespaces.into_iter().flat_map(|namespace| {
-            let query = |resource: Resource| Query {
-                cluster: None,
-                resource,
-                namespace: namespace.clone(),
-                select: Select::All,
-                namespaces: Vec::new(),
-            };
-            let items = shared.home.watch_objects::<DeployItem>(&query(deploy_items())).map(|change| match change {
-                ObjectChange::Present(item) => Change::Item(Box::new(item)),
-                ObjectChange::Gone(key) => Change::ItemDeleted((key.namespace.unwrap_or_default(), key.name)),
-            });
-            let targets = shared.home.watch_objects::<Target>(&query(targets())).map(|change| match change {
-                ObjectChange::Present(target) => Change::Target(Box::new(target)),
-                ObjectChange::Gone(key) => Change::TargetDeleted((key.namespace.unwrap_or_default(), key.name)),
-            });
-            let ended = || futures::stream::iter([Change::WatchEnded]);
-            [targets.chain(ended()).boxed(), items.chain(ended()).boxed()]
-        });
-        let changes = futures::stream::select_all(watches).boxed();
+        let mut changes = SelectAll::new();
+        match (&shared.options.namespace_selector, shared.options.namespaces.as_slice()) {
+            (Some(selector), _) => changes.push(namespaces(&shared.home, selector.clone(), cache())),
+            (None, []) => changes.extend(watches(&shared.home, None, &mut cache)),
+            (None, some) => changes.extend(some.iter().flat_map(|name| watches(&shared.home, Some(name), &mut cache))),
+        }
         Self {
             shared,
             items: HashMap::new(),
@@ -146,7 +153,15 @@ impl Dispatcher {
             tasks: JoinSet::new(),
             is_draining: false,
             changes,
+            caches,
+            selected: HashMap::new(),
         }
+    }
+
+    /// Returns what tells whether the objects are known as they are now. In selected namespaces the rights may still be missing,
+    /// which must not count against the others.
+    pub(crate) fn caches(&self) -> Vec<Arc<AtomicBool>> {
+        self.caches.clone()
     }
 
     /// Runs until a watch ends.
@@ -187,6 +202,9 @@ impl Dispatcher {
     /// Starts no more work, and waits until the running work has ended. After the grace period it is asked to stop.
     pub(crate) async fn drain(&mut self, grace: Duration) {
         self.is_draining = true;
+        // What waits for its turn is not running yet.
+        self.shared.places.close();
+        self.shared.helms.releases.close();
         let ended = async {
             while !self.tasks.is_empty() && self.step().await {}
             // A watch may have ended first.
@@ -224,6 +242,9 @@ impl Dispatcher {
                 }
                 drop_unused_metadata(&mut item);
                 let state = self.items.entry(key.clone()).or_default();
+                if state.object.is_none() {
+                    state.suspected = self.shared.crash.is_some() && crashes::is_unfinished(&item);
+                }
                 if state.object.as_ref().is_none_or(|known| is_triggered(known, &item)) {
                     // The new version may not have the problem of the old one.
                     state.attempts = 0;
@@ -267,6 +288,20 @@ impl Dispatcher {
                 if self.items.iter().any(|item| running_on(item, &key).is_some()) {
                     self.former_targets.extend(former.map(|former| (key, former)));
                 }
+            }
+            Change::Namespace(name, true) => {
+                let Entry::Vacant(vacant) = self.selected.entry(name) else { return };
+                let watches = watches(&self.shared.home, Some(vacant.key()), &mut Arc::default);
+                let stop = vacant.insert(CancellationToken::new());
+                self.changes.extend(watches.map(|watch| watch.take_until(stop.clone().cancelled_owned()).boxed()));
+            }
+            Change::Namespace(name, false) => {
+                let Some(stop) = self.selected.remove(&name) else { return };
+                stop.cancel();
+                let items: Vec<_> = self.items.keys().filter(|key| key.0 == name).cloned().collect();
+                items.into_iter().for_each(|key| self.handle(Change::ItemDeleted(key)));
+                let targets = self.shared.targets.names(&name);
+                targets.into_iter().for_each(|target| self.handle(Change::TargetDeleted((name.clone(), target))));
             }
             Change::WatchEnded => {}
         }
@@ -330,7 +365,7 @@ impl Dispatcher {
         let schedule = schedule_of(&object, trigger);
         let due = trigger::due(&object, trigger, schedule.as_ref(), now);
         state.due = match due {
-            Due::Nothing | Due::At(_) => None,
+            Due::Nothing | Due::At(_) | Due::EndCondition => None,
             Due::Interrupt | Due::Reconcile(_) | Due::Delete(_) => state.due.or_else(|| due_since(&object, now)),
         };
         match due {
@@ -347,6 +382,8 @@ impl Dispatcher {
             Due::Interrupt => self.start(key, object, Due::Interrupt, None),
             // The item waits for its next retry.
             _ if state.delay.is_some() && state.attempts > 0 => {}
+            // As above.
+            Due::EndCondition => self.start(key, object, due, None),
             due if slot.is_some() => self.start(key, object, due, slot),
             _ if state.queued => {}
             _ => {
@@ -366,13 +403,20 @@ impl Dispatcher {
         let (uid, generation) = (object.metadata.uid.clone(), object.metadata.generation);
         let job = object.status.as_ref().filter(|status| status.job_id != status.job_id_finished);
         let job = job.and_then(|status| status.job_id.clone());
+        let suspicion = crashes::suspicion(
+            &object,
+            self.shared.crash.filter(|_| state.suspected),
+            trigger::operation(&object).is_some(),
+        );
         state.running = Some(Running { halt: halt.clone(), uid, generation, job, deletion, without_uninstall });
-        let work = AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, failed, halt))
+        let work = AssertUnwindSafe(reconcile::work(Arc::clone(&self.shared), object, due, failed, halt, suspicion))
             .catch_unwind()
             .boxed();
+        // A suspect has to wait for its own place.
+        let slot = slot.filter(|_| suspicion.is_none());
         let key = key.clone();
         self.tasks.spawn(async move {
-            let outcome = hold_slot(slot, work).await.unwrap_or_else(|_panic| {
+            let outcome = hold_slot(slot, MAX_HOLD, work).await.unwrap_or_else(|_panic| {
                 tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
                 Outcome::Retry { version: None, pause: retry::pause(failed, None) }
             });
@@ -383,6 +427,8 @@ impl Dispatcher {
     fn finish(&mut self, key: &Key, outcome: Outcome) {
         let Some(state) = self.items.get_mut(key) else { return };
         let running = state.running.take();
+        // The process has survived it.
+        state.suspected &= !running.as_ref().is_some_and(|running| running.halt.was_tried());
         let done = matches!(outcome, Outcome::Done(_) | Outcome::FinalizerRemoved);
         let (retry, version) = match outcome {
             Outcome::Done(version) | Outcome::Halted(version) => (None, version),
@@ -444,6 +490,56 @@ impl Dispatcher {
         self.items.remove(key);
         self.show(key);
     }
+}
+
+fn all(resource: Resource, namespace: Option<&str>) -> Query {
+    let (cluster, namespace) = (None, namespace.map(str::to_owned));
+    Query { cluster, resource, namespace, select: Select::All, namespaces: Vec::new() }
+}
+
+/// Watches the Targets and the items of a namespace, or of all. `cache` makes what tells whether they are known as they are now.
+fn watches(
+    home: &Cluster,
+    namespace: Option<&str>,
+    cache: &mut impl FnMut() -> Arc<AtomicBool>,
+) -> [BoxStream<'static, Change>; 2] {
+    let items = home.watch_objects_telling::<DeployItem>(&all(deploy_items(), namespace), cache());
+    let items = items.map(|change| match change {
+        ObjectChange::Present(item) => Change::Item(Box::new(item)),
+        ObjectChange::Gone(key) => Change::ItemDeleted((key.namespace.unwrap_or_default(), key.name)),
+    });
+    let targets = home.watch_objects_telling::<Target>(&all(targets(), namespace), cache());
+    let targets = targets.map(|change| match change {
+        ObjectChange::Present(target) => Change::Target(Box::new(target)),
+        ObjectChange::Gone(key) => Change::TargetDeleted((key.namespace.unwrap_or_default(), key.name)),
+    });
+    let ended = || futures::stream::iter([Change::WatchEnded]);
+    [targets.chain(ended()).boxed(), items.chain(ended()).boxed()]
+}
+
+/// Watches which namespaces have the labels of a selector. One that is being deleted keeps them, so that its items are deleted.
+fn namespaces(home: &Cluster, selector: LabelSelector, current: Arc<AtomicBool>) -> BoxStream<'static, Change> {
+    #[derive(Deserialize)]
+    struct Namespace {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+        #[serde(default)]
+        labels: Labels,
+    }
+    let kind = GroupKind::new("", "Namespace");
+    let resource = Resource { kind, version: "v1".into(), plural: "namespaces".into(), namespaced: false };
+    let changes = home.watch_objects_telling::<Namespace>(&all(resource, None), current);
+    let changes = changes.map(move |change| match change {
+        ObjectChange::Present(Namespace { metadata }) => {
+            let is_selected = selector.matches(&metadata.labels);
+            Change::Namespace(metadata.name, is_selected)
+        }
+        ObjectChange::Gone(key) => Change::Namespace(key.name, false),
+    });
+    changes.boxed()
 }
 
 /// Drops metadata that the controller does not read and that can be as large as the rest of the object.

@@ -43,6 +43,7 @@ pub(crate) struct Halt {
     interrupted: Arc<AtomicBool>,
     /// The names of the Targets that the work uses.
     targets: Arc<Mutex<BTreeSet<String>>>,
+    tried: Arc<AtomicBool>,
 }
 
 impl Halt {
@@ -98,6 +99,16 @@ impl Halt {
     /// Whether the work uses a Target.
     pub(crate) fn uses(&self, target: &str) -> bool {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).contains(target)
+    }
+
+    /// Notes that the work begins, after all waits for its turn.
+    pub(crate) fn note_try(&self) {
+        self.tried.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the work has begun.
+    pub(crate) fn was_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

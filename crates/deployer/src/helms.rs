@@ -8,7 +8,7 @@ use std::{
 
 use billhook_charts::{Helm, HelmUser};
 use billhook_hosts::Dialer;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use crate::{
     api::DeployItem,
@@ -63,6 +63,8 @@ pub(crate) struct SlotCounts {
 }
 
 struct Queue {
+    /// Whether no more work starts.
+    is_closed: bool,
     slots: usize,
     running: BTreeMap<Party, usize>,
     waiting: BTreeMap<Party, VecDeque<Waiting>>,
@@ -84,7 +86,14 @@ pub(crate) struct Slot {
 impl Slots {
     fn new(slots: usize) -> Self {
         let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(Queue { slots, running, waiting, count: 0 })))
+        Self(Arc::new(Mutex::new(Queue { is_closed: false, slots, running, waiting, count: 0 })))
+    }
+
+    /// Gives no more slots: what waits for one, or asks for one, is halted.
+    pub(crate) fn close(&self) {
+        let mut queue = lock(&self.0);
+        queue.is_closed = true;
+        queue.waiting.clear();
     }
 
     /// Counts the slots and those that wait for one.
@@ -94,25 +103,20 @@ impl Slots {
         SlotCounts { slots: queue.slots, used: queue.running.values().sum(), waiting: waiting.count() }
     }
 
-    /// Waits for a slot, and moves the deadline by the time that this took.
-    pub(crate) async fn acquire(
-        &self,
-        party: Party,
-        deadline: &mut Option<Instant>,
-        halt: &Halt,
-    ) -> Result<Option<Slot>, Stop> {
-        let begun = Instant::now();
+    /// Waits for a slot.
+    pub(crate) async fn acquire(&self, party: Party, halt: &Halt) -> Result<Slot, Stop> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut queue = lock(&self.0);
+            if queue.is_closed {
+                return Err(Stop::Halted);
+            }
             queue.count += 1;
             let number = queue.count;
             queue.waiting.entry(party).or_default().push_back(Waiting { number, sender });
         }
         assign(&self.0);
-        let slot = halt.stoppable(None, "waiting for helm", receiver).await?;
-        *deadline = deadline.map(|deadline| deadline + begun.elapsed());
-        Ok(slot.ok())
+        halt.stoppable(None, "waiting for helm", receiver).await?.map_err(|_closed| Stop::Halted)
     }
 }
 
@@ -178,8 +182,6 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn party(name: &str) -> Party {
@@ -189,7 +191,7 @@ mod tests {
 
     /// Checks whose turn it is if some have a slot already and others wait in this order.
     fn check(slots: usize, running: &[&str], waiting: &[&str], expected: Option<&str>) {
-        let mut queue = Queue { slots, running: BTreeMap::new(), waiting: BTreeMap::new(), count: 0 };
+        let mut queue = Queue { is_closed: false, slots, running: BTreeMap::new(), waiting: BTreeMap::new(), count: 0 };
         for name in running {
             *queue.running.entry(party(name)).or_default() += 1;
         }
@@ -221,35 +223,32 @@ mod tests {
         check(4, &["a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_for_a_slot_does_not_count() {
+    #[tokio::test]
+    async fn closed_slots_start_nothing_that_waits() {
         let (slots, halt) = (Slots::new(3), Halt::default());
-        let begun = Instant::now();
-        let mut deadline = Some(begun + Duration::from_secs(10));
-        let first = slots.acquire(party("a/x"), &mut deadline, &halt).await.unwrap_or_default();
-        assert_eq!(deadline, Some(begun + Duration::from_secs(10)));
+        let first = slots.acquire(party("a/x"), &halt).await;
         assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 0 });
-        let wait = slots.acquire(party("a/x"), &mut deadline, &halt);
-        let release = async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+        let wait = slots.acquire(party("a/x"), &halt);
+        let close = async {
             assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 1 });
-            drop(first);
+            slots.close();
         };
-        let (second, ()) = tokio::join!(wait, release);
-        assert!(matches!(second, Ok(Some(_))));
-        assert_eq!(deadline, Some(begun + Duration::from_secs(70)));
+        let (second, ()) = tokio::join!(wait, close);
+        assert!(first.is_ok() && matches!(second, Err(Stop::Halted)));
+        drop(first);
+        assert!(matches!(slots.acquire(party("a/x"), &halt).await, Err(Stop::Halted)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn work_that_stops_waiting_gets_no_slot() {
         let (slots, halt, stopped) = (Slots::new(3), Halt::default(), Halt::default());
-        let first = slots.acquire(party("a/x"), &mut None, &halt).await.unwrap_or_default();
+        let first = slots.acquire(party("a/x"), &halt).await;
         // Many, to show that they are not dropped one inside the other.
-        let waits = (0..10_000).map(|_| async { slots.acquire(party("a/x"), &mut None, &stopped).await.is_err() });
+        let waits = (0..10_000).map(|_| async { slots.acquire(party("a/x"), &stopped).await.is_err() });
         let stop = async { stopped.token.cancel() };
         let (ended, ()) = tokio::join!(futures::future::join_all(waits), stop);
         assert!(ended.into_iter().all(|stopped| stopped));
         drop(first);
-        assert!(matches!(slots.acquire(party("a/x"), &mut None, &halt).await, Ok(Some(_))));
+        assert!(slots.acquire(party("a/x"), &halt).await.is_ok());
     }
 }

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use crate::{
     api::{self, DeployItem, DeployItemStatus, ErrorCode, FINALIZER, OPERATION, Phase},
     configuration::time_limit,
+    crashes,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
     halt::Halt,
-    progress::Report,
+    progress::{CONDITION, Report},
     shared::Shared,
     status::status_patch,
     trigger::Trigger,
@@ -41,6 +42,8 @@ pub(crate) struct Item {
     finalizers: Vec<String>,
     /// When the item's time limit is reached.
     pub deadline: Option<Instant>,
+    /// Without a time limit: until when mistakes of people are retried, which somebody may be correcting.
+    pub patience: Option<Instant>,
     /// How many attempts have failed before this one.
     pub failed: u32,
     /// Stops the work.
@@ -61,6 +64,7 @@ impl Item {
             object,
             version: None,
             deadline: None,
+            patience: None,
             failed,
             halt,
             is_over: false,
@@ -180,6 +184,34 @@ impl Item {
     pub(crate) async fn report(&mut self, report: Report) -> Result<(), ItemFailure> {
         let now = self.now();
         self.update(|status| status.report(&report, now)).await
+    }
+
+    /// Ends our condition after another client has finished the job, as Landscaper does to interrupt it. The rest of the status is
+    /// that client's.
+    pub(crate) async fn end_condition(&mut self) -> Result<(), ItemFailure> {
+        let (resource, key, job) = (deploy_items(), self.key(), self.status.job_id.as_deref());
+        let Some(live) = self.shared.home.get(&resource, &key).await? else { return Ok(()) };
+        let Ok(live) = serde_json::from_value::<DeployItem>(live) else { return Ok(()) };
+        let Some(status) = live.status.filter(|_| live.metadata.uid == self.object.metadata.uid) else { return Ok(()) };
+        let runs = status.conditions.iter().any(|known| known.r#type == CONDITION && known.status == "True");
+        if job.is_none() || status.job_id_finished.as_deref() != job || !runs {
+            return Ok(());
+        }
+        let mut ended = status.clone();
+        let message = "another client has finished the job".to_owned();
+        ended.report(&Report { running: false, reason: "Interrupted", message }, self.now());
+        let Some(mut patch) = status_patch(Some(&status), &ended) else { return Ok(()) };
+        patch["metadata"] = json!({ "resourceVersion": live.metadata.resource_version });
+        Ok(self.patch(Some("status"), patch).await?)
+    }
+
+    /// Writes the annotation of an item that may have killed a controller, or removes it.
+    pub(crate) async fn annotate_crashes(&mut self, value: Option<String>) -> Result<(), ItemFailure> {
+        if self.is_over {
+            return Ok(());
+        }
+        let metadata = json!({ "annotations": { crashes::ANNOTATION: value }, "resourceVersion": self.newest() });
+        Ok(self.patch(None, json!({ "metadata": metadata })).await?)
     }
 
     /// Removes the operation annotation, because its operation is done or about to be done.

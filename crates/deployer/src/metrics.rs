@@ -184,14 +184,14 @@ impl Metrics {
         }
     }
 
+    /// Sets how many shards the items are divided into, each of which needs a leader.
+    pub(crate) fn set_shards(&self, shards: u32) {
+        self.inner.shards.set(i64::from(shards));
+    }
+
     /// Sets whether this process is the leader.
     pub fn set_leader(&self, leader: bool) {
         self.inner.leader.set(i64::from(leader));
-    }
-
-    /// Sets the number of shards, each of which has its own leader.
-    pub(crate) fn set_shards(&self, shards: u32) {
-        self.inner.shards.set(shards.into());
     }
 
     /// Returns the counter of Events that found the channel full.

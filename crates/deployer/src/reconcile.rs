@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::{
     api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
-    configuration::{configuration, time_limit},
+    configuration::{DEFAULT_TIMEOUT, configuration, time_limit},
+    crashes::Suspicion,
     error::{ItemFailure, TIMED_OUT},
     events::Severity,
     halt::{Halt, Stop},
@@ -22,7 +23,9 @@ use crate::{
     progress::Report,
     retry,
     shared::Shared,
+    slots::{Slot, hold_slot},
     trigger::{self, Cause, Due, OperationAnnotation, Trigger},
+    waited::{self, SUSPECTED, Waited},
 };
 
 mod delete;
@@ -41,8 +44,15 @@ pub(crate) enum Outcome {
     Halted(Option<String>),
 }
 
-/// Does what is due for an item, and logs it. `failed` attempts came before this one.
-pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
+/// Does what is due for an item, and logs it. `failed` attempts came before this one. A suspected item waits for its turn.
+pub(crate) async fn work(
+    shared: Arc<Shared>,
+    object: Arc<DeployItem>,
+    due: Due,
+    failed: u32,
+    halt: Halt,
+    suspicion: Option<Suspicion>,
+) -> Outcome {
     match shared.find_selected(&object).await {
         Ok(true) => {}
         // Its Target became known only now.
@@ -51,7 +61,10 @@ pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due,
     }
     let mut item = Item::new(shared, object, failed, halt.clone());
     let begun = Instant::now();
-    let ((outcome, failure), requests) = count_requests(attempt(&mut item, due, halt)).await;
+    let ((outcome, failure), requests) = match suspicion.filter(|_| matches!(due, Due::Reconcile(_) | Due::Delete(_))) {
+        Some(suspicion) => count_requests(suspected(&mut item, due, halt, suspicion).boxed()).await,
+        None => count_requests(attempt(&mut item, due, halt)).await,
+    };
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
         item.shared.metrics.retried(item.operation(), failure.reason);
     }
@@ -59,12 +72,65 @@ pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due,
     outcome
 }
 
+/// Does what is due for an item that may have killed a controller: apart from the others, and not at all after several crashes.
+async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) -> (Outcome, Option<ItemFailure>) {
+    let place = match wait_for_turn(item, &halt, suspicion).await {
+        Ok(place) => place,
+        Err(Stop::Halted) => return (Outcome::Halted(item.version.take()), None),
+        Err(Stop::Failed(failure)) => {
+            let pause = retry::pause(item.failed, None);
+            return (Outcome::Retry { version: item.version.take(), pause }, Some(failure));
+        }
+    };
+    if let Some(mut failure) = suspicion.set_aside() {
+        let ended = fail(item, matches!(due, Due::Delete(_)), &mut failure, false).await;
+        return (ended, Some(failure));
+    }
+    let (mut outcome, failure) = hold_slot(place, suspicion.place(), attempt(item, due, halt)).await;
+    if let Outcome::Done(version) | Outcome::Halted(version) | Outcome::Retry { version, .. } = &mut outcome {
+        item.version = version.take();
+        // If it remains, only a crash soon after the start of this attempt counts by it.
+        if let Err(error) = item.annotate_crashes(None).await {
+            tracing::debug!(%error, "an annotation of a suspected item remains");
+        }
+        *version = item.version.take();
+    }
+    (outcome, failure)
+}
+
+/// Waits for the turn of an item that may have killed a controller, and notes that an attempt begins.
+async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Result<Option<Slot>, Stop> {
+    let waited = Waited::begin();
+    let mut place = None;
+    if suspicion.set_aside().is_none() {
+        if !suspicion.pause().is_zero() {
+            item.report(Report { running: true, reason: SUSPECTED, message: suspicion.message() }).await?;
+        }
+        let places = item.shared.places.clone();
+        let turn = async move {
+            tokio::time::sleep(suspicion.pause()).await;
+            places.take(suspicion).await
+        };
+        place = Some(halt.stoppable(None, "waiting for its turn", turn).await?.ok_or(Stop::Halted)?);
+    }
+    waited.end(item);
+    item.annotate_crashes(Some(suspicion.annotation(item.now()))).await?;
+    if !suspicion.pause().is_zero() && place.is_some() {
+        let message = "its turn has come".to_owned();
+        item.report(Report { running: true, reason: "Preparing", message }).await?;
+    }
+    halt.note_try();
+    Ok(place)
+}
+
 /// Does what is due for an item, and returns the failure, if it failed.
 async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+    halt.note_try();
     let (deletion, result) = match due {
         Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
         Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
         Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
+        Due::EndCondition => return (end_condition(item).await, None),
         Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
     };
     let interrupted = halt.is_interrupted() || due == Due::Interrupt;
@@ -109,7 +175,10 @@ async fn fail(item: &mut Item, deletion: bool, failure: &mut ItemFailure, interr
     let timed_out = item.deadline.is_some_and(|deadline| deadline <= Instant::now());
     // A deletion without uninstall has no time limit: users request it when nothing else works.
     let unlimited = trigger::is_deleted_without_uninstall(&item.object);
-    let retry = failure.transient && !interrupted && (!timed_out || unlimited);
+    // Without a time limit, what people have to correct is not retried forever.
+    let is_mistake = failure.codes.iter().any(|code| matches!(code, ErrorCode::ConfigurationProblem));
+    let lost_patience = is_mistake && item.patience.is_some_and(|patience| patience <= Instant::now());
+    let retry = failure.transient && !interrupted && ((!timed_out && !lost_patience) || unlimited);
     if failure.reason == TIMED_OUT
         && !failure.reported
         && let Some(last) = &item.status.last_error
@@ -165,6 +234,16 @@ async fn interrupt(item: &mut Item) -> Result<(), Stop> {
     Ok(item.remove_operation().await?)
 }
 
+/// Ends our condition after another client has finished the job.
+async fn end_condition(item: &mut Item) -> Outcome {
+    let written = item.end_condition().await;
+    let version = item.version.take();
+    match written {
+        Ok(()) => Outcome::Done(version),
+        Err(_) => Outcome::Retry { version, pause: retry::pause(item.failed, None) },
+    }
+}
+
 /// Deploys or deletes an item.
 async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Result<(), Stop> {
     let now = item.now();
@@ -190,7 +269,9 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
     }
     // The operation is removed after the phase is written: otherwise it would be lost if the controller ended in between.
     item.update_metadata(add_finalizer, cause == Cause::Operation).await?;
-    item.deadline = deadline(item, cause, now);
+    let limit = time_limit(&item.object);
+    item.deadline = limit.and_then(|limit| deadline(item, limit, cause, now));
+    item.patience = limit.is_none().then(|| deadline(item, DEFAULT_TIMEOUT, cause, now)).flatten();
     if deletion {
         return delete::delete(item, configuration.map(|(configuration, _)| configuration), halt).boxed().await;
     }
@@ -212,6 +293,8 @@ fn is_unchanged(item: &Item) -> bool {
 /// Writes the first status of the work, unless it is resumed.
 async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> {
     if cause == Cause::Unfinished && item.status.phase == Some(phase) {
+        let now = item.now();
+        waited::resume(&mut item.status, now);
         return Ok(());
     }
     let (now, deployer) = (item.now(), item.shared.information());
@@ -225,12 +308,9 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
     Ok(item.update(change).await?)
 }
 
-/// Returns when the item's time limit is reached. For resumed work it counts from the original start.
-fn deadline(item: &Item, cause: Cause, now: Timestamp) -> Option<Instant> {
-    let limit = time_limit(&item.object)?;
-    let begun = item.status.last_reconcile_time.as_ref().filter(|_| cause == Cause::Unfinished);
-    let passed =
-        begun.map_or(Duration::ZERO, |begun| Duration::try_from(now.duration_since(begun.0)).unwrap_or_default());
+/// Returns when a time limit is reached. For resumed work it counts from the original start.
+fn deadline(item: &Item, limit: Duration, cause: Cause, now: Timestamp) -> Option<Instant> {
+    let passed = if cause == Cause::Unfinished { waited::used(&item.status, now) } else { Duration::ZERO };
     // The time in the status has whole seconds.
     let passed = passed.saturating_sub(Duration::from_secs(1));
     Instant::now().checked_add(limit.saturating_sub(passed))

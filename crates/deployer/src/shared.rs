@@ -3,11 +3,13 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use billhook_charts::HelmUser;
-use billhook_cluster::{Cluster, LeaseOptions};
+use billhook_cluster::{Cluster, LeaseOptions, Term};
+use billhook_policy::LabelSelector;
 use jiff::Timestamp;
 
 use crate::{
     api::{DeployItem, DeployerInformation},
+    crashes::Places,
     error::ItemFailure,
     events::Recorder,
     helms::Helms,
@@ -27,6 +29,8 @@ pub struct ControllerOptions {
     pub mode: Mode,
     /// The namespaces whose items are handled; all if empty.
     pub namespaces: Vec<String>,
+    /// Handles the items of the namespaces with these labels instead, from when they get them until they lose them.
+    pub namespace_selector: Option<LabelSelector>,
     /// The identity of this replica in Leases and in the status of items.
     pub identity: String,
     /// The part of the items that this controller handles.
@@ -59,6 +63,12 @@ pub(crate) struct Shared {
     pub metrics: Metrics,
     pub events: Recorder,
     pub helms: Helms,
+    /// The term of the Lease; none without leader election.
+    pub term: Option<Term>,
+    /// The last sign of life of the former leader, if it was killed.
+    pub crash: Option<Timestamp>,
+    /// The places for work on items that may have killed it.
+    pub places: Places,
 }
 
 impl Shared {

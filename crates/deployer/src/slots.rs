@@ -15,7 +15,7 @@ use crate::api::DeployItem;
 /// keep an API server busy even if it takes 50 ms to answer. With more, all would take long.
 const SLOTS_PER_TARGET: usize = 16;
 /// How long an item keeps its slot. One that takes longer is waiting for a controller or user, which needs no slot.
-const MAX_HOLD: Duration = Duration::from_secs(2);
+pub(crate) const MAX_HOLD: Duration = Duration::from_secs(2);
 
 /// The permit to work on an item.
 pub(crate) type Slot = OwnedSemaphorePermit;
@@ -39,10 +39,10 @@ impl Slots {
     }
 }
 
-/// Runs work that holds a slot for at most [`MAX_HOLD`].
-pub(crate) async fn hold_slot<T>(slot: Option<Slot>, work: impl Future<Output = T>) -> T {
+/// Runs work that holds a slot for at most this time.
+pub(crate) async fn hold_slot<T>(slot: Option<Slot>, longest: Duration, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    if let Ok(done) = tokio::time::timeout(MAX_HOLD, work.as_mut()).await {
+    if let Ok(done) = tokio::time::timeout(longest, work.as_mut()).await {
         return done;
     }
     drop(slot);
@@ -63,7 +63,7 @@ mod tests {
         let slots = Slots::default();
         let slow = || async {
             let slot = slots.acquire(&item("a")).await;
-            hold_slot(slot, std::future::pending::<()>()).await;
+            hold_slot(slot, MAX_HOLD, std::future::pending::<()>()).await;
         };
         let mut all_slow = pin!(futures::future::join_all((0..SLOTS_PER_TARGET).map(|_| slow())));
         let begun = tokio::time::Instant::now();

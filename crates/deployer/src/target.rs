@@ -172,6 +172,12 @@ impl Targets {
     }
 
     /// Removes a Target, and returns its specification.
+    /// Returns the names of a namespace's Targets.
+    pub fn names(&self, namespace: &str) -> Vec<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.keys().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect()
+    }
+
     pub fn remove(&self, namespace: &str, name: &str) -> Option<TargetSpec> {
         let key = (namespace.to_owned(), name.to_owned());
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);

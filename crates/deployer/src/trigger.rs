@@ -4,9 +4,11 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        CONTINUOUS_RECONCILE_ACTIVE, DELETE_WITHOUT_UNINSTALL, DeployItem, DeployItemStatus, FINALIZER, OPERATION,
-        Phase,
+        CONTINUOUS_RECONCILE_ACTIVE, Condition, DELETE_WITHOUT_UNINSTALL, DeployItem, DeployItemStatus, FINALIZER,
+        OPERATION, Phase,
     },
+    crashes,
+    progress::CONDITION,
     schedule::Schedule,
 };
 
@@ -32,6 +34,8 @@ pub enum Due {
     Delete(Cause),
     /// The operation `interrupt` while no task works on the item.
     Interrupt,
+    /// Another client has finished the job, but our condition still says that the item is being worked on.
+    EndCondition,
 }
 
 /// Why something is due.
@@ -96,6 +100,7 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
             match job.is_some() && job != status.job_id_finished.as_deref() {
                 true if finished => work(Cause::Triggered),
                 true => work(Cause::Unfinished),
+                false if job.is_some() && finished && status.conditions.iter().any(runs) => Due::EndCondition,
                 false => Due::Nothing,
             }
         }
@@ -105,11 +110,16 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
                 (false, _) => work(Cause::Triggered),
                 (true, false) => work(Cause::Unfinished),
                 (true, true) if is_deleted_without_uninstall(item) => Due::Delete(Cause::Triggered),
-                (true, true) if is_deleted(item) => Due::Nothing,
+                (true, true) if is_deleted(item) || crashes::is_set_aside(item) => Due::Nothing,
                 (true, true) => scheduled(item, &status.last_reconcile_time, schedule, now),
             }
         }
     }
+}
+
+/// Returns whether our condition says that the item is being worked on.
+fn runs(condition: &Condition) -> bool {
+    condition.r#type == CONDITION && condition.status == "True"
 }
 
 fn scheduled(

@@ -1,5 +1,7 @@
 //! The HTTP endpoints of a process that keeps running: `/metrics`, `/healthz` and `/readyz`.
 
+mod pulse;
+
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use axum::{
@@ -9,6 +11,7 @@ use axum::{
     routing::get,
 };
 use futures::FutureExt as _;
+pub use pulse::Pulse;
 use tokio::net::TcpListener;
 
 /// How long open requests may take after the server was stopped.

@@ -18,6 +18,7 @@ use billhook_testkit::scenario::{
     Scenario,
     crash::Quiet,
     election::{self, Cut, Partition},
+    poison,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -52,6 +53,8 @@ fn main() {
         trials.push(Trial::test(name, move || only_the_leader_writes(cut, &runs)));
     }
     trials.push(Trial::test("election/none", both_write_without_a_lease));
+    trials.push(Trial::test("poison/set-aside", only_the_poison_is_set_aside));
+    trials.push(Trial::test("poison/innocent", kills_set_nothing_aside));
     trials.push(Trial::test("known", || {
         let known: Vec<_> = common::scenarios().into_iter().map(|(name, _)| name).collect();
         match KILLED.iter().find(|stem| !known.contains(&format!("deployitems/{stem}"))) {
@@ -158,6 +161,79 @@ fn both_write_without_a_lease() -> Result<(), Failed> {
         true => Ok(()),
         false => Err(format!("writes of both controllers were not detected: {written:?}").into()),
     }
+}
+
+/// An item whose work kills the controller, among some that wait for half an hour, or take half a minute.
+const POISONED: &str = "\
+description: One item kills the controller.
+given: |
+  ITEMS
+files: {}
+controllers:
+- reportStatus: {kind: StatefulSet.apps, after: AFTER, status: {observedGeneration: 1, replicas: 1, readyReplicas: 1, updatedReplicas: 1, availableReplicas: 1}}
+steps:
+- deployItem: wait poison
+  expect: {item: {phase: Failed}}
+";
+
+fn poisoned(names: &[&str], after: &str) -> Result<Scenario, Failed> {
+    let item = |name: &&str| {
+        let manifest = match *name {
+            poison::POISON => "{apiVersion: v1, kind: ConfigMap, metadata: {name: poison, namespace: $S}}".to_owned(),
+            name => format!(
+                "{{apiVersion: apps/v1, kind: StatefulSet, metadata: {{name: {name}, namespace: $S}}, spec: {{replicas: 1, \
+                 serviceName: x, selector: {{matchLabels: {{app: x}}}}, template: {{metadata: {{labels: {{app: x}}}}, \
+                 spec: {{containers: [{{name: x, image: x}}]}}}}}}}}"
+            ),
+        };
+        format!(
+            "{{apiVersion: landscaper.gardener.cloud/v1alpha1, kind: DeployItem, metadata: {{name: {name}, namespace: $S}}, \
+             spec: {{type: landscaper.gardener.cloud/kubernetes-manifest, target: {{name: target}}, timeout: 30m, config: \
+             {{apiVersion: manifest.deployer.landscaper.gardener.cloud/v1alpha2, kind: ProviderConfiguration, \
+             manifests: [{{manifest: {manifest}}}]}}}}}}"
+        )
+    };
+    let items: Vec<_> = names.iter().map(item).collect();
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("poison.yaml");
+    std::fs::write(&file, POISONED.replace("ITEMS", &items.join("\n  ---\n  ")).replace("AFTER", after))?;
+    Scenario::load(&file).map_err(|error| common::explain(&error).into())
+}
+
+/// Checks that an item that kills each controller is set aside after three of them, and no other item is.
+fn only_the_poison_is_set_aside() -> Result<(), Failed> {
+    let scenario = poisoned(&["a", "b", "poison", "c"], "29m")?;
+    let poison::SetAside { crashes, items, repaired } =
+        poison::set_aside(&scenario).map_err(|error| common::explain(&error))?;
+    let mut problems = Vec::new();
+    if crashes != 3 {
+        problems.push(format!("{crashes} controllers were killed"));
+    }
+    for (name, item) in &items {
+        let (phase, reason) = (&item["status"]["phase"], &item["status"]["lastError"]["reason"]);
+        let annotation = &item["metadata"]["annotations"]["billhook.dev/crashes"];
+        let is_poison = name == poison::POISON;
+        let expected = if is_poison { *phase == "Failed" && *reason == "SetAside" } else { *phase == "Progressing" };
+        if !expected || annotation.as_str().is_some_and(|text| text.contains("\"count\":3")) != is_poison {
+            problems.push(format!("{name} is {phase} because of {reason}, with {annotation}"));
+        }
+    }
+    if !repaired["metadata"]["annotations"]["billhook.dev/crashes"].is_null() {
+        problems.push(format!("it is still suspected: {repaired}"));
+    }
+    report(problems)
+}
+
+/// Checks that innocent items succeed, however often somebody kills their controllers.
+fn kills_set_nothing_aside() -> Result<(), Failed> {
+    let scenario = poisoned(&["a", "b", "poison", "c"], "30s")?;
+    let seconds = |times: &[u64]| times.iter().copied().map(Duration::from_secs).collect::<Vec<_>>();
+    let problems = [vec![1; 8], vec![17; 8], vec![20; 6], vec![40; 4], vec![16, 18, 35, 20, 70, 17, 90, 16, 16]];
+    let problems = problems.iter().filter_map(|times| {
+        let error = poison::killed_after(&scenario, &seconds(times)).err()?;
+        Some(format!("{times:?}: {}", common::explain(&error)))
+    });
+    report(problems.collect())
 }
 
 fn report(problems: Vec<String>) -> Result<(), Failed> {

@@ -34,6 +34,7 @@ fn main() {
         Trial::test("operations_on_one_release_exclude_each_other", || block_on(exclusion::test())),
         Trial::test("one_of_two_processes_reconciles_a_watched_payload", || block_on(payload::test())),
         Trial::test("shards_share_the_items", || block_on(shards::test())),
+        Trial::test("shards_of_another_count_wait", || block_on(shards::counts())),
     ];
     libtest_mimic::run(&arguments, trials).exit();
 }

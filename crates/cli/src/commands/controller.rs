@@ -5,16 +5,16 @@ use std::{net::SocketAddr, sync::Arc};
 use billhook_charts::HelmUser;
 use billhook_cluster::LeaseOptions;
 use billhook_deployer::{
-    ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, TargetSelector,
+    Apart, ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, TargetSelector,
 };
 use billhook_hosts::{Dialer, HostPattern, HostRules};
-use billhook_policy::GoDuration;
+use billhook_policy::{GoDuration, LabelSelector};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    commands::serving::Server,
+    commands::{apart::Thread, serving::Server},
     error::{CommandError, Exit},
     log::Log,
     session::{Interrupts, Session, timestamp},
@@ -30,12 +30,25 @@ pub(crate) struct ControllerArgs {
     /// Reconcile only the items of this namespace; can be repeated [default: all namespaces]
     #[arg(long, value_name = "NAMESPACE")]
     watch_namespace: Vec<String>,
+    /// Reconcile only the items of namespaces with these labels, such as team=shop, from when they get them until they lose them
+    /// [default: all namespaces]
+    #[arg(long, value_name = "SELECTOR", conflicts_with = "watch_namespace")]
+    namespace_selector: Option<LabelSelector>,
     /// Reconcile only this share of the items, such as 0/3 [default: 0/1, which is all items]
     #[arg(long, value_name = "INDEX/COUNT", default_value = "0/1", hide_default_value = true)]
     shard: Shard,
     /// Elect a leader among replicas by a Lease in this namespace [default: no leader election]
     #[arg(long, value_name = "NAMESPACE")]
     leader_election_namespace: Option<String>,
+    /// Let another replica take the Lease over when it was not renewed for this time
+    #[arg(long, value_name = "DURATION", default_value = "15s", requires = "leader_election_namespace")]
+    lease_duration: GoDuration,
+    /// Stop leading when the Lease could not be renewed for this time, which must be shorter than the lease duration
+    #[arg(long, value_name = "DURATION", default_value = "10s", requires = "leader_election_namespace")]
+    renew_deadline: GoDuration,
+    /// Try to acquire or renew the Lease at this interval; the renew deadline must be longer than 1.2 intervals
+    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "leader_election_namespace")]
+    retry_period: GoDuration,
     /// Name this replica in Leases and in the status of items [default: host name and process ID]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
@@ -92,11 +105,19 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     let helm_user = args.helm_user.map(HelmUser::new).transpose();
     let helm_user = helm_user.map_err(|error| CommandError::input(format!("--helm-user: {error}")))?;
-    let connection = session.connection().await?;
+    let lease = |namespace: &str, identity: &str| LeaseOptions {
+        lease_duration: args.lease_duration.0,
+        renew_deadline: args.renew_deadline.0,
+        retry_period: args.retry_period.0,
+        ..LeaseOptions::new(namespace, args.shard.lease_name(), identity)
+    };
     let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
+    let lease = args.leader_election_namespace.as_deref().map(|namespace| lease(namespace, &identity));
+    if let Some(lease) = &lease {
+        lease.check().map_err(CommandError::input)?;
+    }
+    let connection = session.connection().await?;
     let metrics = Metrics::new();
-    let name = args.shard.lease_name();
-    let lease = args.leader_election_namespace.map(|namespace| LeaseOptions::new(namespace, name, identity.as_str()));
     let options = ControllerOptions {
         mode: match args.mode {
             ModeArg::Auto => Mode::Auto,
@@ -104,6 +125,7 @@ pub(crate) async fn run(
             ModeArg::Standalone => Mode::Standalone,
         },
         namespaces: args.watch_namespace,
+        namespace_selector: args.namespace_selector,
         identity,
         shard: args.shard,
         connect: Arc::clone(&session.connect),
@@ -121,11 +143,16 @@ pub(crate) async fn run(
         grace: args.grace_period.0,
     };
     let stop = CancellationToken::new();
-    let controller = Controller::new(connection.cluster, options);
+    let thread = Thread::start("lease")?;
+    let mut controller = Controller::new(connection.cluster, options);
+    // A sandbox is in this process and has only one client.
+    if let Some(home) = session.connection_in(&thread.runtime).await? {
+        controller = controller.with_lease_apart(Apart { runtime: thread.runtime.clone(), home });
+    }
     let server = match args.listen {
         Some(address) => {
             let scrape = Arc::new(move || metrics.encode());
-            Some(Server::start(address, scrape, controller.probes(), &stop).await?)
+            Some(Server::start_apart(&thread.runtime, address, scrape, controller.probes(), &stop).await?)
         }
         None => None,
     };

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use billhook_endpoints::{Probes, Scrape, router, serve};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{CommandError, Exit};
@@ -28,6 +28,21 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         let task = tokio::spawn(serve(listener, router(scrape, probes), stop.clone().cancelled_owned()));
         Ok(Self { address, task })
+    }
+
+    /// Starts to serve at an address in another runtime, so that it answers while this one is busy.
+    pub(crate) async fn start_apart(
+        runtime: &Handle,
+        address: SocketAddr,
+        scrape: Scrape,
+        probes: Probes,
+        stop: &CancellationToken,
+    ) -> Result<Self, CommandError> {
+        let stop = stop.clone();
+        let started = runtime.spawn(async move { Self::start(address, scrape, probes, &stop).await }).await;
+        started.unwrap_or_else(|error| {
+            Err(CommandError::new(Exit::Failed, format!("failed to listen on {address}: {error}")))
+        })
     }
 
     /// Waits until it has ended, after its token was cancelled.

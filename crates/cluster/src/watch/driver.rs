@@ -1,6 +1,9 @@
 //! The driver of a watch: sends the requests of its [`Machine`] and feeds it the answers.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use billhook_plan::Query;
 use futures::future::join_all;
@@ -43,6 +46,8 @@ pub(super) struct Driver<S> {
     checks: Checks<S>,
     /// What to do before the next request.
     effect: Option<Effect>,
+    /// Where it tells whether the objects are known as they are now.
+    current: Option<Arc<AtomicBool>>,
 }
 
 impl<S: Shape> Driver<S> {
@@ -55,8 +60,14 @@ impl<S: Shape> Driver<S> {
             poller: cluster.inner.watches.poller(),
             checks: Checks::new(),
             effect: None,
+            current: None,
             cluster: cluster.clone(),
         }
+    }
+
+    /// Lets it tell whether the objects are known as they are now.
+    pub(super) fn telling(self, current: Arc<AtomicBool>) -> Self {
+        Self { current: Some(current), ..self }
     }
 
     /// Returns whether [`split`](Self::split) is to replace the watch.
@@ -97,6 +108,9 @@ impl<S: Shape> Driver<S> {
             // All changes are reported before a pause, which may be long if the server asked for it.
             if let Some(change) = self.machine.objects.changes.pop_front() {
                 return Some(change);
+            }
+            if let (Some(current), Some(is_current)) = (&self.current, self.machine.is_current()) {
+                current.store(is_current, Ordering::Relaxed);
             }
             if matches!(self.machine.state(), State::Ended | State::Split) {
                 return None;

@@ -159,6 +159,16 @@ impl<S: Shape> Machine<S> {
         &self.resource_version
     }
 
+    /// Returns whether the objects are known as they are now; none while that is open, such as between two watches.
+    pub(super) fn is_current(&self) -> Option<bool> {
+        match self.state {
+            State::Streaming { .. } => Some(true),
+            State::Ended => Some(false),
+            _ if self.away || self.forbidden.is_some() => Some(false),
+            _ => None,
+        }
+    }
+
     /// Returns how long a silent watch is kept open.
     pub(super) fn idle_limit(&self) -> Duration {
         match self.state {

@@ -11,6 +11,8 @@ mod machine;
 mod objects;
 mod parts;
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::Query;
 use futures::{Stream, StreamExt as _, stream};
@@ -50,8 +52,21 @@ impl Cluster {
     where
         T: DeserializeOwned + Send + 'static,
     {
+        self.watch_objects_telling(query, Arc::default())
+    }
+
+    /// Watches whole objects like [`watch_objects`](Self::watch_objects), and sets `current` while they are known as they are
+    /// now: from the first list on, except during an outage and while the watch is forbidden.
+    pub fn watch_objects_telling<T>(
+        &self,
+        query: &Query,
+        current: Arc<AtomicBool>,
+    ) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
         let kind = query.resource.kind.clone();
-        let driver = Driver::<Full<T>>::new(self, query, Known::default());
+        let driver = Driver::<Full<T>>::new(self, query, Known::default()).telling(current);
         Box::pin(changes(driver).filter_map(move |change| {
             std::future::ready(match change {
                 Change::Present(full) => decoded(&kind, full).map(ObjectChange::Present),

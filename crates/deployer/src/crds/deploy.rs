@@ -195,12 +195,32 @@ fn the_memory_limit_has_room_for_all_helms() {
     );
 }
 
+#[test]
+fn the_component_for_all_namespaces_removes_the_selector() {
+    let read = |name: &str| yaml::parse(&std::fs::read_to_string(folder(name)).unwrap()).unwrap()[0].value.clone();
+    let component = read("kustomize/components/all-namespaces/kustomization.yaml");
+    let patch = yaml::parse(component["patches"][0]["patch"].as_str().unwrap()).unwrap()[0].value.clone();
+    let deployment = read("kustomize/base/deployment.yaml");
+    for operation in patch.as_array().unwrap() {
+        let removed = deployment["spec"].pointer(operation["path"].as_str().unwrap().strip_prefix("/spec").unwrap());
+        assert_eq!(removed.unwrap(), "--namespace-selector=billhook.dev/deployitems=enabled");
+    }
+    let Some(chart) = chart(&["allNamespaces=true"]) else { return };
+    let args = chart["Deployment/billhook-controller"].pointer("/spec/template/spec/containers/0/args").unwrap();
+    assert!(!args.to_string().contains("namespace-selector"), "{args}");
+    let mut binding = read("kustomize/components/all-namespaces/clusterrolebinding.yaml");
+    binding["metadata"]["labels"] = chart["ClusterRoleBinding/billhook-controller"]["metadata"]["labels"].clone();
+    assert_eq!(chart["ClusterRoleBinding/billhook-controller"], binding);
+}
+
 fn check(kustomization: &str, values: &[&str]) {
     let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
     let Some(chart) = chart(values) else { return };
     let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(folder(kustomization)));
     // helm creates it with a flag.
     kustomization.remove("Namespace/billhook-system");
+    // It belongs to its owner.
+    kustomization.remove("Namespace/shop");
     assert_eq!(chart, kustomization);
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    crashes::Places,
     events::Recorder,
     helms::Helms,
     item::Item,
@@ -35,6 +36,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     let options = ControllerOptions {
         mode,
         namespaces: Vec::new(),
+        namespace_selector: None,
         identity: "i".to_owned(),
         shard: Shard::default(),
         connect: Arc::clone(&connect),
@@ -49,8 +51,8 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    let helms = Helms::new(Path::new(""), Dialer::default(), None);
-    Shared { home, targets, options, metrics, events, helms }
+    let (helms, places) = (Helms::new(Path::new(""), Dialer::default(), None), Places::default());
+    Shared { home, targets, options, metrics, events, helms, term: None, crash: None, places }
 }
 
 fn item(uid: &str) -> DeployItem {

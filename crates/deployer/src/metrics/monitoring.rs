@@ -123,6 +123,7 @@ fn rule_tests() -> Value {
     let of_target = "{target_namespace=\"shop\",target=\"prod\"}";
     let of_type = "{target_namespace=\"shop\",target=\"prod\",type=\"helm\"}";
     let bad = [
+        // One of two shards has no leader.
         series("billhook_leader{pod=\"a\"}", "0x120"),
         series("billhook_leader{pod=\"b\"}", "1x120"),
         series("billhook_leader{pod=\"payload\"}", "1x120"),

@@ -140,6 +140,7 @@ impl Stage<'_> {
         Ok(ControllerOptions {
             mode,
             namespaces: self.item_namespaces().into_iter().collect(),
+            namespace_selector: None,
             identity: client.to_owned(),
             shard: Shard::default(),
             connect: Arc::new(move |config, options| connect(&planes, &own, &Freezer::default(), config, options)),

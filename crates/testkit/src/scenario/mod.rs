@@ -19,6 +19,7 @@ mod lab;
 mod observe;
 mod pack;
 mod play;
+pub mod poison;
 mod release;
 mod stage;
 mod translate;
