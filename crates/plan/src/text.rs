@@ -147,7 +147,7 @@ impl Display for BackupNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::Saves { counts } => {
-                write!(f, "before the deletion, a backup of {} is written: {counts}", objects(counts.total()))
+                write!(f, "the live objects will be saved before they are deleted: {counts}")
             }
             Self::LostWithNamespace { object } => write!(
                 f,

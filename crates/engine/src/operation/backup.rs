@@ -45,8 +45,11 @@ pub(super) fn plan_backup(
         BackupMode::Forced => plan.has_force(),
         BackupMode::Always => true,
     };
+    if !wanted {
+        return Ok(false);
+    }
     let doomed = Doomed::of(plan, snapshot, Some(release));
-    if !wanted || doomed.is_empty() {
+    if doomed.is_empty() {
         return Ok(false);
     }
     let is_lost = clusters.record_here() && Doomed::includes_record(plan, release);
