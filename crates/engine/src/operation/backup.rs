@@ -7,7 +7,7 @@ use billhook_objects::{ObjectKey, ReleaseName, Uid};
 use billhook_plan::{
     BackupNote, Doomed, Listed, NoteKind, Phase, Plan, PlanError, Problem, SavedObject, Snapshot, to_save,
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     delete::PreparedDelete,
@@ -116,8 +116,11 @@ impl Live<'_> {
         let mut saved = Vec::new();
         for (uid, text) in details {
             let Some(own) = self.doomed.take(&uid) else { continue };
-            // The text was decoded once already, so that it can be parsed.
-            let object = serde_json::from_str(text.get()).ok().and_then(to_save);
+            // The text was decoded once already, so that it can be parsed. The items of a list do not name their kind.
+            let mut object: Value = serde_json::from_str(text.get()).unwrap_or_default();
+            object["apiVersion"] = query.resource.api_version().to_string().into();
+            object["kind"] = query.resource.kind.kind.as_str().into();
+            let object = to_save(object);
             saved.extend(object.map(|object| SavedObject { own, object }));
         }
         Some(Ok(saved))
