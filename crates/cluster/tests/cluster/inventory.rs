@@ -88,6 +88,9 @@ impl Secrets {
                 }
                 assert!(now["data"].to_string().len() < 1024 * 1024 * 4 / 3, "the Secret is too large");
                 now["metadata"]["annotations"] = req.body["metadata"]["annotations"].clone();
+                if let Some(annotations) = now["metadata"]["annotations"].as_object_mut() {
+                    annotations.retain(|_, value| !value.is_null());
+                }
                 now["metadata"]["resourceVersion"] = json!(self.version.to_string());
                 ok(now.clone())
             }
