@@ -351,12 +351,12 @@ async fn a_write_whose_answer_was_lost_is_recognized() {
 async fn a_record_of_a_newer_billhook_is_an_error_that_names_it() {
     let (store, secrets, _, _) = store();
     let mut fixture: Value = serde_json::from_str(include_str!("../data/inventory-format-1.json")).unwrap();
-    // {"format":2}
-    fixture["data"]["head"] = json!("eyJmb3JtYXQiOjJ9");
+    // {"format":3}
+    fixture["data"]["head"] = json!("eyJmb3JtYXQiOjN9");
     secrets.lock().unwrap().objects.insert("billhook.web".into(), fixture);
     let error = store.load(&release()).await.unwrap_err();
-    let expected = "read the record of release a/web: it was written by a newer billhook (format 2; this one reads \
-        formats up to 1)";
+    let expected = "read the record of release a/web: it was written by a newer billhook (format 3; this one reads \
+        formats up to 2)";
     assert_eq!(error.to_string(), expected);
 }
 
