@@ -14,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod operate;
 pub(crate) mod payload;
 pub(crate) mod plan;
+pub(crate) mod restore;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;
 pub(crate) mod schema;

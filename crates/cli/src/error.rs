@@ -232,6 +232,17 @@ impl From<OperationError> for CommandError {
                 );
                 Self::new(Exit::Unfinished, problem).hint("run the same command again to resume")
             }
+            OperationError::NoBackup(release) => {
+                let problem = format!("release {release} has no backup");
+                Self::input(problem).hint("delete --backup writes one, and so does a deletion with a force stage")
+            }
+            OperationError::NotSaved { release, why } => {
+                let whose = release.map(|release| format!(" of release {release}")).unwrap_or_default();
+                let problem =
+                    Problem::caused(format!("failed to save the live objects{whose}; nothing was deleted"), why);
+                Self::new(Exit::Failed, problem)
+                    .hint("save them as files with --backup-dir DIR, or delete without a backup with --backup=false")
+            }
             OperationError::Cluster(error) => error.into(),
         }
     }

@@ -4,6 +4,7 @@
 //! through a [`Printer`]: results go to standard output, everything else to standard error.
 
 mod args;
+mod backup_dir;
 mod chart;
 mod commands;
 mod config;

@@ -17,8 +17,8 @@ use crate::commands::{demo, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs, LogFormat, OutputFormat},
     commands::{
-        apply, clean, completion, controller, delete, diff, forget, list, payload, plan, schema, status, validate,
-        webhook, why,
+        apply, clean, completion, controller, delete, diff, forget, list, payload, plan, restore, schema, status,
+        validate, webhook, why,
     },
     error::{CommandError, Exit},
     log::{Log, Logging},
@@ -43,6 +43,7 @@ struct Cli {
 enum Command {
     Apply(apply::ApplyArgs),
     Delete(delete::DeleteArgs),
+    Restore(restore::RestoreArgs),
     Clean(clean::CleanArgs),
     Plan(plan::PlanArgs),
     Diff(diff::DiffArgs),
@@ -175,6 +176,7 @@ fn dispatch<'a>(session: &'a Session, interrupts: &'a mut Interrupts, command: C
     match command {
         Command::Apply(args) => Box::pin(apply::run(session, interrupts, args)),
         Command::Delete(args) => Box::pin(delete::run(session, interrupts, args)),
+        Command::Restore(args) => Box::pin(restore::run(session, interrupts, args)),
         Command::Clean(args) => Box::pin(clean::run(session, interrupts, args)),
         Command::Plan(args) => Box::pin(plan::run(session, interrupts, args)),
         Command::Diff(args) => Box::pin(diff::run(session, interrupts, args)),

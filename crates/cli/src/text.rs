@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub(crate) use billhook_explain::quoted;
-use billhook_plan::{Locked, Note, NoteKind, Problem, Severity, UncoveredNote, text::seconds};
+use billhook_plan::{BackupNote, Locked, Note, NoteKind, Problem, Severity, UncoveredNote, text::seconds};
 
 /// The flag that answers all dangerous notes but one.
 pub(crate) const YES: &str = "--yes";
@@ -24,6 +24,8 @@ pub(crate) fn note(note: &Note) -> String {
         _ if let Some(flag) = answer(note) => flag,
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
         NoteKind::ForceBeyondLimit { .. } => "--timeout",
+        NoteKind::Backup(BackupNote::LostWithNamespace { .. }) => "save the objects as files with --backup-dir",
+        NoteKind::Backup(BackupNote::Saves { .. }) => "--backup=false deletes without it",
         NoteKind::PolicyLost => "choose the policy with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),
@@ -60,6 +62,8 @@ fn hint(problem: &Problem) -> Option<String> {
         Problem::MissingNamespace { .. } => {
             "create the namespace, add it to the release, or let billhook create it with --create-namespace"
         }
+        Problem::BackupLost { .. } => "save the objects as files with --backup-dir DIR",
+        Problem::NotRestorable { .. } => "apply its CustomResourceDefinition first",
         Problem::Unowned { .. } => "adopt existing objects with --adopt",
         Problem::Unlabelled { .. } | Problem::Unrecorded { .. } => {
             "check the object and the record; adopt it, or prune it, with --adopt"

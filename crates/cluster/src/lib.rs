@@ -55,7 +55,10 @@ pub use counts::{RequestCounts, count_requests};
 pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;
-pub use inventory::{Begun, HeldLock, Holder, InventoryStore, ReleaseInfo, Stored, TakeOver, Token};
+pub use inventory::{
+    BackupWriter, Begun, HeldLock, Holder, InventoryStore, MAX_PARTS, NewBackup, PackedBackup, ReleaseInfo, Stored,
+    TakeOver, Token,
+};
 pub use lease::{Clock, HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld, Predecessor, Term};
 pub use look::Place;
 pub use patch::{Patch, PatchKind};

@@ -107,9 +107,11 @@ impl From<OperationError> for ItemFailure {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Plan(error) => error.into(),
-            OperationError::NoRelease(..) | OperationError::PolicyLost(..) | OperationError::LockLost(_) => {
-                Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem)
-            }
+            OperationError::NoRelease(..)
+            | OperationError::PolicyLost(..)
+            | OperationError::LockLost(_)
+            | OperationError::NoBackup(_)
+            | OperationError::NotSaved { .. } => Self::new("NoRelease", error.to_string(), ErrorCode::InternalProblem),
             OperationError::Cluster(error) => error.into(),
         }
     }

@@ -242,6 +242,9 @@ pub struct Summary {
     /// Whether the record remains with the objects that the policy does not cover.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retained: bool,
+    /// How many objects the backup has that the record remains for; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<usize>,
     /// What the sweep at the end found; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,

@@ -1,6 +1,7 @@
 //! Operations on releases: from the input to a plan, and from a plan to the release's inventory. All front ends share them.
 
 mod apply;
+mod backup;
 mod claims;
 mod clean;
 mod delete;
@@ -8,14 +9,17 @@ mod error;
 mod forget;
 mod read;
 mod record;
+mod restore;
 mod sweep;
 mod take_over;
 
 pub use apply::{ApplyInput, GraphOf, PreparedApply, Starting, apply, apply_announced, prepare_apply};
+pub use backup::{BackupMode, save_objects};
 pub use clean::{CleanSubject, PreparedClean, clean, prepare_clean};
 pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
 pub use record::{Inherited, forget_record};
+pub use restore::{RestoreInput, prepare_restore};
 pub(crate) use sweep::sweep;
 pub use take_over::{give_back, take_over};

@@ -251,6 +251,7 @@ async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begu
             record_error: None,
             lock_lost: false,
             retained: false,
+            backup: None,
             proof: None,
             recorded: None,
         },

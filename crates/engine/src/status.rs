@@ -42,6 +42,9 @@ pub struct ReleaseStatus {
     /// The operation that works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Locked>,
+    /// How many objects the backup in the record has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<usize>,
     /// The versions that were applied, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<AppliedVersion>,
@@ -354,6 +357,7 @@ fn report(inventory: &Inventory, found: &Found) -> ReleaseStatus {
         namespace: inventory.release.namespace().to_owned(),
         phase: phase(inventory, &objects),
         revision: inventory.revision,
+        backup: inventory.backup.as_ref().map(|backup| backup.objects),
         history: inventory.history.clone(),
         failures: inventory.failures.clone(),
         kinds: kinds.into_values().collect(),

@@ -3,15 +3,17 @@
 mod object;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
 use billhook_cluster::{Applied, Cluster, Error, ErrorKind, Patch, PatchKind};
 use billhook_objects::{Manifest, ObjectKey, Uid};
-use billhook_plan::{ApplyAction, ApplyTask, PatchTask, PatchWork, Work};
+use billhook_plan::{ApplyAction, ApplyTask, LateOwner, PatchTask, PatchWork, Work};
 use billhook_policy::UpdateStrategy;
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
@@ -252,8 +254,16 @@ fn send_one<'a>(
 /// Patches an object; returns nothing if it is gone. One that the run itself has written must still be that one; any other
 /// one is patched for its deletion, which reports it if it was replaced.
 async fn patch(cluster: &Cluster, task: &PatchTask, written: Option<&Uid>) -> Result<Option<Applied>, Error> {
-    let PatchTask { object, resource, uid, patch } = task;
-    let Some(uid) = written.or(uid.as_ref()) else {
+    let PatchTask { object, resource, uid, patch, owners, status } = task;
+    let uid = written.or(uid.as_ref());
+    if let Some(status) = status {
+        let metadata = uid.map_or_else(|| json!({}), |uid| json!({ "uid": uid }));
+        let body = json!({ "metadata": metadata, "status": status });
+        let patch = Patch { subresource: Some("status"), kind: PatchKind::Merge, body: &body };
+        return cluster.patch(resource, object, &patch).await;
+    }
+    let patch = &with_owners(cluster, patch, owners).await?;
+    let Some(uid) = uid else {
         let patch = Patch { subresource: None, kind: PatchKind::Merge, body: patch };
         return cluster.patch(resource, object, &patch).await;
     };
@@ -261,6 +271,26 @@ async fn patch(cluster: &Cluster, task: &PatchTask, written: Option<&Uid>) -> Re
         Err(error) if written.is_none() && *error.kind() == ErrorKind::NotAsSeen => Ok(None),
         answer => answer,
     }
+}
+
+/// Sets the UIDs of the owners that did not exist when the plan was made. One that was deleted meanwhile is left out.
+async fn with_owners<'a>(cluster: &Cluster, patch: &'a Value, owners: &[LateOwner]) -> Result<Cow<'a, Value>, Error> {
+    if owners.is_empty() {
+        return Ok(Cow::Borrowed(patch));
+    }
+    let mut patch = patch.clone();
+    let references = &mut patch["metadata"]["ownerReferences"];
+    for LateOwner { index, object, resource } in owners {
+        let owner = cluster.get_meta(resource, object).await?;
+        if let Some(reference) = references.get_mut(index) {
+            match owner {
+                Some(owner) => reference["uid"] = json!(owner.uid),
+                None => *reference = Value::Null,
+            }
+        }
+    }
+    references.as_array_mut().into_iter().for_each(|all| all.retain(|reference| !reference.is_null()));
+    Ok(Cow::Owned(patch))
 }
 
 /// Returns whether the same request may succeed later: the API server is unavailable, a webhook's backend is not

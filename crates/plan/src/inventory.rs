@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Fingerprint,
+    Backup, Fingerprint,
     failures::Failures,
     history::{AppliedVersion, begin_version, complete_version},
 };
 
 /// The format version of a stored inventory. Readers accept this one and all before it.
-pub const INVENTORY_FORMAT: u32 = 1;
+pub const INVENTORY_FORMAT: u32 = 2;
 
 /// The label on the Secrets that hold inventories.
 pub const INVENTORY_LABEL: &str = "billhook.dev/inventory";
@@ -43,6 +43,8 @@ pub struct Inventory {
     pub history: Vec<AppliedVersion>,
     /// What failed in the last apply.
     pub failures: Failures,
+    /// The backup of the objects that a deletion has deleted.
+    pub backup: Option<Backup>,
 }
 
 impl Inventory {
@@ -59,6 +61,7 @@ impl Inventory {
             deleted: BTreeMap::new(),
             history: Vec::new(),
             failures: Failures::default(),
+            backup: None,
         }
     }
 
@@ -84,11 +87,18 @@ pub enum Phase {
     Deleting,
     /// Everything that the policy covers is gone. The entries are the objects that remain.
     Retained,
+    /// All objects are gone. The record remains for the backup in it.
+    Deleted,
 }
 
 impl Phase {
     /// All phases.
-    pub const ALL: [Self; 4] = [Self::Applying, Self::Applied, Self::Deleting, Self::Retained];
+    pub const ALL: [Self; 5] = [Self::Applying, Self::Applied, Self::Deleting, Self::Retained, Self::Deleted];
+
+    /// Whether a deletion has deleted everything that the policy covers.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Retained | Self::Deleted)
+    }
 }
 
 impl std::fmt::Display for Phase {
@@ -98,6 +108,7 @@ impl std::fmt::Display for Phase {
             Self::Applied => "applied",
             Self::Deleting => "deleting",
             Self::Retained => "retained",
+            Self::Deleted => "deleted",
         })
     }
 }

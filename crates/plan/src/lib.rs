@@ -8,6 +8,7 @@
 
 mod annotations;
 mod apply;
+mod backup;
 mod blast;
 mod catalogs;
 mod counts;
@@ -35,6 +36,9 @@ mod wanted;
 
 pub use annotations::{Annotation, Annotations, Treatment};
 pub use apply::{Deployment, check_policy, is_ready_when_created, prepare};
+pub use backup::{
+    Backup, BackupNote, Contents as BackupContents, Doomed, OwnerReference, Restoration, SavedObject, Tie, to_save,
+};
 pub use billhook_objects::Resource;
 pub use blast::{add_blast_notes, blast_queries, limit_deletions};
 pub use catalogs::Catalogs;
@@ -47,8 +51,8 @@ pub use history::{AppliedVersion, MAX_HISTORY, VersionState, begin_version, comp
 pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
-    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, Node,
-    Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep, Work,
+    ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, LateOwner,
+    Node, Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep, Work,
 };
 pub use note::{
     AnnotationNote, HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered,

@@ -328,6 +328,24 @@ impl ApplyTask {
         self.uid.as_ref().filter(|_| matches!(self.action, ApplyAction::Unchanged | ApplyAction::Await))
     }
 
+    /// Returns the task to create an object of another client, which nothing waits for.
+    pub fn creation(object: ObjectKey, resource: Resource) -> Self {
+        Self {
+            object,
+            resource,
+            action: ApplyAction::Create,
+            wait: false,
+            health: None,
+            resource_version: None,
+            strategy: UpdateStrategy::default(),
+            annotate_before_create: BTreeMap::new(),
+            uid: None,
+            adopt: false,
+            takes_over: Vec::new(),
+            recreate: None,
+        }
+    }
+
     /// Returns the task to create the object, which must not exist any more.
     #[must_use]
     pub fn to_create(&self) -> Self {
@@ -440,6 +458,31 @@ pub struct PatchTask {
     pub uid: Option<Uid>,
     /// The JSON merge patch.
     pub patch: Value,
+    /// The owner references in the patch that get the UID that their owner has when the patch is sent, because the plan itself
+    /// creates it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<LateOwner>,
+    /// The status to set instead of the patch. It may be confidential, so that it is in no serialized plan.
+    #[serde(default, skip_serializing)]
+    pub status: Option<Box<Value>>,
+}
+
+impl PatchTask {
+    /// Returns a task that sends a merge patch.
+    pub fn new(object: ObjectKey, resource: Resource, uid: Option<Uid>, patch: Value) -> Self {
+        Self { object, resource, uid, patch, owners: Vec::new(), status: None }
+    }
+}
+
+/// An owner whose UID is read before a patch refers to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LateOwner {
+    /// The index of the reference in the patch.
+    pub index: usize,
+    /// The owner.
+    pub object: ObjectKey,
+    /// How to address it.
+    pub resource: Resource,
 }
 
 /// Steps, one after another: each starts when the one before it is done.

@@ -4,7 +4,7 @@ use billhook_objects::{ApiVersion, GroupKind, KindName, ObjectKey};
 use billhook_policy::GoDuration;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Annotation, ListScope, counts::Counts};
+use crate::{Annotation, BackupNote, ListScope, counts::Counts};
 
 /// A fact worth knowing before a plan is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -140,6 +140,8 @@ pub enum NoteKind {
     CreateOnly { object: ObjectKey },
     /// Annotations of objects change what happens to them.
     Annotation(AnnotationNote),
+    /// What happens to the objects of a backup, or to the backup itself.
+    Backup(BackupNote),
 }
 
 /// Annotations of objects change what happens to them.
@@ -277,6 +279,9 @@ impl Note {
             NoteKind::NotServed(NotServedNote::Selector { .. } | NotServedNote::Collection { .. })
                 | NoteKind::Recreated { .. }
                 | NoteKind::Unreadable(_)
+                | NoteKind::Backup(
+                    BackupNote::Ended { .. } | BackupNote::OwnerMissing { .. } | BackupNote::Exists { .. }
+                )
                 | NoteKind::Hook { treatment: HookTreatment::LeftOut, .. }
         )
     }
@@ -333,6 +338,14 @@ impl NoteKind {
                 | AnnotationNote::NotRecreated { .. }
                 | AnnotationNote::NotFinalized { .. },
             )
+            | Self::Backup(
+                BackupNote::LostWithNamespace { .. }
+                | BackupNote::OtherClusters { .. }
+                | BackupNote::Ended { .. }
+                | BackupNote::VolumeData { .. }
+                | BackupNote::OwnerMissing { .. }
+                | BackupNote::Exists { .. },
+            )
             | Self::PolicyLost => Severity::Warning,
             Self::Uncovered(UncoveredNote::Remaining { .. } | UncoveredNote::NotPruned { .. })
             | Self::Recreated { was_created: false, .. }
@@ -346,7 +359,10 @@ impl NoteKind {
             | Self::Hook { treatment: HookTreatment::Deployed | HookTreatment::TestLeftOut, .. }
             | Self::Fallback { .. }
             | Self::CreateOnly { .. }
-            | Self::Annotation(AnnotationNote::Honoured { live_only: false, .. }) => Severity::Info,
+            | Self::Annotation(AnnotationNote::Honoured { live_only: false, .. })
+            | Self::Backup(BackupNote::Saves { .. } | BackupNote::External { .. } | BackupNote::Others { .. }) => {
+                Severity::Info
+            }
         }
     }
 }

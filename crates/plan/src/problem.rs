@@ -107,6 +107,10 @@ pub enum Problem {
     Unrecorded { object: ObjectKey },
     /// An object is being deleted.
     BeingDeleted { object: ObjectKey },
+    /// The record that would hold a backup is deleted with its namespace.
+    BackupLost { namespace: String },
+    /// The cluster does not serve the kind of an object in a backup.
+    NotRestorable { object: ObjectKey },
     /// Another operation works on the release.
     Locked(Locked),
     /// Another operation has changed the release since the plan was made.
@@ -166,7 +170,9 @@ impl Problem {
             | Self::OtherRelease { .. }
             | Self::Unowned { .. }
             | Self::Unlabelled { .. }
-            | Self::Unrecorded { .. } => PlanErrorKind::Refused,
+            | Self::Unrecorded { .. }
+            | Self::BackupLost { .. }
+            | Self::NotRestorable { .. } => PlanErrorKind::Refused,
             Self::BeingDeleted { .. } | Self::Locked(_) | Self::Outdated { .. } => PlanErrorKind::Busy,
         }
     }

@@ -10,8 +10,8 @@ use std::{
 use billhook_objects::{GroupKind, wellknown::PROTECT_ANNOTATION};
 
 use crate::{
-    Annotation, AnnotationNote, Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note, NoteKind,
-    OrderNote, PlanError, Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
+    Annotation, AnnotationNote, BackupNote, Counts, HookTreatment, ListFailure, ListScope, Locked, NotServedNote, Note,
+    NoteKind, OrderNote, PlanError, Problem, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote, UnservedKind,
     UnservedStep,
 };
 
@@ -139,6 +139,47 @@ impl Display for NoteKind {
                 write!(f, "{object} does not belong to the release and remains unchanged: its manifest only creates it")
             }
             Self::Annotation(note) => note.fmt(f),
+            Self::Backup(note) => note.fmt(f),
+        }
+    }
+}
+
+impl Display for BackupNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Saves { counts } => {
+                write!(f, "the live objects will be saved before they are deleted: {counts}")
+            }
+            Self::LostWithNamespace { object } => write!(
+                f,
+                "no backup is written, because {object}, which holds the record of the release, is deleted, too"
+            ),
+            Self::OtherClusters { counts } => {
+                write!(f, "the backup does not contain {} of other clusters: {counts}", objects(counts.total()))
+            }
+            Self::Ended { object } => {
+                write!(f, "{object} has ended and is not restored, because it would run again")
+            }
+            Self::VolumeData { objects } => write!(
+                f,
+                "a backup does not contain the data of volumes; these claims are empty unless their volumes still exist: {}",
+                first_of(objects)
+            ),
+            Self::External { object } => {
+                write!(f, "{object} gets a new load balancer, which may have another address")
+            }
+            Self::OwnerMissing { object, owner } => write!(
+                f,
+                "{object} is restored without its owner {owner}, which does not exist any more and is not in the backup"
+            ),
+            Self::Others { counts } => write!(
+                f,
+                "{} that the release did not create will be restored without its label: {counts}",
+                objects(counts.total())
+            ),
+            Self::Exists { object } => {
+                write!(f, "{object}, which the release did not create, exists again and remains unchanged")
+            }
         }
     }
 }
@@ -328,6 +369,13 @@ impl Display for Problem {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::NoObjects => f.write_str("the input contains no objects"),
+            Self::BackupLost { namespace } => write!(
+                f,
+                "the backup would be deleted with Namespace {namespace}, which holds the record of the release"
+            ),
+            Self::NotRestorable { object } => {
+                write!(f, "{object} cannot be restored: the cluster does not serve its kind")
+            }
             Self::UnknownTarget { group, target } => write!(f, "{group}: target {target:?} is unknown"),
             Self::AmbiguousKind { group, name, candidates } => {
                 write!(f, "{group}: {name} is ambiguous: it may be {}", joined(candidates, " or "))

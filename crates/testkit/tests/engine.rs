@@ -30,8 +30,8 @@ use std::{
 
 use billhook_cluster::{Cluster, Holder, Options as ClusterOptions};
 use billhook_engine::{
-    ApplyInput, Blocker, Clusters, DeleteInput, Event, Inherited, MissingNamespaces, OperationError, RunOptions,
-    Status, Subject, Summary,
+    ApplyInput, BackupMode, Blocker, Clusters, DeleteInput, Event, Inherited, MissingNamespaces, OperationError,
+    RunOptions, Status, Subject, Summary,
 };
 use billhook_objects::{ApiVersion, Manifest, ObjectKey, ReleaseName, Uid, wellknown, yaml};
 use billhook_plan::{Directives, Entry, Unlabelled, Wait};
@@ -215,6 +215,7 @@ fn delete_input(edit: impl FnOnce(&mut DeleteInput)) -> DeleteInput {
         unlabelled: Unlabelled::Leave,
         retain: false,
         verify: false,
+        backup: BackupMode::Never,
         catalog: None,
     };
     edit(&mut input);

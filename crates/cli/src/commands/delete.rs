@@ -2,20 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
-use billhook_engine::{DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
+use billhook_engine::{BackupMode, Clusters, DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
 use billhook_plan::Unlabelled;
 use billhook_policy::{GoDuration, Propagation};
-use clap::{ArgGroup, Args};
+use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
     args::{Cascade, DryRun},
+    backup_dir::BackupDir,
     connect::Target,
     error::{CommandError, Exit, both},
     input::{self, Input, Sources},
-    render::plan::collections,
+    render::{self, plan::collections},
     session::{Interrupts, Session},
 };
 
@@ -48,6 +49,10 @@ pub(crate) struct DeleteArgs {
     /// At the end, look for the release's label in all kinds, and fail if an object still carries it
     #[arg(long, requires = "name")]
     verify: bool,
+    /// Save the live objects as files in this new or empty directory, and not in the record of the release; only the user may
+    /// read them
+    #[arg(long, value_name = "DIR", conflicts_with = "backup")]
+    backup_dir: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -76,6 +81,11 @@ pub(crate) struct DeletionArgs {
     /// Change nothing if the plan deletes more than N objects, not even with --yes
     #[arg(long, value_name = "N")]
     max_deletions: Option<usize>,
+    /// Save the live objects in the record of the release first, so that billhook restore can create them again [default: true if
+    /// a force stage may remove finalizers]
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", hide_possible_values = true, conflicts_with_all = ["filename", "kustomize"])]
+    backup: Option<bool>,
     /// Use this cluster for a targetName of the policy; can be repeated
     #[arg(long, value_name = "NAME=KUBECONFIG[#CONTEXT]")]
     target: Vec<Target>,
@@ -90,6 +100,8 @@ pub(crate) struct Mode {
     pub(crate) verify: bool,
     /// Whether to take the lock of another operation over.
     pub(crate) take_over: bool,
+    /// Whether the live objects are saved elsewhere than in the record.
+    pub(crate) saves_elsewhere: bool,
 }
 
 /// Reads the input and plans, without changing anything except a lock that is to be
@@ -129,6 +141,12 @@ pub(crate) async fn plan(
         unlabelled: if mode.yes { Unlabelled::Take } else { Unlabelled::Leave },
         retain: true,
         verify: mode.verify,
+        backup: match args.backup {
+            _ if mode.saves_elsewhere => BackupMode::Never,
+            None => BackupMode::Forced,
+            Some(true) => BackupMode::Always,
+            Some(false) => BackupMode::Never,
+        },
         catalog: None,
     };
     let prepared = billhook_engine::prepare_delete(&clusters, delete).await;
@@ -155,6 +173,7 @@ pub(crate) async fn run(
         yes: args.yes,
         verify: args.verify,
         take_over: args.take_over && args.dry_run == DryRun::None,
+        saves_elsewhere: args.backup_dir.is_some(),
     };
     let planned = interrupts.unless(plan(session, args.deletion, mode)).await?;
     let Some(Planned { mut prepared, clusters, item_timeout, taken }) = planned else { return Ok(Exit::Done) };
@@ -177,9 +196,28 @@ pub(crate) async fn run(
     if guarded.is_ok() && confirmed {
         guarded = operate::confirm(session, interrupts, &prepared.plan).await;
     }
+    if guarded.is_ok()
+        && let Some(path) = args.backup_dir
+    {
+        guarded = interrupts.unless(save(session, &clusters, &prepared, &path)).await;
+    }
     operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
     guarded?;
     let flags = RunFlags { timeout, confirmed, ..RunFlags::default() };
     let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
+}
+
+/// Saves the live objects of a planned deletion as files.
+async fn save(
+    session: &Session,
+    clusters: &Clusters,
+    prepared: &PreparedDelete,
+    path: &Path,
+) -> Result<(), CommandError> {
+    let path = session.path(path);
+    let mut directory = BackupDir::create(path.clone())?;
+    billhook_engine::save_objects(clusters, prepared, |object| directory.save(object)).await?;
+    session.printer.err(&format!("{} saved in {}", render::count(directory.files, "object"), path.display()));
+    Ok(())
 }

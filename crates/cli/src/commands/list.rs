@@ -28,6 +28,9 @@ struct Row {
     objects: usize,
     revision: u64,
     updated: Option<String>,
+    /// How many objects its backup has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup: Option<usize>,
 }
 
 impl From<ReleaseInfo> for Row {
@@ -39,6 +42,7 @@ impl From<ReleaseInfo> for Row {
             objects: info.objects,
             revision: info.revision,
             updated: info.updated,
+            backup: info.backup,
         }
     }
 }

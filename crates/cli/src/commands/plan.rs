@@ -1,4 +1,4 @@
-//! `billhook plan`: shows what apply, delete or clean would do.
+//! `billhook plan`: shows what apply, delete, restore or clean would do.
 
 use billhook_engine::DiffChange;
 use billhook_plan::Plan;
@@ -11,9 +11,9 @@ use crate::{
     session::{Interrupts, Session},
 };
 
-use super::{apply, clean, delete, operate};
+use super::{apply, clean, delete, operate, restore};
 
-/// Show what apply, delete or clean would do and what is dangerous, without changing anything
+/// Show what apply, delete, restore or clean would do and what is dangerous, without changing anything
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub(crate) struct PlanArgs {
@@ -48,6 +48,8 @@ enum PlanCommand {
     Apply(PlanApplyArgs),
     /// Show what delete would do, without changing anything
     Delete(delete::DeletionArgs),
+    /// Show what restore would do, and what cannot be restored, without changing anything
+    Restore(restore::RestorationArgs),
     /// Show what clean would do, without changing anything
     Clean(clean::PlanCleanArgs),
 }
@@ -65,6 +67,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             let planned = interrupts.unless(delete::plan(session, args, delete::Mode::default())).await?;
             planned.map(|planned| planned.prepared.plan)
         }
+        PlanCommand::Restore(args) => Some(interrupts.unless(restore::plan(session, args, false)).await?.prepared.plan),
         PlanCommand::Clean(args) => Some(interrupts.unless(clean::plan(session, args)).await?),
     };
     if let Some(plan) = plan {

@@ -53,6 +53,7 @@ fn text(status: &ReleaseStatus, all: bool, paint: Paint) -> Vec<String> {
         format!("phase      {}", status.phase),
         format!("revision   {}", status.revision),
     ];
+    lines.extend(status.backup.map(|objects| format!("backup     {}", count(objects, "object"))));
     lines.extend(status.operation.as_ref().map(|locked| format!("operation  {}", locked.holder())));
     if status.revision == 0 {
         lines.push("the record was lost: the objects below were found by the label of the release".to_owned());

@@ -43,6 +43,12 @@ pub(super) fn lines(progress: &Progress, (out, err): (Paint, Paint)) -> Lines {
             .push(format!("delete what remains with billhook delete {release} --policy FILE or --policy default"));
         lines.hints.push(format!("or keep it and drop the record with billhook forget {release}"));
     }
+    if let Some(objects) = summary.backup {
+        let release = progress.release.as_deref().and_then(|release| release.split_once('/'));
+        let release = release.map(|(namespace, name)| text::argument(namespace, name)).unwrap_or_default();
+        let backup = format!("the record holds a backup of {}", count(objects, "object"));
+        lines.hints.push(format!("{backup}; create them again with billhook restore {release}"));
+    }
     if summary.status != Status::Done {
         failure(progress, summary, err, &mut lines.problems);
         lines.hints.push(hint(progress, summary).to_owned());

@@ -16,6 +16,7 @@ mod test_payload;
 mod test_plan;
 mod test_program;
 mod test_report;
+mod test_restore;
 mod test_sandbox;
 mod test_schema;
 mod test_status;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use billhook_objects::{ObjectKey, ReleaseName};
-use billhook_plan::{AppliedVersion, Entry, Failures, INVENTORY_FORMAT, Inventory, Phase};
+use billhook_plan::{AppliedVersion, Backup, Entry, Failures, INVENTORY_FORMAT, Inventory, Phase};
 use billhook_policy::Policy;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,9 @@ use crate::lease::HeldLease;
 
 /// The size of the index in a head, and of a part. A Secret is limited to 1 MiB.
 pub(super) const LIMIT: usize = 700 * 1024;
+
+/// The format of a record without a backup.
+const WITHOUT_BACKUP: u32 = 1;
 
 /// The revision of an empty head, which counts as no record. That of a record is at least 1.
 pub(super) const EMPTY: u64 = 0;
@@ -39,6 +42,8 @@ pub(super) struct Head {
     pub(super) history: Vec<AppliedVersion>,
     #[serde(default, skip_serializing_if = "Failures::is_empty")]
     pub(super) failures: Failures,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) backup: Option<Backup>,
     pub(super) index: Place,
     /// The operation that works on the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +117,8 @@ fn damaged(what: &str, error: &serde_json::Error) -> Unreadable {
 impl Head {
     pub(super) fn of(inventory: &Inventory, revision: u64, index: Place, lock: Option<Lock>) -> Self {
         Self {
-            format: INVENTORY_FORMAT,
+            // Versions before backups read all other records.
+            format: if inventory.backup.is_some() { INVENTORY_FORMAT } else { WITHOUT_BACKUP },
             name: inventory.release.name().to_owned(),
             namespace: inventory.release.namespace().to_owned(),
             revision,
@@ -123,6 +129,7 @@ impl Head {
             swept: inventory.swept,
             history: inventory.history.clone(),
             failures: inventory.failures.clone(),
+            backup: inventory.backup.clone(),
             index,
             lock,
             manifests: None,
@@ -143,7 +150,8 @@ impl Head {
 
     /// Returns the names of all parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &String> {
-        self.index.parts().iter().chain(self.manifests.iter().flat_map(Place::parts))
+        let backup = self.backup.iter().flat_map(|backup| &backup.parts);
+        self.index.parts().iter().chain(self.manifests.iter().flat_map(Place::parts)).chain(backup)
     }
 }
 
@@ -210,9 +218,9 @@ pub(super) fn head_name(release: &ReleaseName) -> String {
     format!("billhook.{}", release.name())
 }
 
-/// Returns the name of a part. It contains a digest of the content, so that two writers of one revision do not overwrite
-/// each other's parts.
-pub(super) fn part_name(release: &ReleaseName, revision: u64, number: usize, content: &[u8]) -> String {
+/// Returns the name of a part, which is one of the index or of a backup. It contains a digest of the content, so that two
+/// writers of one revision do not overwrite each other's parts.
+pub(super) fn part_name(release: &ReleaseName, revision: u64, of: &str, number: usize, content: &[u8]) -> String {
     let digest: String = Sha256::digest(content).iter().take(5).map(|byte| format!("{byte:02x}")).collect();
-    format!("billhook.{}.v{revision}.index.{number}.{digest}", release.name())
+    format!("billhook.{}.v{revision}.{of}.{number}.{digest}", release.name())
 }

@@ -10,12 +10,17 @@
 //! it. The head is written only if it is still what was read, so that the second of two writers gets a conflict. Parts that
 //! a crash leaves behind, which the head does not name and which are older than it, are deleted by the next write that
 //! writes parts.
+//!
+//! A **backup** is gzipped JSON lines, too, and always in parts (`billhook.NAME.v12.backup.0.3f29ab01cd`), because it is only
+//! read to restore it. They are written before the head that names them, and are deleted like all other parts.
 
+mod backup;
 mod format;
 mod lock;
 mod secret;
 mod store;
 
+pub use backup::{BackupWriter, MAX_PARTS, NewBackup, PackedBackup};
 pub use lock::{Begun, HeldLock, Holder, TakeOver};
 pub use secret::{ReleaseInfo, Token};
 pub use store::{InventoryStore, Stored};

@@ -25,6 +25,7 @@ pub(super) const PHASE: &str = "billhook.dev/phase";
 pub(super) const OBJECTS: &str = "billhook.dev/objects";
 pub(super) const REVISION: &str = "billhook.dev/revision";
 pub(super) const UPDATED: &str = "billhook.dev/updated";
+pub(super) const BACKUP: &str = "billhook.dev/backup";
 
 /// A Secret as it is read.
 #[derive(Deserialize)]
@@ -168,6 +169,8 @@ pub struct ReleaseInfo {
     /// The time of the last write, as given to [`InventoryStore::stamped`](crate::InventoryStore::stamped), otherwise as
     /// the API server recorded it.
     pub updated: Option<String>,
+    /// How many objects its backup has; none if there is no backup.
+    pub backup: Option<usize>,
 }
 
 /// Reads the information about a release from the metadata of its head Secret.
@@ -183,5 +186,6 @@ pub(super) fn release_info(meta: SecretMeta) -> Option<ReleaseInfo> {
         objects: annotations.get(OBJECTS).and_then(|text| text.parse().ok()).unwrap_or_default(),
         revision: annotations.get(REVISION).and_then(|text| text.parse().ok()).unwrap_or_default(),
         updated: annotations.get(UPDATED).cloned().or(written).or(meta.creation_timestamp),
+        backup: annotations.get(BACKUP).and_then(|text| text.parse().ok()),
     })
 }

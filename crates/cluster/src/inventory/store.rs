@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use billhook_objects::{ObjectKey, ReleaseName, wellknown::FIELD_MANAGER};
+use billhook_objects::{ObjectKey, ReleaseName, Uid, wellknown::FIELD_MANAGER};
 use billhook_plan::{Inventory, Resource};
 use futures::{
     StreamExt as _, TryStreamExt as _,
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::{
     format::{self, EMPTY, Head, LIMIT, Lock, Place, Unreadable},
     secret::{
-        NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, ReleaseInfo, Secret, SecretMeta, TYPE, Token, UPDATED,
-        encode, encoding_failed, release_info,
+        BACKUP, NewSecret, OBJECTS, PART, PHASE, RELEASE, REVISION, ReleaseInfo, Secret, SecretMeta, TYPE, Token,
+        UPDATED, encode, encoding_failed, release_info,
     },
 };
 use crate::{
@@ -37,6 +37,14 @@ const READS: usize = 4;
 pub(super) const WRITES: usize = 4;
 /// How many parts are sent at once. Each is held in memory twice meanwhile.
 const PARTS_AT_ONCE: usize = 4;
+/// What the parts of an index are named after.
+const INDEX: &str = "index";
+
+/// Returns the metadata of a part, which is deleted with its owner, the head.
+pub(super) fn part_metadata(release: &ReleaseName, name: &str, of: &str, owner: Option<&Uid>) -> Value {
+    let owner = json!([{ "apiVersion": "v1", "kind": "Secret", "name": format::head_name(release), "uid": owner }]);
+    json!({ "name": name, "labels": { RELEASE: release.name(), PART: of }, "ownerReferences": owner })
+}
 
 /// The records of the releases in one cluster.
 #[derive(Clone, Debug)]
@@ -68,7 +76,7 @@ fn gone(what: &str) -> Error {
     Error::answered(what, status).because("the record no longer exists")
 }
 
-fn unreadable(what: &str, why: &Unreadable) -> Error {
+pub(super) fn unreadable(what: &str, why: &Unreadable) -> Error {
     Error::new(what, ErrorKind::Other).because(why.to_string())
 }
 
@@ -109,6 +117,7 @@ impl InventoryStore {
             created_namespaces: token.head.created_namespaces.clone(),
             history: token.head.history.clone(),
             failures: token.head.failures.clone(),
+            backup: token.head.backup.clone(),
             ..Inventory::new(release.clone())
         };
         format::read_index(&chunks, &mut inventory).map_err(|why| unreadable(&what, &why))?;
@@ -154,7 +163,7 @@ impl InventoryStore {
     }
 
     /// Reads a Secret, and the time of the answer.
-    async fn secret(
+    pub(super) async fn secret(
         &self,
         what: &str,
         release: &ReleaseName,
@@ -197,7 +206,7 @@ impl InventoryStore {
         } else {
             let chunks = bytes.chunks(LIMIT).enumerate();
             chunks
-                .map(|(number, chunk)| (format::part_name(&release, revision, number, chunk), chunk.to_vec()))
+                .map(|(number, chunk)| (format::part_name(&release, revision, INDEX, number, chunk), chunk.to_vec()))
                 .collect()
         };
         let wrote_parts = !parts.is_empty();
@@ -212,11 +221,7 @@ impl InventoryStore {
         };
         let owner = token.as_ref().map(|token| token.uid.clone());
         let writes = parts.into_iter().map(|(name, chunk)| {
-            let labels = json!({ RELEASE: release.name(), PART: "index" });
-            let owner = json!([{
-                "apiVersion": "v1", "kind": "Secret", "name": format::head_name(&release), "uid": owner,
-            }]);
-            let metadata = json!({ "name": name, "labels": labels, "ownerReferences": owner });
+            let metadata = part_metadata(&release, &name, INDEX, owner.as_ref());
             self.write_part(&what, &release, metadata, chunk)
         });
         // Collected because the closure must not live across an await: the future would not be `Send`.
@@ -225,6 +230,8 @@ impl InventoryStore {
         let head = Head::of(inventory, revision, index, lock);
         let new = self.write_head(&what, &release, token.as_ref(), head, data).await?;
         inventory.revision = revision;
+        // The parts of a backup were written before.
+        let wrote_parts = wrote_parts || token.as_ref().is_some_and(|old| old.head.backup != new.head.backup);
         self.clean(&release, token.as_ref(), &new, wrote_parts).await;
         Ok(new)
     }
@@ -244,7 +251,7 @@ impl InventoryStore {
     }
 
     /// Writes a part. Its name identifies its content, so that an existing one is the same.
-    async fn write_part(
+    pub(super) async fn write_part(
         &self,
         what: &str,
         release: &ReleaseName,
@@ -297,6 +304,13 @@ impl InventoryStore {
         });
         if let Some(now) = &self.now {
             metadata["annotations"][UPDATED] = json!(now);
+        }
+        match &head.backup {
+            Some(backup) => metadata["annotations"][BACKUP] = json!(backup.objects.to_string()),
+            None if token.is_some_and(|token| token.head.backup.is_some()) => {
+                metadata["annotations"][BACKUP] = Value::Null
+            }
+            None => {}
         }
         let mut data = BTreeMap::from([("head", Some(ByteString(json.clone()))), ("index", index.clone())]);
         match token {
@@ -379,7 +393,7 @@ impl InventoryStore {
         self.delete_parts(release, stale).await;
     }
 
-    async fn delete_parts(&self, release: &ReleaseName, names: BTreeSet<String>) {
+    pub(super) async fn delete_parts(&self, release: &ReleaseName, names: BTreeSet<String>) {
         let one = async |name: String| {
             let url = url::object(&Resource::secrets(), Some(release.namespace()), &name);
             let call = Call::new(Verb::Delete, format!("delete part {name} of release {release}"), url);

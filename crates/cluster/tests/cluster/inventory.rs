@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use billhook_cluster::{Cluster, ErrorKind, InventoryStore, Options};
+use billhook_cluster::{Cluster, ErrorKind, InventoryStore, NewBackup, Options, Token};
 use billhook_objects::{ApiVersion, Digest, GroupKind, ObjectKey, ReleaseName, Uid};
-use billhook_plan::{Entry, Failed, Failures, Inventory, Phase};
+use billhook_plan::{Backup, Entry, Failed, Failures, Inventory, Phase, SavedObject};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -88,6 +88,9 @@ impl Secrets {
                 }
                 assert!(now["data"].to_string().len() < 1024 * 1024 * 4 / 3, "the Secret is too large");
                 now["metadata"]["annotations"] = req.body["metadata"]["annotations"].clone();
+                if let Some(annotations) = now["metadata"]["annotations"].as_object_mut() {
+                    annotations.retain(|_, value| !value.is_null());
+                }
                 now["metadata"]["resourceVersion"] = json!(self.version.to_string());
                 ok(now.clone())
             }
@@ -348,12 +351,12 @@ async fn a_write_whose_answer_was_lost_is_recognized() {
 async fn a_record_of_a_newer_billhook_is_an_error_that_names_it() {
     let (store, secrets, _, _) = store();
     let mut fixture: Value = serde_json::from_str(include_str!("../data/inventory-format-1.json")).unwrap();
-    // {"format":2}
-    fixture["data"]["head"] = json!("eyJmb3JtYXQiOjJ9");
+    // {"format":3}
+    fixture["data"]["head"] = json!("eyJmb3JtYXQiOjN9");
     secrets.lock().unwrap().objects.insert("billhook.web".into(), fixture);
     let error = store.load(&release()).await.unwrap_err();
-    let expected = "read the record of release a/web: it was written by a newer billhook (format 2; this one reads \
-        formats up to 1)";
+    let expected = "read the record of release a/web: it was written by a newer billhook (format 3; this one reads \
+        formats up to 2)";
     assert_eq!(error.to_string(), expected);
 }
 
@@ -428,4 +431,93 @@ async fn manifests_of_an_earlier_version_are_deleted_by_the_next_write() {
 
 fn decoded(data: &Value) -> Vec<u8> {
     serde_json::from_value::<ByteString>(data.clone()).unwrap().0
+}
+
+/// An object with a text that does not compress.
+fn saved(n: usize, size: usize) -> SavedObject {
+    let text: String = (0..size / 64)
+        .map(|part| serde_json::to_value(Digest::of(&json!([n, part]))).unwrap().as_str().unwrap().to_owned())
+        .collect();
+    let metadata = json!({"name": format!("c{n}"), "namespace": "a"});
+    SavedObject {
+        own: n % 2 == 0,
+        object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}}),
+    }
+}
+
+async fn back_up(store: &InventoryStore, token: &Token, objects: &[SavedObject]) -> Backup {
+    let release = release();
+    let mut writer = store.write_backup(&release, token);
+    for object in objects {
+        assert!(writer.add(object).await.unwrap());
+    }
+    match writer.finish().await.unwrap() {
+        NewBackup::Written(backup) => backup,
+        NewBackup::TooLarge => panic!("too large"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_is_read_as_it_was_written_and_remains_until_a_record_without_it_is_written() {
+    let (store, secrets, _, _) = store();
+    let mut inventory = inventory(3);
+    let token = store.save(&mut inventory, None).await.unwrap();
+    // The second object alone needs more than one part.
+    let objects = [saved(0, 1000), saved(1, 3_000_000), saved(2, 1000)];
+    let first = back_up(&store, &token, &objects).await;
+    assert!(first.parts.len() > 1, "{first:?}");
+    assert_eq!(first.objects, 3);
+    inventory.backup = Some(first.clone());
+    let token = store.save(&mut inventory, Some(token)).await.unwrap();
+    let stored = store.load(&release()).await.unwrap().unwrap();
+    assert_eq!(stored.inventory, inventory);
+    assert_eq!(store.list(Some("a")).await.unwrap()[0].backup, Some(3));
+    let packed = store.read_backup(&release(), &first).await.unwrap();
+    let read: Vec<_> = packed.objects().map(Result::unwrap).collect();
+    assert_eq!(read, objects);
+    // Another one replaces it, and so do parts that a crash has left.
+    back_up(&store, &token, &[saved(7, 100)]).await;
+    let second = back_up(&store, &token, &[saved(3, 100)]).await;
+    inventory.backup = Some(second.clone());
+    let token = store.save(&mut inventory, Some(token)).await.unwrap();
+    let names = |secrets: &Shared| secrets.lock().unwrap().objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&secrets), ["billhook.web".to_owned(), second.parts[0].clone()]);
+    // A record that is written for another reason keeps it.
+    inventory.entries.pop_first();
+    let token = store.save(&mut inventory, Some(token)).await.unwrap();
+    assert_eq!(names(&secrets).len(), 2);
+    inventory.backup = None;
+    store.save(&mut inventory, Some(token)).await.unwrap();
+    assert_eq!(names(&secrets), ["billhook.web"]);
+    assert_eq!(store.list(Some("a")).await.unwrap()[0].backup, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_without_all_of_its_parts_or_that_is_too_large_is_an_error() {
+    let (store, secrets, _, _) = store();
+    let mut inventory = inventory(1);
+    let token = store.save(&mut inventory, None).await.unwrap();
+    let backup = back_up(&store, &token, &[saved(0, 1_000_000)]).await;
+    secrets.lock().unwrap().objects.remove(&backup.parts[0]);
+    let error = store.read_backup(&release(), &backup).await.err().unwrap();
+    assert!(error.message().contains(&format!("Secret {} is missing", backup.parts[0])), "{}", error.message());
+    // Parts in another order cannot be unpacked, and the error quotes nothing.
+    let backup = back_up(&store, &token, &[saved(0, 3_000_000)]).await;
+    let shuffled = Backup { parts: backup.parts.iter().rev().cloned().collect(), ..backup };
+    let packed = store.read_backup(&release(), &shuffled).await.unwrap();
+    let error = packed.objects().find_map(Result::err).unwrap();
+    assert!(error.message().contains("damaged"), "{}", error.message());
+    secrets.lock().unwrap().objects.retain(|name, _| name == "billhook.web");
+    let owner = release();
+    let mut writer = store.write_backup(&owner, &token);
+    let mut fits = true;
+    for n in 0..100 {
+        fits = writer.add(&saved(n, 1_500_000)).await.unwrap();
+        if !fits {
+            break;
+        }
+    }
+    assert!(!fits);
+    writer.discard().await;
+    assert_eq!(secrets.lock().unwrap().objects.len(), 1);
 }

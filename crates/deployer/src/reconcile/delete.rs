@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use billhook_engine::{DeleteInput, PreparedDelete, Subject};
+use billhook_engine::{BackupMode, DeleteInput, PreparedDelete, Subject};
 use billhook_objects::ObjectKey;
 use billhook_plan::{NoteKind, Resource, Uncovered, Unlabelled};
 use billhook_policy::{Propagation, ProviderConfiguration};
@@ -133,6 +133,7 @@ async fn prepare(
         unlabelled: Unlabelled::Leave,
         retain: false,
         verify: false,
+        backup: BackupMode::Never,
         catalog: Some(catalog),
     };
     Ok(billhook_engine::prepare_delete(clusters, input).boxed().await?)

@@ -93,7 +93,7 @@ pub struct PreparedApply {
     /// What failed in the last apply.
     pub failures: Failures,
     snapshot: Snapshot,
-    record: Record,
+    pub(super) record: Record,
     prune: bool,
     /// When the planning started, which is the time of the call.
     since: Instant,

@@ -14,6 +14,7 @@ use billhook_plan::{
 use billhook_policy::{Policy, Propagation};
 
 use super::{
+    backup::{BackupMode, plan_backup},
     claims::{labelled, remove_labels},
     error::OperationError,
     read::{add_contents, catalog, catalogs},
@@ -53,6 +54,8 @@ pub struct DeleteInput {
     pub retain: bool,
     /// Whether the deletion of a release ends with a sweep for its label. That of a release without a record always does.
     pub verify: bool,
+    /// When the live objects are saved in the record first.
+    pub backup: BackupMode,
     /// The kinds of the release's cluster, if they are known already.
     pub catalog: Option<Arc<Catalog>>,
 }
@@ -61,9 +64,11 @@ pub struct DeleteInput {
 pub struct PreparedDelete {
     /// The plan.
     pub plan: Plan,
-    snapshot: Snapshot,
-    record: Option<Record>,
+    pub(super) snapshot: Snapshot,
+    pub(super) record: Option<Record>,
     retain: bool,
+    /// Whether the live objects are saved in the record first.
+    backs_up: bool,
     /// The kinds for the sweep at the end, if there is one.
     sweep: Option<Arc<Catalog>>,
 }
@@ -139,10 +144,12 @@ pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<P
         billhook_plan::limit_deletions(&mut plan, max);
     }
     plan.add_notes(unlisted_note(unlisted));
+    let mut backs_up = false;
     if let Some(record) = &record {
         list_created_namespaces(clusters, record, &mut plan).await;
+        backs_up = plan_backup(clusters, &mut plan, &snapshot, &record.inventory.release, input.backup)?;
     }
-    Ok(PreparedDelete { plan, snapshot, record, retain: input.retain, sweep })
+    Ok(PreparedDelete { plan, snapshot, record, retain: input.retain, backs_up, sweep })
 }
 
 /// Returns the record of a release that lost its own, from what a sweep found. A head without a record is deleted like one.
@@ -194,14 +201,18 @@ pub async fn delete(
     prepared: PreparedDelete,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedDelete { plan, snapshot, record, retain, sweep } = prepared;
+    let PreparedDelete { plan, snapshot, record, retain, backs_up, sweep } = prepared;
     crate::run::announce(&plan, options);
     let none = BTreeMap::new();
     let Some(mut record) = record else {
         let outcome = crate::run::run(&plan, &snapshot, clusters, &none, None, options).await;
         return Ok(finish(outcome, Ok(()), clusters, options));
     };
+    if backs_up {
+        record.back_up(clusters, &plan, &snapshot).await?;
+    }
     record.begin_delete(clusters, &plan).await?;
+    let backup = record.inventory.backup.as_ref().map(|backup| backup.objects);
     let release = record.inventory.release.clone();
     let mut outcome = record.run(&plan, &snapshot, clusters, &none, options).await;
     record.release_unmanaged(clusters, &plan, &snapshot, options, &mut outcome).await;
@@ -217,6 +228,7 @@ pub async fn delete(
     let written = record.end_delete(clusters, &plan, &outcome, retain).await;
     let written = released.map_err(NotWritten::Failed).and(written);
     outcome.summary.retained = written.as_ref().is_ok_and(|retained| *retained);
+    outcome.summary.backup = backup.filter(|_| written.is_ok() && retain);
     if let Some(catalog) = sweep.filter(|_| done) {
         let expected = outcome.summary.uncovered.iter().map(|uncovered| uncovered.object.clone()).collect();
         let proof = prove(clusters, &catalog, &release, &expected, &options.stop).await;

@@ -19,6 +19,17 @@ pub enum OperationError {
     /// Another operation took the lock of the release over.
     #[error("keep the lock of release {0}")]
     LockLost(ReleaseName),
+    /// The release has no backup.
+    #[error("find a backup of release {0}")]
+    NoBackup(ReleaseName),
+    /// The live objects could not be saved; nothing was changed.
+    #[error("save the live objects")]
+    NotSaved {
+        /// The release, if it is one.
+        release: Option<String>,
+        /// Why.
+        why: String,
+    },
     /// A request failed.
     #[error(transparent)]
     Cluster(#[from] Error),

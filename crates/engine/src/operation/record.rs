@@ -9,8 +9,8 @@ use std::{
 use billhook_cluster::{Begun, Cluster, Error, ErrorKind, HeldLock, Stored, Token};
 use billhook_objects::{ApiVersion, Digest, Manifest, ObjectKey, ReleaseName, Uid, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, DeletionState, Directives, Entry, Failures, Inventory, Phase, Plan, PlanError, Problem,
-    RequestedDeletion, Snapshot, Uncovered, UncoveredCause, Work,
+    ApplyAction, ApplyTask, Backup, DeletionState, Directives, Entry, Failures, Inventory, Phase, Plan, PlanError,
+    Problem, RequestedDeletion, Snapshot, Uncovered, UncoveredCause, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
 use serde_json::Value;
@@ -65,12 +65,14 @@ impl Inherited {
 pub(super) struct Record {
     pub inventory: Inventory,
     /// The precondition of the next write; none if the inventory is not stored yet.
-    token: Option<Token>,
+    pub(super) token: Option<Token>,
     origin: Origin,
     /// Whether it has changes that are not written yet.
     dirty: bool,
     /// The lock of the release, from the first write of the operation to the last.
     lock: Option<HeldLock>,
+    /// Whether an apply restores the backup in the record, and so keeps it.
+    restores: bool,
 }
 
 /// Why the last write of an inventory was not sent, or failed.
@@ -109,13 +111,20 @@ impl Record {
         let origin = if inherited.is_empty() { Origin::New } else { Origin::Inherited };
         let mut inventory = Inventory::new(release);
         inventory.entries.extend(inherited.into_iter().map(Inherited::into_entry));
-        Self { inventory, token: head.map(|head| *head), origin, dirty: true, lock: None }
+        Self { inventory, token: head.map(|head| *head), origin, dirty: true, lock: None, restores: false }
     }
 
     /// Returns the inventory of a release that lost its own: the objects that a sweep found.
     pub(super) fn swept(release: ReleaseName, head: Option<Box<Token>>, entries: BTreeMap<ObjectKey, Entry>) -> Self {
         let inventory = Inventory { entries, swept: true, ..Inventory::new(release) };
-        Self { inventory, token: head.map(|head| *head), origin: Origin::Swept, dirty: true, lock: None }
+        Self {
+            inventory,
+            token: head.map(|head| *head),
+            origin: Origin::Swept,
+            dirty: true,
+            lock: None,
+            restores: false,
+        }
     }
 
     /// Reads the inventory.
@@ -124,7 +133,7 @@ impl Record {
             Some(Stored { token, .. }) if token.is_empty() => Loaded::Nothing(Some(Box::new(token))),
             Some(Stored { inventory, token }) => {
                 let (token, origin) = (Some(token), Origin::Stored);
-                Loaded::Record(Box::new(Self { inventory, token, origin, dirty: false, lock: None }))
+                Loaded::Record(Box::new(Self { inventory, token, origin, dirty: false, lock: None, restores: false }))
             }
             None => Loaded::Nothing(None),
         })
@@ -135,9 +144,21 @@ impl Record {
         self.token.take().map(Box::new)
     }
 
-    /// Returns the inventory as it was read; none for a new release.
+    /// Returns the inventory as it was read; none for a new release, or one of which only a backup is left.
     pub(super) fn known(&self) -> Option<&Inventory> {
-        (self.origin != Origin::New).then_some(&self.inventory)
+        let exists = self.origin != Origin::New && self.inventory.phase != Phase::Deleted;
+        exists.then_some(&self.inventory)
+    }
+
+    /// Whether the inventory is stored.
+    pub(super) fn is_stored(&self) -> bool {
+        self.origin == Origin::Stored
+    }
+
+    /// Replaces the backup that the next write of the inventory names.
+    pub(super) fn set_backup(&mut self, backup: Backup) {
+        self.inventory.backup = Some(backup);
+        self.dirty = true;
     }
 
     /// Whether the inventory was lost.
@@ -154,7 +175,7 @@ impl Record {
 
     /// Whether everything that the recorded policy covers is gone.
     pub(super) fn is_retained(&self) -> bool {
-        self.inventory.phase == Phase::Retained
+        self.inventory.phase.is_over()
     }
 
     /// Adds the objects that an apply intends to write. The old ones remain until they are gone. `labelled` are the UIDs of the
@@ -268,13 +289,14 @@ impl Record {
             }
             Work::Delete(_) | Work::Patch(_) => false,
         };
+        self.dirty |= self.inventory.backup.is_some() && !self.restores;
         // A lock that a killed command left is removed at the end.
         if !self.dirty && !self.is_locked() && plan.nodes.iter().all(idle) {
             return Ok(false);
         }
         self.create_own_namespace(clusters, plan, manifests).await?;
         self.inventory.phase = Phase::Applying;
-        self.begin(clusters, "apply", false).await?;
+        self.begin(clusters, if self.restores { "restore" } else { "apply" }, false).await?;
         Ok(true)
     }
 
@@ -418,6 +440,9 @@ impl Record {
             self.dirty |= self.inventory.phase != Phase::Applied || self.inventory.swept;
             (self.inventory.phase, self.inventory.swept) = (Phase::Applied, false);
             self.dirty |= self.inventory.complete_version(&clusters.now);
+            if !self.restores {
+                self.dirty |= self.inventory.backup.take().is_some();
+            }
         }
         if !self.dirty {
             return Ok(());
@@ -495,13 +520,14 @@ impl Record {
         let done = outcome.summary.status == Status::Done;
         self.forget(plan, outcome, |_| true);
         let retains = done && retain && !self.inventory.entries.is_empty();
-        if retains {
-            self.inventory.phase = Phase::Retained;
-            self.dirty |= before != Phase::Retained;
+        let remains = retains || (done && retain && self.inventory.backup.is_some());
+        if remains {
+            self.inventory.phase = if retains { Phase::Retained } else { Phase::Deleted };
+            self.dirty |= before != self.inventory.phase;
         }
         let written = match self.token.clone() {
-            _ if retains && !self.dirty => Ok(()),
-            _ if retains => self.save(clusters).await,
+            _ if remains && !self.dirty => Ok(()),
+            _ if remains => self.save(clusters).await,
             Some(token) if done => clusters.inventory().remove(&release, token).await,
             Some(_) => in_time(outcome, self.save(clusters)).await,
             None => Ok(()),
@@ -510,6 +536,14 @@ impl Record {
             // The inventory was deleted with its Namespace. The remaining objects carry the release's label.
             Err(error) if unwritable(clusters, plan, &release, lost, &error) => Ok(false),
             written => written.map(|()| retains).map_err(not_written),
+        }
+    }
+
+    /// Lets an apply restore the backup in the record. The objects that the deletion has left still belong to the release.
+    pub(super) fn restore(&mut self, left: &BTreeSet<ObjectKey>) {
+        self.restores = true;
+        for (key, entry) in &mut self.inventory.entries {
+            entry.obsolete &= !left.contains(key);
         }
     }
 
@@ -635,7 +669,7 @@ fn unwritable(clusters: &Clusters, plan: &Plan, release: &ReleaseName, lost: boo
 }
 
 /// Whether a record cannot be written because its Namespace does not exist, or is being deleted.
-fn is_unwritable(error: &Error) -> bool {
+pub(super) fn is_unwritable(error: &Error) -> bool {
     error.code() == Some(404) || error.has_cause("NamespaceTerminating")
 }
 

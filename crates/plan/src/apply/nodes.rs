@@ -86,7 +86,7 @@ impl Deployment<'_> {
         let resource = Resource { version: manifest.api_version.version().to_owned(), ..task.resource.clone() };
         let uid = existing.objects.get(&task.object).map(|object| object.uid.clone());
         let object = task.object.clone();
-        (task.action != ApplyAction::Unchanged).then_some(PatchTask { object, resource, uid, patch })
+        (task.action != ApplyAction::Unchanged).then(|| PatchTask::new(object, resource, uid, patch))
     }
 
     pub(super) fn task<'s>(

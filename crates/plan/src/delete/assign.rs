@@ -280,12 +280,8 @@ impl<'a> Deletion<'a> {
         let deleted = found.ours.iter().filter(|ours| assigned.taken.contains(&ours.seen.object.uid));
         let patch = |Ours { wanted: Wanted { key, version, before_delete, .. }, seen, .. }: &Ours<'_>| {
             let served = self.catalog().get(&key.kind)?;
-            Some(PatchTask {
-                object: key.clone(),
-                resource: Resource::of(served, Some(version)),
-                uid: Some(seen.object.uid.clone()),
-                patch: before_delete.as_deref().cloned()?,
-            })
+            let (resource, uid) = (Resource::of(served, Some(version)), Some(seen.object.uid.clone()));
+            Some(PatchTask::new(key.clone(), resource, uid, before_delete.as_deref().cloned()?))
         };
         deleted.filter_map(patch).collect()
     }

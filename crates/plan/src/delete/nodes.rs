@@ -163,11 +163,8 @@ impl Deletion<'_> {
 /// Returns the node that patches the objects of a group before they are deleted.
 fn patches(group: &ResolvedGroup<'_>, picks: &[Pick<'_>]) -> Option<Node> {
     let patch = group.policy.before_delete.as_ref().filter(|_| !picks.is_empty())?;
-    let task = |Pick { key, object, query, .. }: &Pick<'_>| PatchTask {
-        object: key.clone(),
-        resource: query.resource.clone(),
-        uid: Some(object.uid.clone()),
-        patch: patch.clone(),
+    let task = |Pick { key, object, query, .. }: &Pick<'_>| {
+        PatchTask::new(key.clone(), query.resource.clone(), Some(object.uid.clone()), patch.clone())
     };
     let mut objects: Vec<_> = picks.iter().map(task).collect();
     objects.sort_unstable_by(|a, b| a.object.cmp(&b.object));

@@ -349,7 +349,19 @@ async fn record(cluster: &Cluster, release: &ReleaseName, known: &BTreeSet<Strin
         })
         .collect();
     let history: Vec<_> = inventory.history.iter().map(|of| json!([of.version, of.state])).collect();
-    Ok(json!({"phase": inventory.phase, "entries": entries, "history": history, "deleted": deleted}))
+    // A deletion that was interrupted and repeated must have saved the same objects as one that was not.
+    let backup = match &inventory.backup {
+        None => Value::Null,
+        Some(backup) => {
+            let packed = cluster.inventory().read_backup(release, backup).await?;
+            let saved: Result<BTreeMap<_, _>, _> =
+                packed.objects().map(|saved| saved.map(|saved| (saved.key().to_string(), saved.own))).collect();
+            json!(saved?)
+        }
+    };
+    Ok(json!({
+        "phase": inventory.phase, "entries": entries, "history": history, "deleted": deleted, "backup": backup,
+    }))
 }
 
 /// Returns an object without values that differ between runs.
