@@ -68,7 +68,37 @@ fn notes() -> Vec<NoteKind> {
         NoteKind::Order(OrderNote::Unrecorded { counts: counts() }),
         NoteKind::Hook { object: object.clone(), treatment: HookTreatment::TestLeftOut },
         NoteKind::Fallback { object: object.clone() },
-        NoteKind::CreateOnly { object },
+        NoteKind::CreateOnly { object: object.clone() },
+        NoteKind::FinalizerController {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: Some("Deployment a/operator".into()),
+            problem: "it is scaled to 0".into(),
+        },
+        NoteKind::ControllerFirst {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: "Deployment a/operator".into(),
+            parts: vec![object.clone()],
+        },
+        NoteKind::BackendFirst {
+            front: object.clone(),
+            backend: object.clone(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            remains: false,
+        },
+        NoteKind::VolumeData { counts: counts(), objects: vec![object.clone()], lost: true },
+        NoteKind::ExternalResources {
+            system: "a".into(),
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object],
+            left: true,
+        },
+        NoteKind::NotForeseen { unread: vec!["clusterroles (forbidden)".into()], unexamined: 2 },
     ]
 }
 
