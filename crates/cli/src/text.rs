@@ -33,6 +33,8 @@ pub(crate) fn note(note: &Note) -> String {
         _ if let Some(flag) = answer(note) => flag,
         NoteKind::Uncovered(UncoveredNote::NotPruned { .. }) => "--prune=false",
         NoteKind::ForceBeyondLimit { .. } => "--timeout",
+        _ if note.is_about_order() => "--order safe",
+        NoteKind::FinalizerController { controller: Some(_), .. } => "repair it first; billhook why shows how",
         NoteKind::PolicyLost => "choose the policy with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),

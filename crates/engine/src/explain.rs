@@ -5,6 +5,7 @@
 
 mod bulk;
 mod causes;
+mod foresee;
 mod rounds;
 mod subjects;
 
@@ -16,9 +17,12 @@ use billhook_objects::Catalog;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-pub(crate) use self::causes::{Blocked, add as add_root_causes};
 use self::rounds::Rounds;
 pub use self::{causes::name_root_causes, subjects::of_release};
+pub(crate) use self::{
+    causes::{Blocked, add as add_root_causes, reference},
+    foresee::{Lookout, evidence},
+};
 
 /// How many requests one object may take.
 const EACH: usize = 30;

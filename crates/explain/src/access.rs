@@ -85,10 +85,11 @@ pub(crate) fn rights(
 ) -> Vec<Right> {
     let list = |kind, namespace| case.list(kind, namespace, Priority::Controller).items();
     let roles = list(&kinds::CLUSTER_ROLE, None);
-    let mut found = rights_of(list(&kinds::CLUSTER_ROLE_BINDING, None), &kinds::CLUSTER_ROLE_BINDING, account, &|binding| {
-        let role = role_of(binding, roles, resource)?;
-        Some(kinds::CLUSTER_ROLE.named(None, role))
-    });
+    let mut found =
+        rights_of(list(&kinds::CLUSTER_ROLE_BINDING, None), &kinds::CLUSTER_ROLE_BINDING, account, &|binding| {
+            let role = role_of(binding, roles, resource)?;
+            Some(kinds::CLUSTER_ROLE.named(None, role))
+        });
     if namespace.is_some() {
         let own = list(&kinds::ROLE, namespace);
         found.extend(rights_of(list(&kinds::ROLE_BINDING, namespace), &kinds::ROLE_BINDING, account, &|binding| {
@@ -111,8 +112,10 @@ fn rights_of(
         let text = |pointer| object::text(subject, pointer).unwrap_or_default();
         match text("/kind") {
             "ServiceAccount" => text("/name") == account && text("/namespace") == namespace,
-            "Group" => ["system:serviceaccounts", "system:authenticated", &format!("system:serviceaccounts:{namespace}")]
-                .contains(&text("/name")),
+            "Group" => {
+                ["system:serviceaccounts", "system:authenticated", &format!("system:serviceaccounts:{namespace}")]
+                    .contains(&text("/name"))
+            }
             _ => false,
         }
     };

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use billhook_objects::{Catalog, GroupKind, Resource, ResourceType};
+use billhook_objects::{Catalog, GroupKind, Resource, ResourceType, wellknown};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -280,8 +280,7 @@ impl<'a> Case<'a> {
     pub(crate) fn crd_of(&self, object: &ObjectRef) -> Option<ObjectRef> {
         let kind = self.catalog.get(&object.group_kind())?;
         let group = &kind.kind.group;
-        let built_in = !group.contains('.') || is_built_in(group);
-        (!built_in).then(|| kinds::CRD.named(None, format!("{}.{group}", kind.plural)))
+        (!wellknown::is_built_in(group)).then(|| kinds::CRD.named(None, format!("{}.{group}", kind.plural)))
     }
 
     /// Returns how many seconds ago a time was.
@@ -293,26 +292,6 @@ impl<'a> Case<'a> {
     pub(crate) fn age_of_deletion(&self, object: &Value) -> i64 {
         object::deleted_at(object).map_or(0, |at| self.seconds_since(at))
     }
-}
-
-fn is_built_in(group: &str) -> bool {
-    const GROUPS: [&str; 14] = [
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "rbac.authorization.k8s.io",
-        "storage.k8s.io",
-    ];
-    GROUPS.contains(&group)
 }
 
 fn get(resource: Resource, namespace: Option<&str>, name: &str, content: Content) -> Query {

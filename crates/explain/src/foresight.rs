@@ -30,6 +30,9 @@ const GROUPS: usize = 64;
 const DANGEROUS: [&Builtin; 5] =
     [&kinds::NAMESPACE, &kinds::CRD, &kinds::API_SERVICE, &kinds::VALIDATING, &kinds::MUTATING];
 
+/// The kinds of what webhooks and aggregated APIs need.
+const BACKENDS: [&Builtin; 4] = [&kinds::SERVICE, &kinds::DEPLOYMENT, &kinds::STATEFUL_SET, &kinds::DAEMON_SET];
+
 /// What will happen if objects are deleted in this order.
 #[derive(Debug)]
 pub struct Foresight<'a> {
@@ -80,6 +83,12 @@ impl<'a> Foresight<'a> {
         }
     }
 
+    /// Returns the answers so far, which another foresight of the same cluster can learn.
+    pub fn into_answers(self) -> Vec<(Query, Arc<Answer>)> {
+        let newest = |(query, mut all): (Query, Vec<Observation>)| Some((query, all.pop()?.answer));
+        self.answers.into_iter().filter_map(newest).collect()
+    }
+
     /// Returns what is foreseen with the answers so far.
     pub fn foreseen(&self) -> Vec<Foreseen> {
         let mut found = self.look(&self.case());
@@ -109,7 +118,8 @@ impl<'a> Foresight<'a> {
             groups.iter().take(GROUPS).flat_map(|group| charges::foresee(case, &fates, group)).collect();
         let is_component = |finalizer: &str| crate::known(finalizer).is_some_and(|known| !known.component.is_empty());
         let is_custom = groups.iter().any(|group| !is_component(group.finalizer));
-        if is_custom || self.objects.iter().any(|one| DANGEROUS.into_iter().any(|kind| kind.is(&one.object))) {
+        let has = |kinds: &[&Builtin]| self.objects.iter().any(|one| kinds.iter().any(|kind| kind.is(&one.object)));
+        if has(&DANGEROUS) || (is_custom && has(&BACKENDS)) {
             found.extend(backends::foresee(case, &fates));
         }
         found.extend(volumes::foresee(case, &fates));

@@ -153,7 +153,13 @@ pub enum NoteKind {
         problem: String,
     },
     /// Parts of the controller that removes a finalizer are deleted no later than the objects that carry it.
-    ControllerFirst { finalizer: String, counts: Counts, objects: Vec<ObjectKey>, controller: String, parts: Vec<ObjectKey> },
+    ControllerFirst {
+        finalizer: String,
+        counts: Counts,
+        objects: Vec<ObjectKey>,
+        controller: String,
+        parts: Vec<ObjectKey>,
+    },
     /// The backend of a webhook that must answer, of an aggregated API or of a conversion is deleted before what needs it.
     BackendFirst {
         /// The webhook configuration, APIService or CRD.

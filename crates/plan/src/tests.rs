@@ -12,4 +12,5 @@ mod history;
 mod notes;
 mod properties;
 mod queries;
+mod safe;
 mod sweep;

@@ -50,6 +50,8 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>) -> Vec<Foreseen> {
         let remains = fates.of(&front).is_empty();
         Foreseen::BackendFirst { front, backend, objects, remains }
     };
+    // Without instances, nothing is converted.
+    found.retain(|front, (_, objects)| !kinds::CRD.is(front) || !objects.is_empty());
     found.into_iter().map(finding).collect()
 }
 

@@ -25,9 +25,9 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>, group: &Group<'_>) -> 
     let controller = in_charge(case, &sample.object, live.unwrap_or(&metadata), group.finalizer);
     let (finalizer, objects) = (group.finalizer.to_owned(), group.references());
     let mut found = Vec::new();
-    let works = controller.as_ref().is_none_or(|controller| {
-        !matches!(controller.state, ResponsibleState::Absent | ResponsibleState::Failing)
-    });
+    let works = controller
+        .as_ref()
+        .is_none_or(|controller| !matches!(controller.state, ResponsibleState::Absent | ResponsibleState::Failing));
     if let Some(known) = facts.filter(|known| known.risk == Risk::LeavesExternal && (works || group.forced)) {
         let (system, finalizer, objects) = (known.system.clone(), finalizer.clone(), objects.clone());
         found.push(Foreseen::External { system, finalizer, objects, left: group.forced });
@@ -38,8 +38,12 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>, group: &Group<'_>) -> 
         return found;
     };
     if !works {
-        let Controller { name, state, problem, .. } = controller;
+        let Controller { name, state, problem, .. } = controller.clone();
+        let (finalizer, objects) = (finalizer.clone(), objects.clone());
         found.push(Foreseen::NotWorking { finalizer, objects, controller: Some(name), state, problem });
+    }
+    // One that does not work now may be repaired.
+    if controller.state == ResponsibleState::Absent {
         return found;
     }
     let parts = early_parts(case, fates, group, &sample.object, &controller);
@@ -61,8 +65,10 @@ fn early_parts(
     let mut parts = Vec::new();
     if let Some(name) = &controller.workload {
         let workload = workloads(case).all.into_iter().find(|workload| workload.object.is_same(name));
-        let steps = workload.map_or_else(|| fates.of(name), |workload| fates.of_live(name, workload.value));
-        if fates.is_early(&steps, group.step) {
+        let owners = workload.map(|workload| fates.owners_of(workload.value)).unwrap_or_default();
+        let early = owners.into_iter().filter(|owner| fates.is_early(&[owner.step], group.step));
+        parts.extend(early.map(|owner| owner.object.clone()));
+        if is_early(name) {
             parts.push(name.clone());
         }
     }
@@ -75,7 +81,8 @@ fn early_parts(
         if let Some(resource) = case.resource(sample) {
             let rights = rights(case, account, &resource, sample.namespace.as_deref());
             // As long as one binding and its role exist, the controller may remove the finalizer.
-            let early: Vec<_> = rights.iter().map(|right| [&right.binding, &right.role].map(|part| (is_early(part), part))).collect();
+            let early: Vec<_> =
+                rights.iter().map(|right| [&right.binding, &right.role].map(|part| (is_early(part), part))).collect();
             if early.iter().all(|parts| parts.iter().any(|(early, _)| *early)) {
                 parts.extend(early.into_iter().flatten().filter(|(early, _)| *early).map(|(_, part)| part.clone()));
             }

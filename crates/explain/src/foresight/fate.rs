@@ -66,7 +66,7 @@ pub(super) struct Fates<'a> {
     pub(super) objects: &'a [ToDelete],
     steps: &'a Steps,
     named: HashMap<Key<'a>, usize>,
-    owners: HashMap<&'a str, usize>,
+    owners: HashMap<&'a str, &'a ToDelete>,
     namespaces: BTreeMap<&'a str, usize>,
     crds: BTreeMap<&'a str, usize>,
     /// The namespaces in which something is deleted.
@@ -80,7 +80,7 @@ impl<'a> Fates<'a> {
             found.map(|one| (one.object.name.as_str(), one.step)).collect()
         };
         let named = |one: &'a ToDelete| (key(&one.object), one.step);
-        let owner = |one: &'a ToDelete| Some((one.object.uid.as_ref()?.as_str(), one.step));
+        let owner = |one: &'a ToDelete| Some((one.object.uid.as_ref()?.as_str(), one));
         Self {
             objects,
             steps,
@@ -98,12 +98,16 @@ impl<'a> Fates<'a> {
         self.named.get(&key(object)).into_iter().chain(with_namespace).copied().collect()
     }
 
+    /// Returns the owners of an object that are deleted.
+    pub(super) fn owners_of(&self, value: &Value) -> Vec<&'a ToDelete> {
+        let owners = object::list(value, "/metadata/ownerReferences").filter_map(|owner| object::text(owner, "/uid"));
+        owners.filter_map(|uid| self.owners.get(uid).copied()).collect()
+    }
+
     /// Returns the steps that delete an object, those of its owners included.
     pub(super) fn of_live(&self, object: &ObjectRef, value: &Value) -> Vec<usize> {
-        let owners = object::list(value, "/metadata/ownerReferences").filter_map(|owner| object::text(owner, "/uid"));
-        let mut steps = self.of(object);
-        steps.extend(owners.filter_map(|uid| self.owners.get(uid)));
-        steps
+        let owners = self.owners_of(value).into_iter().map(|owner| owner.step);
+        self.of(object).into_iter().chain(owners).collect()
     }
 
     /// Returns the step that deletes the CRD of a kind, by its name.
@@ -171,13 +175,7 @@ pub(super) fn groups(objects: &[ToDelete]) -> Vec<Group<'_>> {
             let place = one.object.namespace.as_deref().filter(|_| few);
             let forced = one.forced.iter().any(|known| known == finalizer);
             let key = (one.contained, kind, finalizer, one.step, forced, place);
-            let new = || Group {
-                finalizer,
-                step: one.step,
-                contained: one.contained,
-                forced,
-                objects: Vec::new(),
-            };
+            let new = || Group { finalizer, step: one.step, contained: one.contained, forced, objects: Vec::new() };
             groups.entry(key).or_insert_with(new).objects.push(one);
         }
     }

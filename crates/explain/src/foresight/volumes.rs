@@ -23,7 +23,8 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>) -> Vec<Foreseen> {
         return Vec::new();
     }
     let list = case.list(&kinds::VOLUME, None, Priority::Cause);
-    let by_claim: BTreeMap<(&str, &str), &Value> = list.items().iter().filter_map(|v| Some((claim_of(v)?, v))).collect();
+    let by_claim: BTreeMap<(&str, &str), &Value> =
+        list.items().iter().filter_map(|v| Some((claim_of(v)?, v))).collect();
     // Volumes beyond the first page are found by their claims.
     let is_cut = matches!(list, Found::Items(_, false));
     let (mut lost, mut kept) = (Vec::new(), Vec::new());

@@ -20,8 +20,13 @@ fn to_delete(world: &World) -> (Vec<ToDelete>, Steps) {
         let uid = live.as_ref().and_then(|live| live["metadata"]["uid"].as_str()).map(billhook_objects::Uid::new);
         let finalizers = list("finalizers");
         let forced = if forced { finalizers.clone() } else { Vec::new() };
-        let labels: Labels = live.as_ref().and_then(|live| live["metadata"]["labels"].as_object()).into_iter().flatten()
-            .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect();
+        let labels: Labels = live
+            .as_ref()
+            .and_then(|live| live["metadata"]["labels"].as_object())
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
+            .collect();
         ToDelete { object: ObjectRef { uid, ..object }, step, contained, labels, finalizers, forced }
     };
     let steps = world.description["steps"].as_array().unwrap();
@@ -47,7 +52,8 @@ fn look(world: &World) -> (Vec<String>, usize, usize) {
             break;
         }
         asked += queries.len();
-        let answers: Vec<(Query, _)> = queries.into_iter().map(|query| (query.clone(), world.answer(&query, false))).collect();
+        let answers: Vec<(Query, _)> =
+            queries.into_iter().map(|query| (query.clone(), world.answer(&query, false))).collect();
         foresight.learn(now, answers);
     }
     (foresight.foreseen().iter().map(shown).collect(), foresight.unread().len(), asked)
@@ -105,8 +111,10 @@ fn nothing_is_concluded_from_what_was_not_read() {
         for seed in 0..50 {
             world.restricted = Some(seed);
             let (found, unread, asked) = look(&world);
-            let bad: Vec<_> =
-                found.iter().filter(|text| !["Unknown:", "External:"].iter().any(|start| text.starts_with(start))).collect();
+            let bad: Vec<_> = found
+                .iter()
+                .filter(|text| !["Unknown:", "External:"].iter().any(|start| text.starts_with(start)))
+                .collect();
             assert!(bad.is_empty(), "{} {seed}: {bad:#?}", world.title());
             let unknown = found.iter().any(|text| text.starts_with("Unknown:"));
             assert!(!unknown || unread > 0, "{} {seed}: {asked} queries", world.title());
@@ -114,4 +122,41 @@ fn nothing_is_concluded_from_what_was_not_read() {
         }
     }
     assert!(checked >= 50, "{checked}");
+}
+
+/// However many objects there are, the number of queries depends on the number of different ones, and has a limit.
+#[test]
+fn ten_thousand_objects_of_fifty_kinds_take_few_queries() {
+    let kinds: Vec<String> = (0..50).map(|n| format!("shop{n}.example/v1 Kind{n} kind{n}s")).collect();
+    let world = World::new(serde_json::json!({"situation": "", "title": "many", "kinds": kinds}));
+    let one = |n: usize| ToDelete {
+        object: ObjectRef {
+            uid: Some(billhook_objects::Uid::new(format!("uid-{n}"))),
+            ..world.reference(&format!("Kind{} ns{}/o{n}", n % 50, n % 7))
+        },
+        step: n % 2,
+        contained: false,
+        labels: Labels::default(),
+        finalizers: vec!["x.example/f".to_owned()],
+        forced: Vec::new(),
+    };
+    let now = NOW.parse().unwrap();
+    let steps = Steps::new([&[][..], &[0][..]]);
+    let mut foresight = Foresight::new((0..10_000).map(one).collect(), steps, &world.catalog, now);
+    let mut asked = 0;
+    loop {
+        let queries = foresight.queries();
+        if queries.is_empty() {
+            break;
+        }
+        asked += queries.len();
+        foresight.learn(now, queries.into_iter().map(|query| (query.clone(), world.answer(&query, false))));
+    }
+    let found: usize = foresight
+        .foreseen()
+        .iter()
+        .map(|one| if let Foreseen::NotWorking { objects, .. } = one { objects.len() } else { 0 })
+        .sum();
+    assert_eq!(found + foresight.unexamined(), 10_000, "every object is examined, or counted as not examined");
+    assert!(asked <= 160, "{asked} queries");
 }

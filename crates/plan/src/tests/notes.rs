@@ -10,7 +10,7 @@ fn counts() -> Counts {
 }
 
 /// One note of every kind.
-fn notes() -> Vec<NoteKind> {
+pub(super) fn notes() -> Vec<NoteKind> {
     let (object, group, title) = (key("Namespace/x"), "deletionGroups[0]".to_owned(), "title".to_owned());
     let list =
         ListScope { cluster: Some("edge".into()), group: "apps".into(), plural: "deployments".into(), namespace: None };
@@ -69,6 +69,36 @@ fn notes() -> Vec<NoteKind> {
         NoteKind::Hook { object: object.clone(), treatment: HookTreatment::TestLeftOut },
         NoteKind::Fallback { object: object.clone() },
         NoteKind::CreateOnly { object: object.clone() },
+        NoteKind::OtherRelease { object: object.clone(), release: "app/db".into(), remains: false },
+        NoteKind::Uncovered(UncoveredNote::KeptDeletedWithContainer { counts: counts() }),
+        NoteKind::Annotation(AnnotationNote::Honoured {
+            annotation: Annotation::KeepObject,
+            counts: counts(),
+            live_only: true,
+        }),
+        NoteKind::Annotation(AnnotationNote::Unreadable {
+            object: object.clone(),
+            annotation: Annotation::KeepObject,
+            key: "billhook.dev/keep-object".into(),
+            value: "maybe".into(),
+        }),
+        NoteKind::Annotation(AnnotationNote::NotRecreated { object: object.clone() }),
+        NoteKind::Annotation(AnnotationNote::NotFinalized { object: object.clone() }),
+        NoteKind::FinalizerController {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: None,
+            problem: String::new(),
+        },
+        NoteKind::BackendFirst {
+            front: object.clone(),
+            backend: object.clone(),
+            counts: Counts::default(),
+            objects: Vec::new(),
+            remains: true,
+        },
+        NoteKind::VolumeData { counts: counts(), objects: vec![object.clone()], lost: false },
         NoteKind::FinalizerController {
             finalizer: "a.example/f".into(),
             counts: counts(),
