@@ -9,6 +9,7 @@ mod delete;
 mod directives;
 mod failures;
 mod history;
+mod note_docs;
 mod notes;
 mod properties;
 mod queries;

@@ -4,6 +4,7 @@ use crate::{ObjectRef, ResponsibleState};
 
 /// Something that will happen, or may, if objects are deleted in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::large_enum_variant, reason = "there are few of them")]
 pub enum Foreseen {
     /// The controller that removes a finalizer does not work, or is not known.
     NotWorking {
