@@ -1,5 +1,6 @@
 //! Global flags, and flag values that several commands share.
 
+use billhook_engine::DeletionOrder;
 use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
 use clap::{Args, ValueEnum};
 
@@ -101,6 +102,25 @@ pub(crate) enum DryRun {
     Client,
     /// Print the plan, send all changes with dryRun=All, and print the server's answers
     Server,
+}
+
+/// The values of `--order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// The groups of the policy
+    Policy,
+    /// Instances before their controllers, these before their rights, webhooks and APIServices before their backends; else the
+    /// groups of the policy
+    Safe,
+}
+
+impl From<Order> for DeletionOrder {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Policy => Self::Policy,
+            Order::Safe => Self::Safe,
+        }
+    }
 }
 
 /// The values of `--cascade`.

@@ -26,6 +26,8 @@ pub(crate) fn note(note: &Note) -> String {
         NoteKind::ForceBeyondLimit { .. } => "--timeout",
         NoteKind::Backup(BackupNote::LostWithNamespace { .. }) => "save the objects as files with --backup-dir",
         NoteKind::Backup(BackupNote::Saves { .. }) => "--backup=false deletes without it",
+        _ if note.is_about_order() => "--order safe",
+        NoteKind::FinalizerController { controller: Some(_), .. } => "repair it first; billhook why shows how",
         NoteKind::PolicyLost => "choose the policy with --policy",
         NoteKind::NamespaceCreated { .. } => "--create-namespace",
         _ => return note.to_string(),

@@ -5,6 +5,7 @@
 
 mod bulk;
 mod causes;
+mod foresee;
 mod rounds;
 mod subjects;
 mod waiting;
@@ -19,7 +20,8 @@ use tokio::time::sleep;
 
 use self::rounds::Rounds;
 pub(crate) use self::{
-    causes::{Blocked, add as add_root_causes},
+    causes::{Blocked, add as add_root_causes, reference},
+    foresee::{Lookout, evidence},
     waiting::Waiting,
 };
 pub use self::{

@@ -27,6 +27,7 @@ mod explain;
 mod gone;
 mod node;
 mod operation;
+mod outlook;
 mod progress;
 mod publish;
 mod queries;
@@ -47,10 +48,12 @@ pub use event::{
 pub use explain::{ExplainOptions, blocker_texts, explain, explain_all, name_root_causes, of_release};
 pub use gone::{Waited, until_gone};
 pub use operation::{
-    ApplyInput, BackupMode, CleanSubject, DeleteInput, Forgotten, GraphOf, Inherited, OperationError, PreparedApply,
-    PreparedClean, PreparedDelete, RestoreInput, Starting, Subject, apply, apply_announced, clean, delete, forget,
-    forget_record, give_back, prepare_apply, prepare_clean, prepare_delete, prepare_restore, save_objects, take_over,
+    ApplyInput, BackupMode, CleanSubject, DeleteInput, DeletionOrder, Forgotten, GraphOf, Inherited, OperationError,
+    PreparedApply, PreparedClean, PreparedDelete, RestoreInput, Starting, Subject, apply, apply_announced, clean, delete,
+    forget, forget_record, give_back, prepare_apply, prepare_clean, prepare_delete, prepare_delete_foreseen,
+    prepare_restore, save_objects, take_over,
 };
+pub use outlook::{Outlook, Prospect};
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use publish::{PublishError, StatusTarget, recorded};
 pub use run::{Clusters, RunOptions};

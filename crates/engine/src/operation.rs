@@ -16,7 +16,9 @@ mod take_over;
 pub use apply::{ApplyInput, GraphOf, PreparedApply, Starting, apply, apply_announced, prepare_apply};
 pub use backup::{BackupMode, save_objects};
 pub use clean::{CleanSubject, PreparedClean, clean, prepare_clean};
-pub use delete::{DeleteInput, PreparedDelete, Subject, delete, prepare_delete};
+pub use delete::{
+    DeleteInput, DeletionOrder, PreparedDelete, Subject, delete, prepare_delete, prepare_delete_foreseen,
+};
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
 pub use record::{Inherited, forget_record};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use billhook_objects::Resource;
 use serde_json::Value;
 
 use crate::{
-    Fact,
+    Fact, ObjectRef,
     case::{Case, Priority},
     kinds, object,
 };
@@ -67,6 +68,76 @@ fn granting<'a>(roles: &'a [Value], groups: &[String], plural: Option<&str>) -> 
             && object::texts(rule, "/verbs").any(|verb| ["*", "update", "patch"].contains(&verb))
     };
     roles.iter().filter(|role| object::list(role, "/rules").any(grants)).map(object::name).collect()
+}
+
+/// A binding that lets an account write a kind, and the role that it grants.
+pub(crate) struct Right {
+    pub(crate) binding: ObjectRef,
+    pub(crate) role: ObjectRef,
+}
+
+/// Returns by which bindings an account may write objects of a kind in a namespace, those of administrators included.
+pub(crate) fn rights(
+    case: &Case<'_>,
+    account: &(String, String),
+    resource: &Resource,
+    namespace: Option<&str>,
+) -> Vec<Right> {
+    let list = |kind, namespace| case.list(kind, namespace, Priority::Controller).items();
+    let roles = list(&kinds::CLUSTER_ROLE, None);
+    let mut found =
+        rights_of(list(&kinds::CLUSTER_ROLE_BINDING, None), &kinds::CLUSTER_ROLE_BINDING, account, &|binding| {
+            let role = role_of(binding, roles, resource)?;
+            Some(kinds::CLUSTER_ROLE.named(None, role))
+        });
+    if namespace.is_some() {
+        let own = list(&kinds::ROLE, namespace);
+        found.extend(rights_of(list(&kinds::ROLE_BINDING, namespace), &kinds::ROLE_BINDING, account, &|binding| {
+            match object::text(binding, "/roleRef/kind") {
+                Some("Role") => Some(kinds::ROLE.named(namespace, role_of(binding, own, resource)?)),
+                _ => Some(kinds::CLUSTER_ROLE.named(None, role_of(binding, roles, resource)?)),
+            }
+        }));
+    }
+    found
+}
+
+fn rights_of(
+    bindings: &[Value],
+    kind: &kinds::Builtin,
+    (namespace, account): &(String, String),
+    role: &dyn Fn(&Value) -> Option<ObjectRef>,
+) -> Vec<Right> {
+    let is_subject = |subject: &Value| {
+        let text = |pointer| object::text(subject, pointer).unwrap_or_default();
+        match text("/kind") {
+            "ServiceAccount" => text("/name") == account && text("/namespace") == namespace,
+            "Group" => {
+                ["system:serviceaccounts", "system:authenticated", &format!("system:serviceaccounts:{namespace}")]
+                    .contains(&text("/name"))
+            }
+            _ => false,
+        }
+    };
+    let of_account = bindings.iter().filter(|binding| object::list(binding, "/subjects").any(is_subject));
+    let right = |binding: &Value| {
+        let name = kind.named(object::namespace(binding), object::name(binding));
+        Some(Right { binding: name, role: role(binding)? })
+    };
+    of_account.filter_map(right).collect()
+}
+
+/// Returns the name of the role of a binding, if it lets its holders write a kind.
+fn role_of<'a>(binding: &'a Value, roles: &[Value], resource: &Resource) -> Option<&'a str> {
+    let grants = |rule: &Value| {
+        let among = |pointer: &str, wanted: &[&str]| object::texts(rule, pointer).any(|known| wanted.contains(&known));
+        among("/apiGroups", &["*", &resource.kind.group])
+            && among("/resources", &["*", &resource.plural])
+            && among("/verbs", &["*", "update", "patch"])
+    };
+    let name = object::text(binding, "/roleRef/name")?;
+    let role = roles.iter().find(|role| object::name(role) == name)?;
+    object::list(role, "/rules").any(grants).then_some(name)
 }
 
 impl Writers {

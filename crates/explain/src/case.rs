@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use billhook_objects::{Catalog, GroupKind, Resource, ResourceType};
+use billhook_objects::{Catalog, GroupKind, Resource, ResourceType, wellknown};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -318,27 +318,7 @@ impl<'a> Case<'a> {
 
 /// Returns whether the kinds of a group may be those of CRDs.
 pub(crate) fn is_custom(group: &str) -> bool {
-    group.contains('.') && !is_built_in(group)
-}
-
-fn is_built_in(group: &str) -> bool {
-    const GROUPS: [&str; 14] = [
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "flowcontrol.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "rbac.authorization.k8s.io",
-        "storage.k8s.io",
-    ];
-    GROUPS.contains(&group)
+    group.contains('.') && !wellknown::is_built_in(group)
 }
 
 fn get(resource: Resource, namespace: Option<&str>, name: &str, content: Content) -> Query {

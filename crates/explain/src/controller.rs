@@ -115,6 +115,7 @@ fn judge(case: &Case<'_>, workload: &Workload<'_>, leases: &Leases<'_>) -> Contr
     let mut controller = Controller {
         problem: health.problem,
         facts: health.facts,
+        workload: Some(workload.object.clone()),
         account: Some((workload.namespace().to_owned(), workload.account().to_owned())),
         ..Controller::new(workload.object.to_string(), health.state, Strength::Proven)
     };

@@ -6,7 +6,7 @@ use billhook_objects::Catalog;
 use jiff::Timestamp;
 
 use crate::{
-    Answer, Finding, ObjectRef, Options, Query, Unread,
+    Answer, Finding, Inquiry, ObjectRef, Options, Query, Unread,
     case::{Answers, Case, Observation},
     registry::RULES,
     rule::Rule,
@@ -121,6 +121,16 @@ impl<'a> Diagnosis<'a> {
 
     fn case(&self) -> Case<'_> {
         Case::new(self.catalog, self.options, self.now, &self.answers)
+    }
+}
+
+impl Inquiry for Diagnosis<'_> {
+    fn ask(&mut self) -> Vec<Query> {
+        self.queries()
+    }
+
+    fn hear(&mut self, now: Timestamp, query: Query, answer: Arc<Answer>) {
+        self.learn(now, [(query, answer)]);
     }
 }
 

@@ -6,6 +6,8 @@
 //!
 //! A rule is a function of one object and of what is known so far. It asks for evidence by looking at it: what is not
 //! known yet is what the next round queries. So a rule never waits, and the order of the rules does not matter.
+//!
+//! A [`Foresight`] asks in the same rounds what will go wrong with a deletion that has not begun.
 
 mod access;
 mod admission;
@@ -17,6 +19,8 @@ mod diagnosis;
 mod document;
 mod evidence;
 mod fact;
+mod foresight;
+mod inquiry;
 mod kinds;
 mod known;
 mod object;
@@ -41,6 +45,8 @@ pub use diagnosis::Diagnosis;
 pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State, Unread};
 pub use evidence::{Access, Answer, Content, Failure, Probe, Query};
 pub use fact::{Fact, NextStep, Responsible, ResponsibleState, Risk};
+pub use foresight::{Foreseen, Foresight, Steps, ToDelete};
+pub use inquiry::Inquiry;
 pub use known::{Known, known};
 pub use options::Options;
 pub use reason::{Backend, Code, PodWait, Reason};

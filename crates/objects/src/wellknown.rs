@@ -57,3 +57,25 @@ pub fn is_never_removed(finalizer: &str) -> bool {
 pub fn is_protected_namespace(name: &str) -> bool {
     name == "default" || name.starts_with("kube-")
 }
+
+/// Returns whether an API group is Kubernetes' own: it has no dot, or is one of these. Other groups that end with `.k8s.io` are
+/// those of approved CRDs.
+pub fn is_built_in(group: &str) -> bool {
+    const GROUPS: [&str; 14] = [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "rbac.authorization.k8s.io",
+        "storage.k8s.io",
+    ];
+    !group.contains('.') || GROUPS.contains(&group)
+}

@@ -29,6 +29,7 @@ mod problem;
 mod queries;
 mod request;
 mod requested;
+mod safe;
 mod snapshot;
 mod sweep;
 pub mod text;
@@ -61,6 +62,7 @@ pub use note::{
 pub use problem::{Locked, PlanError, PlanErrorKind, Problem};
 pub use request::{ApplyRequest, DeleteRequest, MissingNamespaces, Unlabelled, Wait};
 pub use requested::{DeletionState, RequestedDeletion};
+pub use safe::{Before, safe_policy};
 pub use snapshot::{Fingerprint, ListScope, Listed, Listing, Observed, Owner, Query, Select, Snapshot, Tracked};
 pub use sweep::{Swept, narrower_sweep, sweep_queries};
 pub use wanted::Wanted;

@@ -142,6 +142,55 @@ pub enum NoteKind {
     Annotation(AnnotationNote),
     /// What happens to the objects of a backup, or to the backup itself.
     Backup(BackupNote),
+    /// The controller that removes a finalizer does not work, or is not known.
+    FinalizerController {
+        finalizer: String,
+        counts: Counts,
+        /// Some of the objects.
+        objects: Vec<ObjectKey>,
+        /// The controller; none if it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        controller: Option<String>,
+        /// What is missing of it; empty if that is not known.
+        problem: String,
+    },
+    /// Parts of the controller that removes a finalizer are deleted no later than the objects that carry it.
+    ControllerFirst {
+        finalizer: String,
+        counts: Counts,
+        objects: Vec<ObjectKey>,
+        controller: String,
+        parts: Vec<ObjectKey>,
+    },
+    /// The backend of a webhook that must answer, of an aggregated API or of a conversion is deleted before what needs it.
+    BackendFirst {
+        /// The webhook configuration, APIService or CRD.
+        front: ObjectKey,
+        backend: ObjectKey,
+        /// How many objects of this plan need it.
+        counts: Counts,
+        objects: Vec<ObjectKey>,
+        /// Whether the plan does not delete the front.
+        remains: bool,
+    },
+    /// Data on volumes is deleted, or the volumes are kept.
+    VolumeData { counts: Counts, objects: Vec<ObjectKey>, lost: bool },
+    /// Resources outside of the cluster are deleted, or left behind.
+    ExternalResources {
+        system: String,
+        finalizer: String,
+        counts: Counts,
+        objects: Vec<ObjectKey>,
+        /// Whether they are left behind.
+        left: bool,
+    },
+    /// Not everything could be read that shows whether the deletion will hang.
+    NotForeseen {
+        /// What could not be read, and why.
+        unread: Vec<String>,
+        /// How many objects with finalizers were not looked at.
+        unexamined: usize,
+    },
 }
 
 /// Annotations of objects change what happens to them.
@@ -286,6 +335,11 @@ impl Note {
         )
     }
 
+    /// Whether another order of the deletion would avoid what the note says.
+    pub fn is_about_order(&self) -> bool {
+        matches!(&self.kind, NoteKind::ControllerFirst { .. } | NoteKind::BackendFirst { remains: false, .. })
+    }
+
     /// Whether the note says that objects are not deleted because of an annotation. The summary of a cleaning, which has no
     /// release whose remaining objects it could list, repeats it.
     pub fn is_kept(&self) -> bool {
@@ -346,7 +400,13 @@ impl NoteKind {
                 | BackupNote::OwnerMissing { .. }
                 | BackupNote::Exists { .. },
             )
+            | Self::FinalizerController { controller: Some(_), .. }
+            | Self::ControllerFirst { .. }
+            | Self::VolumeData { lost: true, .. }
+            | Self::ExternalResources { .. }
+            | Self::NotForeseen { .. }
             | Self::PolicyLost => Severity::Warning,
+            Self::BackendFirst { remains, counts, .. } if *remains || counts.total() > 0 => Severity::Warning,
             Self::Uncovered(UncoveredNote::Remaining { .. } | UncoveredNote::NotPruned { .. })
             | Self::Recreated { was_created: false, .. }
             | Self::Finalizers { deleting: false, .. }
@@ -360,6 +420,9 @@ impl NoteKind {
             | Self::Fallback { .. }
             | Self::CreateOnly { .. }
             | Self::Annotation(AnnotationNote::Honoured { live_only: false, .. })
+            | Self::FinalizerController { controller: None, .. }
+            | Self::BackendFirst { .. }
+            | Self::VolumeData { lost: false, .. }
             | Self::Backup(BackupNote::Saves { .. } | BackupNote::External { .. } | BackupNote::Others { .. }) => {
                 Severity::Info
             }

@@ -139,6 +139,51 @@ impl Display for NoteKind {
                 write!(f, "{object} does not belong to the release and remains unchanged: its manifest only creates it")
             }
             Self::Annotation(note) => note.fmt(f),
+            Self::FinalizerController { finalizer, counts, controller, problem, .. } => match controller {
+                Some(controller) => write!(
+                    f,
+                    "{counts}: the controller that removes the finalizer {finalizer} does not work: {controller}: {}",
+                    line(problem)
+                ),
+                None => write!(f, "{counts}: it is not known which controller removes the finalizer {finalizer}"),
+            },
+            Self::ControllerFirst { finalizer, counts, controller, parts, .. } => write!(
+                f,
+                "{counts}: the finalizer {finalizer} is removed by {controller}, of which the plan deletes {} no later",
+                first_of(parts)
+            ),
+            Self::BackendFirst { front, backend, counts, remains, .. } => {
+                write!(f, "{front} needs {backend}, which is deleted ")?;
+                match (remains, counts.total()) {
+                    (true, 0) => f.write_str("while the former remains: requests that need it will fail"),
+                    (true, _) => write!(f, "while the former remains: requests that need it will fail, also for {counts}"),
+                    (false, 0) => f.write_str("no later: requests of others that need it may fail in between"),
+                    (false, _) => write!(f, "no later: the deletion of {counts} may hang"),
+                }
+            }
+            Self::VolumeData { counts, objects, lost: true } => {
+                write!(f, "the data of {counts} is lost, as the reclaim policies of their volumes say: {}", first_of(objects))
+            }
+            Self::VolumeData { counts, objects, lost: false } => write!(
+                f,
+                "the volumes of {counts} and their storage are kept, as their reclaim policies say: {}",
+                first_of(objects)
+            ),
+            Self::ExternalResources { system, finalizer, counts, left: false, .. } => {
+                write!(f, "{counts} with the finalizer {finalizer}: {system} also deletes what they created outside of the cluster")
+            }
+            Self::ExternalResources { system, finalizer, counts, left: true, .. } => write!(
+                f,
+                "{counts}: the finalizer {finalizer} will be removed by force; what {system} created outside of the cluster may \
+                 remain"
+            ),
+            Self::NotForeseen { unread, unexamined } => {
+                f.write_str("it is not known whether the deletion will hang")?;
+                if *unexamined > 0 {
+                    write!(f, "; {} with finalizers were not examined", objects(*unexamined))?;
+                }
+                if unread.is_empty() { Ok(()) } else { write!(f, "; not read: {}", first_of(unread)) }
+            }
             Self::Backup(note) => note.fmt(f),
         }
     }
@@ -521,6 +566,12 @@ pub fn seconds(duration: Duration) -> String {
 
 fn objects(number: usize) -> String {
     count(number, "object")
+}
+
+/// Shortens what another program reports to the length of a line.
+fn line(text: &str) -> &str {
+    const SHOWN: usize = 300;
+    &text[..text.floor_char_boundary(SHOWN)]
 }
 
 /// Shortens the value of an annotation, which may be 256 KiB long.

@@ -14,6 +14,7 @@ mod model;
 mod payload;
 mod reader;
 mod selector;
+mod written;
 
 /// The label of objects that Gardener's cleaning of a cluster leaves (gardener/gardener `docs/usage/advanced/shoot_cleanup.md`).
 pub const NO_CLEANUP_LABEL: &str = "shoot.gardener.cloud/no-cleanup";
@@ -44,3 +45,4 @@ pub use model::{
 };
 pub use payload::{PayloadConfiguration, read_payload_configuration};
 pub use selector::{InvalidSelector, LabelOperator, LabelRequirement, LabelSelector, ResourceSelector};
+pub use written::write_policy;

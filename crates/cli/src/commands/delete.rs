@@ -11,7 +11,7 @@ use billhook_policy::{GoDuration, Propagation};
 use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
-    args::{Cascade, DryRun},
+    args::{Cascade, DryRun, Order},
     backup_dir::BackupDir,
     connect::Target,
     error::{CommandError, Exit, both},
@@ -59,6 +59,7 @@ const EXAMPLES: &str = "\
 Examples:
   billhook delete shop
   billhook delete shop --policy policy.yaml --timeout 5m
+  billhook delete shop --order safe
   billhook delete -f manifests/ -R --yes
   billhook delete shop --target workload=workload.kubeconfig";
 
@@ -75,6 +76,9 @@ pub(crate) struct DeletionArgs {
     /// [default: the policy recorded with the release]
     #[arg(long, value_name = "FILE|default")]
     policy: Option<PathBuf>,
+    /// Choose the order of the deletion
+    #[arg(long, value_name = "ORDER", default_value = "policy")]
+    order: Order,
     /// Choose how dependents are deleted, unless the policy specifies it
     #[arg(long, value_name = "MODE", default_value = "background")]
     cascade: Cascade,
@@ -149,7 +153,7 @@ pub(crate) async fn plan(
         },
         catalog: None,
     };
-    let prepared = billhook_engine::prepare_delete(&clusters, delete).await;
+    let prepared = billhook_engine::prepare_delete_foreseen(&clusters, delete, args.order.into()).await;
     operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
     match prepared {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout, taken })),

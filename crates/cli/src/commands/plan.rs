@@ -2,6 +2,7 @@
 
 use billhook_engine::DiffChange;
 use billhook_plan::Plan;
+use billhook_policy::Policy;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -27,6 +28,7 @@ Examples:
   billhook plan apply shop -f manifests/ --diff
   billhook plan delete shop -o json
   billhook plan delete shop -o html > plan.html
+  billhook plan delete shop --suggest-policy > policy.yaml
   billhook plan clean";
 
 /// The arguments of `plan apply`.
@@ -42,12 +44,22 @@ struct PlanApplyArgs {
     full: bool,
 }
 
+/// The arguments of `plan delete`.
+#[derive(Debug, Args)]
+struct PlanDeleteArgs {
+    #[command(flatten)]
+    deletion: delete::DeletionArgs,
+    /// Print a policy file with a safe order instead of the plan, for --policy
+    #[arg(long)]
+    suggest_policy: bool,
+}
+
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
     /// Show what apply would do, without changing anything
     Apply(PlanApplyArgs),
     /// Show what delete would do, without changing anything
-    Delete(delete::DeletionArgs),
+    Delete(PlanDeleteArgs),
     /// Show what restore would do, and what cannot be restored, without changing anything
     Restore(restore::RestorationArgs),
     /// Show what clean would do, without changing anything
@@ -63,9 +75,15 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         PlanCommand::Apply(args) => {
             Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
         }
-        PlanCommand::Delete(args) => {
-            let planned = interrupts.unless(delete::plan(session, args, delete::Mode::default())).await?;
-            planned.map(|planned| planned.prepared.plan)
+        PlanCommand::Delete(PlanDeleteArgs { deletion, suggest_policy }) => {
+            let planned = interrupts.unless(delete::plan(session, deletion, delete::Mode::default())).await?;
+            let prepared = planned.map(|planned| planned.prepared);
+            if let Some(policy) = prepared.as_ref().and_then(|prepared| prepared.safe_policy.as_ref())
+                && suggest_policy
+            {
+                return print_policy(session, policy);
+            }
+            prepared.map(|prepared| prepared.plan)
         }
         PlanCommand::Restore(args) => Some(interrupts.unless(restore::plan(session, args, false)).await?.prepared.plan),
         PlanCommand::Clean(args) => Some(interrupts.unless(clean::plan(session, args)).await?),
@@ -74,6 +92,18 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         match picture::draw(session.global.output, || picture::plan::picture(&plan, &[])) {
             Some(drawn) => session.printer.raw(&drawn),
             None => operate::print_plan(session, &plan),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints a policy as a file.
+fn print_policy(session: &Session, policy: &Policy) -> Result<Exit, CommandError> {
+    match billhook_policy::write_policy(policy) {
+        Ok(file) => session.printer.out_lines(&file),
+        Err(group) => {
+            let problem = format!("the group {group:?} of the policy has settings that a policy file cannot describe");
+            return Err(CommandError::new(Exit::Failed, problem).hint("use --order safe for one run"));
         }
     }
     Ok(Exit::Done)

@@ -2,9 +2,11 @@
 
 mod certificate;
 mod server;
+mod warn;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use billhook_engine::Outlook;
 use billhook_extension::admission;
 use clap::Args;
 use serde_json::json;
@@ -14,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     certificate::{Files, follow, not_watched},
     server::{LIMITS, serve},
+    warn::Warner,
 };
 use crate::{
     error::{CommandError, Exit},
@@ -35,12 +38,19 @@ pub(crate) struct WebhookArgs {
     /// Use the private key in this PEM file; it is read again when it changes
     #[arg(long, value_name = "FILE")]
     tls_key: PathBuf,
+    /// Also serve /warn-on-delete, which needs read access to the metadata of all kinds
+    #[arg(long)]
+    warn_on_delete: bool,
+    /// Warn service accounts, too
+    #[arg(long, requires = "warn_on_delete")]
+    warn_service_accounts: bool,
 }
 
 const EXAMPLES: &str = "\
 Endpoints:
   /validate-force-deletion                 check changes of a Shoot's annotation for force deletion
   /validate-deletion-confirmation          check that the deletion of an object is confirmed
+  /warn-on-delete                          warn of what hangs or is lost when an object is deleted
   /healthz                                 answer probes
 
 Examples:
@@ -60,13 +70,26 @@ pub(crate) async fn run(
     let (address, listener) =
         bound.map_err(|error| CommandError::failed_to(format_args!("listen on {}", args.listen), error))?;
 
+    let mut router = admission::router();
+    let (outlook, mut cluster) = (Arc::new(Outlook::default()), None);
+    if args.warn_on_delete {
+        cluster = Some(session.connection().await?.cluster);
+        router = router.merge(Warner::new(Arc::clone(&outlook), args.warn_service_accounts).router());
+    }
+    let looking = async {
+        match &cluster {
+            Some(cluster) => outlook.follow(cluster).await,
+            None => std::future::pending().await,
+        }
+    };
+
     let log = Log::new(session);
     let url = format!("https://{address}");
     let text = format!("serving admission reviews at {url}; press Ctrl-C to stop");
     log.say("webhook-started", json!({"url": url}), &text);
     let (configs, config) = watch::channel(Arc::new(config));
     let stop = CancellationToken::new();
-    let serving = serve(listener, admission::router(), config, LIMITS, stop.clone());
+    let serving = serve(listener, router, config, LIMITS, stop.clone());
     let following = follow(files, pair, watched, configs, &log);
     let stopping = async {
         interrupts.next().await;
@@ -74,6 +97,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         ((), ()) = async { tokio::join!(serving, stopping) } => {}
+        never = looking => match never {},
         error = following => return Err(CommandError::failed_to("read the certificate", error)),
     }
     log.say("webhook-ended", json!({}), "stopped");

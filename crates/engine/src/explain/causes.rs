@@ -61,7 +61,7 @@ pub(super) async fn add_within(cluster: &Cluster, blocked: Vec<Blocked<'_>>, unt
 }
 
 /// Returns the object of a key, as explanations name it; none if its kind is not served.
-pub(super) fn reference(catalog: &Catalog, key: &ObjectKey) -> Option<ObjectRef> {
+pub(crate) fn reference(catalog: &Catalog, key: &ObjectKey) -> Option<ObjectRef> {
     let version = catalog.get(&key.kind)?.api_version(None);
     Some(ObjectRef::new(version, &key.kind.kind, key.namespace.as_deref(), key.name.clone()))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use billhook_cluster::Cluster;
-use billhook_explain::{Answer, Diagnosis, Query, Unread};
+use billhook_explain::{Answer, Inquiry, Query, Unread};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 
@@ -64,9 +64,9 @@ impl<'a> Rounds<'a> {
     }
 
     /// Asks and answers until the diagnoses need nothing more.
-    pub(super) async fn run(&mut self, diagnoses: &mut [Diagnosis<'_>]) {
+    pub(super) async fn run(&mut self, diagnoses: &mut [impl Inquiry]) {
         loop {
-            let queries: Vec<_> = diagnoses.iter_mut().map(Diagnosis::queries).collect();
+            let queries: Vec<_> = diagnoses.iter_mut().map(Inquiry::ask).collect();
             if queries.iter().all(Vec::is_empty) {
                 break;
             }
@@ -75,7 +75,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Sends the queries that are not answered yet, and hands all answers over.
-    pub(super) async fn answer(&mut self, diagnoses: &mut [Diagnosis<'_>], queries: Vec<Vec<Query>>) {
+    pub(super) async fn answer(&mut self, diagnoses: &mut [impl Inquiry], queries: Vec<Vec<Query>>) {
         let open = self.answer_together(self.open(&queries)).await;
         let sent = open.len().min(self.limit.saturating_sub(self.requests));
         self.unsent += open.len() - sent;
@@ -94,7 +94,8 @@ impl<'a> Rounds<'a> {
         for (diagnosis, queries) in diagnoses.iter_mut().zip(queries) {
             for query in queries {
                 if let Some((at, answer)) = self.known.get(&query) {
-                    diagnosis.learn(*at, [(query, Arc::clone(answer))]);
+                    let answer = Arc::clone(answer);
+                    diagnosis.hear(*at, query, answer);
                 }
             }
         }

@@ -9,7 +9,7 @@ use billhook_cluster::{Error, Token};
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, wellknown};
 use billhook_plan::{
     DeleteRequest, Deletion, Directives, ListFailure, Note, NoteKind, Operation, Plan, PlanError, Problem, Resource,
-    Snapshot, Swept, Uncovered, UncoveredCause, Unlabelled, UnreadableNote, Wanted,
+    Snapshot, Swept, Uncovered, UncoveredCause, Unlabelled, UnreadableNote, Wanted, safe_policy,
 };
 use billhook_policy::{Policy, Propagation};
 
@@ -21,7 +21,7 @@ use super::{
     record::{Inherited, Loaded, NotWritten, Record, deleted, finish},
     sweep::{prove, sweep},
 };
-use crate::{Clusters, RunOptions, Status, Summary, run::Outcome};
+use crate::{Clusters, RunOptions, Status, Summary, explain::Lookout, run::Outcome};
 
 /// What to delete.
 pub enum Subject {
@@ -64,6 +64,8 @@ pub struct DeleteInput {
 pub struct PreparedDelete {
     /// The plan.
     pub plan: Plan,
+    /// The policy that deletes in a safe order, if the plan looks ahead.
+    pub safe_policy: Option<Policy>,
     pub(super) snapshot: Snapshot,
     pub(super) record: Option<Record>,
     retain: bool,
@@ -79,77 +81,168 @@ pub struct PreparedDelete {
 ///
 /// When the release does not exist, the policy does not fit the cluster, or the cluster cannot be read.
 pub async fn prepare_delete(clusters: &Clusters, input: DeleteInput) -> Result<PreparedDelete, OperationError> {
-    let catalog = catalog(clusters, input.catalog);
-    let mut unlisted = Vec::new();
-    let (catalog, mut record, objects) = match input.subject {
-        Subject::Release(release) => {
-            let (catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &release))?;
-            let record = match record {
-                Loaded::Nothing(head) if input.require_record => {
-                    let swept = sweep(clusters, &catalog, &release).await;
-                    unlisted.clone_from(&swept.unlisted);
-                    found(release, head, swept, input.policy.is_none())?
-                }
-                Loaded::Nothing(head) => Record::inherited(release, head, input.inherited),
-                Loaded::Record(mut record) if record.inventory.swept => {
-                    // What the first sweep could not list may be found now.
-                    let swept = sweep(clusters, &catalog, &release).await;
-                    unlisted.clone_from(&swept.unlisted);
-                    record.add_swept(swept.entries);
-                    *record
-                }
-                Loaded::Record(record) => *record,
-            };
-            let objects = record.inventory.wanted();
-            (catalog, Some(record), objects)
+    Preparation::load(clusters, input).await?.plan().await
+}
+
+/// The order of a deletion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeletionOrder {
+    /// That of the policy.
+    #[default]
+    Policy,
+    /// What others need is deleted after them; else that of the policy.
+    Safe,
+}
+
+/// Plans a deletion like [`prepare_delete`], and looks ahead: notes say what will hang, what is lost, and what remains outside of
+/// the cluster. Changes nothing.
+///
+/// # Errors
+///
+/// See [`prepare_delete`].
+pub async fn prepare_delete_foreseen(
+    clusters: &Clusters,
+    input: DeleteInput,
+    order: DeletionOrder,
+) -> Result<PreparedDelete, OperationError> {
+    let mut preparation = Preparation::load(clusters, input).await?;
+    let catalog = Arc::clone(&preparation.catalog);
+    let mut lookout = Lookout::new(&clusters.own, &catalog);
+    let mut planned = preparation.planned().await?;
+    let before = lookout.foresee(&mut planned.0, &planned.1).await;
+    let safe = safe_policy(&preparation.policy, &planned.0, &before, &catalog);
+    if order == DeletionOrder::Safe && safe != preparation.policy {
+        preparation.policy = safe.clone();
+        planned = preparation.planned().await?;
+        lookout.foresee(&mut planned.0, &planned.1).await;
+    }
+    Ok(PreparedDelete { safe_policy: Some(safe), ..preparation.prepared(planned) })
+}
+
+/// What a deletion is planned from.
+struct Preparation<'a> {
+    clusters: &'a Clusters,
+    catalog: Arc<Catalog>,
+    record: Option<Record>,
+    objects: Vec<Wanted>,
+    policy: Policy,
+    propagation: Propagation,
+    max_deletions: Option<usize>,
+    unlabelled: Unlabelled,
+    unlisted: Vec<ListFailure>,
+    retain: bool,
+    verify: bool,
+    backup: BackupMode,
+}
+
+/// A plan, what it was made from, and whether the live objects are saved first.
+type Planned = (Plan, Snapshot, bool);
+
+impl<'a> Preparation<'a> {
+    async fn load(clusters: &'a Clusters, input: DeleteInput) -> Result<Self, OperationError> {
+        let DeleteInput { propagation, max_deletions, unlabelled, retain, verify, backup, .. } = input;
+        let catalog = catalog(clusters, input.catalog);
+        let mut unlisted = Vec::new();
+        let (catalog, mut record, objects) = match input.subject {
+            Subject::Release(release) => {
+                let (catalog, record) = tokio::try_join!(catalog, Record::load(clusters, &release))?;
+                let record = match record {
+                    Loaded::Nothing(head) if input.require_record => {
+                        let swept = sweep(clusters, &catalog, &release).await;
+                        unlisted.clone_from(&swept.unlisted);
+                        found(release, head, swept, input.policy.is_none())?
+                    }
+                    Loaded::Nothing(head) => Record::inherited(release, head, input.inherited),
+                    Loaded::Record(mut record) if record.inventory.swept => {
+                        // What the first sweep could not list may be found now.
+                        let swept = sweep(clusters, &catalog, &release).await;
+                        unlisted.clone_from(&swept.unlisted);
+                        record.add_swept(swept.entries);
+                        *record
+                    }
+                    Loaded::Record(record) => *record,
+                };
+                let objects = record.inventory.wanted();
+                (catalog, Some(record), objects)
+            }
+            Subject::Manifests(manifests, _) if manifests.is_empty() => {
+                return Err(PlanError::from(Problem::NoObjects).into());
+            }
+            Subject::Manifests(manifests, directives) => {
+                let catalog = catalog.await?;
+                let objects = Wanted::of_manifests(&manifests, &directives, &input.namespace, &catalog);
+                (catalog, None, objects)
+            }
+        };
+        let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
+        // Everything that the recorded policy covers is gone: deleting the release again deletes nothing more.
+        let is_over = input.policy.is_none() && record.as_ref().is_some_and(Record::is_retained);
+        let mut policy = input.policy.or(recorded).unwrap_or_default();
+        if let Some(record) = record.as_mut().filter(|record| record.is_lost()) {
+            record.inventory.policy = policy.clone();
         }
-        Subject::Manifests(manifests, _) if manifests.is_empty() => {
-            return Err(PlanError::from(Problem::NoObjects).into());
+        if is_over {
+            policy.deletion.clear();
         }
-        Subject::Manifests(manifests, directives) => {
-            let catalog = catalog.await?;
-            let objects = Wanted::of_manifests(&manifests, &directives, &input.namespace, &catalog);
-            (catalog, None, objects)
+        Ok(Self {
+            clusters,
+            catalog,
+            record,
+            objects,
+            policy,
+            propagation,
+            max_deletions,
+            unlabelled,
+            unlisted,
+            retain,
+            verify,
+            backup,
+        })
+    }
+
+    async fn plan(self) -> Result<PreparedDelete, OperationError> {
+        let planned = self.planned().await?;
+        Ok(self.prepared(planned))
+    }
+
+    /// Plans by the policy.
+    async fn planned(&self) -> Result<Planned, OperationError> {
+        let clusters = self.clusters;
+        let catalogs = catalogs(clusters, Arc::clone(&self.catalog), &self.policy.deletion).await?;
+        let release = self.record.as_ref().map(|record| &record.inventory.release);
+        let deletion = Deletion::new(DeleteRequest {
+            release,
+            objects: self.objects.clone(),
+            groups: &self.policy.deletion,
+            catalogs: catalogs.clone(),
+            propagation: self.propagation,
+            operation: Operation::Delete,
+            record_here: clusters.record_here(),
+            unlabelled: self.unlabelled,
+        })?;
+        let mut snapshot = clusters.snapshot(deletion.queries()).await;
+        snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
+        let mut plan = deletion.plan(&snapshot)?;
+        add_contents(clusters, &plan, &catalogs, &mut snapshot).await;
+        billhook_plan::add_blast_notes(&mut plan, &snapshot, release);
+        if let Some(max) = self.max_deletions {
+            billhook_plan::limit_deletions(&mut plan, max);
         }
-    };
-    let recorded = record.as_ref().map(|record| record.inventory.policy.clone());
-    // Everything that the recorded policy covers is gone: deleting the release again deletes nothing more.
-    let is_over = input.policy.is_none() && record.as_ref().is_some_and(Record::is_retained);
-    let mut policy = input.policy.or(recorded).unwrap_or_default();
-    if let Some(record) = record.as_mut().filter(|record| record.is_lost()) {
-        record.inventory.policy = policy.clone();
+        plan.add_notes(unlisted_note(self.unlisted.clone()));
+        let mut backs_up = false;
+        if let Some(record) = &self.record {
+            list_created_namespaces(clusters, record, &mut plan).await;
+            backs_up = plan_backup(clusters, &mut plan, &snapshot, &record.inventory.release, self.backup)?;
+        }
+        Ok((plan, snapshot, backs_up))
     }
-    if is_over {
-        policy.deletion.clear();
+
+    /// Returns a plan with what carries it out. A sweep ends the deletion of a release without a record, or if it is wanted.
+    fn prepared(self, (plan, snapshot, backs_up): Planned) -> PreparedDelete {
+        let Self { catalog, record, retain, verify, .. } = self;
+        let sweep = record.as_ref().filter(|record| verify || record.inventory.swept).map(|_| catalog);
+        PreparedDelete { plan, safe_policy: None, snapshot, record, retain, backs_up, sweep }
     }
-    let sweep = record.as_ref().filter(|record| input.verify || record.inventory.swept).map(|_| Arc::clone(&catalog));
-    let catalogs = catalogs(clusters, catalog, &policy.deletion).await?;
-    let release = record.as_ref().map(|record| &record.inventory.release);
-    let deletion = Deletion::new(DeleteRequest {
-        release,
-        objects,
-        groups: &policy.deletion,
-        catalogs: catalogs.clone(),
-        propagation: input.propagation,
-        operation: Operation::Delete,
-        record_here: clusters.record_here(),
-        unlabelled: input.unlabelled,
-    })?;
-    let mut snapshot = clusters.snapshot(deletion.queries()).await;
-    snapshot.listings.extend(clusters.snapshot(&deletion.missing(&snapshot)).await.listings);
-    let mut plan = deletion.plan(&snapshot)?;
-    add_contents(clusters, &plan, &catalogs, &mut snapshot).await;
-    billhook_plan::add_blast_notes(&mut plan, &snapshot, release);
-    if let Some(max) = input.max_deletions {
-        billhook_plan::limit_deletions(&mut plan, max);
-    }
-    plan.add_notes(unlisted_note(unlisted));
-    let mut backs_up = false;
-    if let Some(record) = &record {
-        list_created_namespaces(clusters, record, &mut plan).await;
-        backs_up = plan_backup(clusters, &mut plan, &snapshot, &record.inventory.release, input.backup)?;
-    }
-    Ok(PreparedDelete { plan, snapshot, record, retain: input.retain, backs_up, sweep })
 }
 
 /// Returns the record of a release that lost its own, from what a sweep found. A head without a record is deleted like one.
@@ -201,7 +294,7 @@ pub async fn delete(
     prepared: PreparedDelete,
     options: &RunOptions,
 ) -> Result<Summary, OperationError> {
-    let PreparedDelete { plan, snapshot, record, retain, backs_up, sweep } = prepared;
+    let PreparedDelete { plan, snapshot, record, retain, backs_up, sweep, .. } = prepared;
     crate::run::announce(&plan, options);
     let none = BTreeMap::new();
     let Some(mut record) = record else {

@@ -1,6 +1,6 @@
 //! The party that removes a finalizer.
 
-use crate::{Fact, NextStep, ResponsibleState, Strength};
+use crate::{Fact, NextStep, ObjectRef, ResponsibleState, Strength};
 
 /// The party that removes a finalizer.
 #[derive(Clone)]
@@ -12,6 +12,8 @@ pub(crate) struct Controller {
     pub(crate) problem: String,
     pub(crate) strength: Strength,
     pub(crate) facts: Vec<Fact>,
+    /// The workload that it is, if it is one.
+    pub(crate) workload: Option<ObjectRef>,
     /// The namespace and name of its ServiceAccount.
     pub(crate) account: Option<(String, String)>,
     /// How it is started again.
@@ -28,6 +30,7 @@ impl Controller {
             problem: String::new(),
             strength,
             facts: Vec::new(),
+            workload: None,
             account: None,
             start: None,
             of_control_plane: false,

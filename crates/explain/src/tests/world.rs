@@ -227,6 +227,16 @@ impl World {
         }
     }
 
+    /// Returns an object as it is.
+    pub(crate) fn object_of(&self, object: &ObjectRef) -> Option<&Value> {
+        let is_it = |live: &&Value| {
+            is_of(live, &object.group_kind())
+                && live["metadata"]["name"] == *object.name
+                && live["metadata"]["namespace"].as_str() == object.namespace.as_deref()
+        };
+        self.objects.iter().find(is_it)
+    }
+
     /// Parses `Kind namespace/name`, with the UID `was` if the situation has one.
     pub(crate) fn reference(&self, text: &str) -> ObjectRef {
         let (kind, name) = text.split_once(' ').unwrap();
@@ -284,7 +294,7 @@ impl World {
         }
     }
 
-    fn answer(&self, query: &Query, later: bool) -> Answer {
+    pub(crate) fn answer(&self, query: &Query, later: bool) -> Answer {
         if let Some(failure) = self.failure(query) {
             return failure;
         }

@@ -10,7 +10,7 @@ fn counts() -> Counts {
 }
 
 /// One note of every kind.
-fn notes() -> Vec<NoteKind> {
+pub(super) fn notes() -> Vec<NoteKind> {
     let (object, group, title) = (key("Namespace/x"), "deletionGroups[0]".to_owned(), "title".to_owned());
     let list =
         ListScope { cluster: Some("edge".into()), group: "apps".into(), plural: "deployments".into(), namespace: None };
@@ -68,7 +68,67 @@ fn notes() -> Vec<NoteKind> {
         NoteKind::Order(OrderNote::Unrecorded { counts: counts() }),
         NoteKind::Hook { object: object.clone(), treatment: HookTreatment::TestLeftOut },
         NoteKind::Fallback { object: object.clone() },
-        NoteKind::CreateOnly { object },
+        NoteKind::CreateOnly { object: object.clone() },
+        NoteKind::OtherRelease { object: object.clone(), release: "app/db".into(), remains: false },
+        NoteKind::Uncovered(UncoveredNote::KeptDeletedWithContainer { counts: counts() }),
+        NoteKind::Annotation(AnnotationNote::Honoured {
+            annotation: Annotation::KeepObject,
+            counts: counts(),
+            live_only: true,
+        }),
+        NoteKind::Annotation(AnnotationNote::Unreadable {
+            object: object.clone(),
+            annotation: Annotation::KeepObject,
+            key: "billhook.dev/keep-object".into(),
+            value: "maybe".into(),
+        }),
+        NoteKind::Annotation(AnnotationNote::NotRecreated { object: object.clone() }),
+        NoteKind::Annotation(AnnotationNote::NotFinalized { object: object.clone() }),
+        NoteKind::FinalizerController {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: None,
+            problem: String::new(),
+        },
+        NoteKind::BackendFirst {
+            front: object.clone(),
+            backend: object.clone(),
+            counts: Counts::default(),
+            objects: Vec::new(),
+            remains: true,
+        },
+        NoteKind::VolumeData { counts: counts(), objects: vec![object.clone()], lost: false },
+        NoteKind::FinalizerController {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: Some("Deployment a/operator".into()),
+            problem: "it is scaled to 0".into(),
+        },
+        NoteKind::ControllerFirst {
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            controller: "Deployment a/operator".into(),
+            parts: vec![object.clone()],
+        },
+        NoteKind::BackendFirst {
+            front: object.clone(),
+            backend: object.clone(),
+            counts: counts(),
+            objects: vec![object.clone()],
+            remains: false,
+        },
+        NoteKind::VolumeData { counts: counts(), objects: vec![object.clone()], lost: true },
+        NoteKind::ExternalResources {
+            system: "a".into(),
+            finalizer: "a.example/f".into(),
+            counts: counts(),
+            objects: vec![object],
+            left: true,
+        },
+        NoteKind::NotForeseen { unread: vec!["clusterroles (forbidden)".into()], unexamined: 2 },
     ]
 }
 

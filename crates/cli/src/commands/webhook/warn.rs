@@ -1,0 +1,398 @@
+//! `/warn-on-delete`: answers reviews of deletions with warnings. It never denies.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use billhook_engine::{Outlook, Prospect};
+use billhook_explain::{Foreseen, ObjectRef, ResponsibleState};
+use billhook_extension::admission::MAX_REVIEW;
+use billhook_objects::{GroupKind, ObjectKey, wellknown};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+
+/// How many warnings an answer has, and how long each is, in bytes: API servers drop what is longer than 4 KiB together.
+const MAX_WARNINGS: usize = 5;
+const MAX_LENGTH: usize = 256;
+/// How long the receipt of a review may take: API servers wait for one second, as registered in `deploy/`.
+const RECEIPT: Duration = Duration::from_millis(700);
+/// How many reviews are received at once.
+const AT_ONCE: usize = 16;
+/// How many reviews of a user are answered with warnings in a period.
+const REVIEWS: u32 = 30;
+const PERIOD: Duration = Duration::from_secs(60);
+/// How many users are remembered.
+const USERS: usize = 4096;
+/// How many objects and parts a warning names.
+const NAMED: usize = 3;
+
+/// What answers reviews.
+pub(super) struct Warner {
+    outlook: Arc<Outlook>,
+    /// Whether service accounts are warned, too.
+    accounts: bool,
+    users: Mutex<HashMap<String, (Instant, u32)>>,
+}
+
+/// What is read of a review.
+#[derive(Deserialize)]
+struct Review {
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    request: Request,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    uid: String,
+    kind: Kind,
+    operation: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    user_info: User,
+    #[serde(default)]
+    old_object: Option<Object>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    group: String,
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+#[derive(Default, Deserialize)]
+struct Meta {
+    #[serde(default)]
+    name: String,
+}
+
+impl Warner {
+    pub(super) fn new(outlook: Arc<Outlook>, accounts: bool) -> Self {
+        Self { outlook, accounts, users: Mutex::default() }
+    }
+
+    /// Returns the router with the endpoint.
+    pub(super) fn router(self) -> Router {
+        let (warner, turns) = (Arc::new(self), Arc::new(Semaphore::new(AT_ONCE)));
+        Router::new().route(
+            "/warn-on-delete",
+            post(move |body: Body| {
+                let (warner, turns) = (Arc::clone(&warner), Arc::clone(&turns));
+                async move { warner.respond(&turns, body).await }
+            }),
+        )
+    }
+
+    async fn respond(&self, turns: &Semaphore, body: Body) -> Response {
+        let refused = |status: StatusCode, text: &str| (status, format!("{text}\n")).into_response();
+        let received = timeout(RECEIPT, async {
+            let _turn = turns.acquire().await;
+            to_bytes(body, MAX_REVIEW).await
+        });
+        let body = match received.await {
+            Ok(Ok(body)) => body,
+            Ok(Err(_)) => {
+                return refused(StatusCode::PAYLOAD_TOO_LARGE, "the review could not be received, or is too large");
+            }
+            Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "the review was not received in time"),
+        };
+        match serde_json::from_slice::<Review>(&body) {
+            Ok(review) if review.api_version == "admission.k8s.io/v1" => {
+                let answer = self.answer(&review.request, Instant::now());
+                ([(header::CONTENT_TYPE, "application/json")], answer.to_string()).into_response()
+            }
+            _ => refused(StatusCode::BAD_REQUEST, "expected an AdmissionReview of admission.k8s.io/v1 with a request"),
+        }
+    }
+
+    fn answer(&self, request: &Request, now: Instant) -> Value {
+        let mut warnings = Vec::new();
+        if request.operation == "DELETE" && self.is_warned(&request.user_info.username, now) {
+            let named = Some(&request.name).filter(|name| !name.is_empty());
+            let name = named.or(request.old_object.as_ref().map(|object| &object.metadata.name));
+            let kind = GroupKind::new(&request.kind.group, &request.kind.kind);
+            let is_cluster_scoped = kind == wellknown::namespace() || request.namespace.is_empty();
+            let namespace = Some(request.namespace.as_str()).filter(|_| !is_cluster_scoped);
+            if let Some(name) = name.filter(|name| !name.is_empty()) {
+                let target = ObjectKey::new(kind, namespace, name.as_str());
+                warnings = warn(&target, &self.outlook.prospect(&target));
+            }
+        }
+        let mut response = json!({"uid": request.uid, "allowed": true});
+        if !warnings.is_empty() {
+            response["warnings"] = json!(warnings);
+        }
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    }
+
+    /// Returns whether a user is warned: programs are not unless asked for, and nobody too often.
+    fn is_warned(&self, user: &str, now: Instant) -> bool {
+        let is_account = user.starts_with("system:serviceaccount:");
+        let is_component =
+            ["system:kube-", "system:node:", "system:apiserver"].iter().any(|start| user.starts_with(start));
+        if is_component || (is_account && !self.accounts) {
+            return false;
+        }
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if users.len() >= USERS && !users.contains_key(user) {
+            users.retain(|_, (since, _)| now.duration_since(*since) < PERIOD);
+            if users.len() >= USERS {
+                return false;
+            }
+        }
+        let (since, reviews) = users.entry(user.to_owned()).or_insert((now, 0));
+        if now.duration_since(*since) >= PERIOD {
+            (*since, *reviews) = (now, 0);
+        }
+        *reviews += 1;
+        *reviews <= REVIEWS
+    }
+}
+
+/// Returns the warnings about the deletion of an object: what hangs first, then what is lost, and what to do.
+fn warn(target: &ObjectKey, prospect: &Prospect) -> Vec<String> {
+    let mut foreseen: Vec<(u8, String)> = prospect.foreseen.iter().filter_map(|one| sentence(target, one)).collect();
+    foreseen.sort();
+    let hangs = foreseen.iter().any(|(rank, _)| *rank == 0);
+    let mut warnings: Vec<String> = foreseen.into_iter().map(|(_, text)| text).collect();
+    let count = prospect.contents.total();
+    if count > 0 {
+        let admission = if target.kind == wellknown::crd() { ", and no webhook is asked" } else { "" };
+        warnings.push(format!(
+            "{target} contains {count} objects, which are deleted with it{admission}: {}",
+            prospect.contents
+        ));
+    }
+    // What must be said in any case comes last, and the rest makes room for it.
+    let mut last = Vec::new();
+    if hangs {
+        last.push(
+            "delete these objects first, or run \"billhook plan delete\" on a release to see a safe order".to_owned(),
+        );
+    }
+    if prospect.incomplete && (!warnings.is_empty() || is_container(target)) {
+        last.push("billhook could not read everything that is needed to foresee what hangs".to_owned());
+    }
+    warnings.truncate(MAX_WARNINGS - last.len());
+    warnings.extend(last);
+    warnings.iter().map(|text| shown(text)).collect()
+}
+
+fn is_container(target: &ObjectKey) -> bool {
+    target.kind == wellknown::namespace() || target.kind == wellknown::crd()
+}
+
+/// Returns a sentence about what is foreseen, after its rank: 0 for what hangs.
+fn sentence(target: &ObjectKey, foreseen: &Foreseen) -> Option<(u8, String)> {
+    let place = if target.kind == wellknown::namespace() { format!(" in {}", target.name) } else { String::new() };
+    let found = match foreseen {
+        Foreseen::ControllerFirst { finalizer, objects, controller, parts } => {
+            let is_target = |part: &ObjectRef| {
+                part.group_kind() == target.kind && part.name == target.name && part.namespace == target.namespace
+            };
+            if !is_container(target) && !parts.iter().any(is_target) {
+                return None;
+            }
+            let end = if is_container(target) { format!("is deleted with {target}") } else { "is deleted".to_owned() };
+            let verb = if objects.len() == 1 { "has" } else { "have" };
+            (
+                0,
+                format!(
+                    "{}{place} {verb} the finalizer {finalizer}; its controller, {controller}, {end}",
+                    counted(objects)
+                ),
+            )
+        }
+        Foreseen::NotWorking { finalizer, objects, controller: Some(controller), state, problem }
+            if *state != ResponsibleState::Unknown =>
+        {
+            let verb = if objects.len() == 1 { "has" } else { "have" };
+            (
+                0,
+                format!(
+                    "{}{place} {verb} the finalizer {finalizer}; {controller} does not remove it: {problem}",
+                    counted(objects)
+                ),
+            )
+        }
+        Foreseen::NotWorking { .. } => return None,
+        Foreseen::BackendFirst { front, backend, remains, .. } => {
+            let end =
+                if *remains { "requests that need it will fail" } else { "requests that need it may fail in between" };
+            (0, format!("{front} needs {backend}, which is deleted with {target}: {end}"))
+        }
+        Foreseen::VolumeData { objects, lost: true } => {
+            (1, format!("the data of {} is lost: {}", counted(objects), named(objects)))
+        }
+        Foreseen::VolumeData { objects, lost: false } => {
+            (3, format!("the volumes of {} are kept, and their storage: {}", counted(objects), named(objects)))
+        }
+        Foreseen::External { system, objects, .. } => (
+            2,
+            format!(
+                "{system} also deletes what {} created outside of the cluster: {}",
+                counted(objects),
+                named(objects)
+            ),
+        ),
+    };
+    Some(found)
+}
+
+/// Formats objects of one kind: `3 Database.shop.example`.
+fn counted(objects: &[ObjectRef]) -> String {
+    let kind = objects.first().map(ObjectRef::group_kind).map(|kind| kind.to_string()).unwrap_or_default();
+    format!("{} {kind}", objects.len())
+}
+
+fn named(objects: &[ObjectRef]) -> String {
+    let names: Vec<String> = objects.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = objects.len() - names.len();
+    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+}
+
+/// Returns a warning in one line that API servers and terminals take: without control characters, and not too long.
+fn shown(text: &str) -> String {
+    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > MAX_LENGTH {
+        const END: &str = "…";
+        line.truncate(line.floor_char_boundary(MAX_LENGTH - END.len()));
+        line.push_str(END);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_objects::ApiVersion;
+    use billhook_plan::Counts;
+
+    use super::*;
+
+    fn database(name: &str) -> ObjectRef {
+        ObjectRef::new(ApiVersion::new("shop.example", "v1"), "Database", Some("shop"), name)
+    }
+
+    fn deployment() -> ObjectRef {
+        ObjectRef::new(ApiVersion::new("apps", "v1"), "Deployment", Some("shop"), "operator")
+    }
+
+    fn controller_first() -> Foreseen {
+        Foreseen::ControllerFirst {
+            finalizer: "shop.example/last-backup".into(),
+            objects: ["a", "b", "c"].map(database).to_vec(),
+            controller: "Deployment shop/operator".into(),
+            parts: vec![deployment()],
+        }
+    }
+
+    fn key(kind: GroupKind, namespace: Option<&str>, name: &str) -> ObjectKey {
+        ObjectKey::new(kind, namespace, name)
+    }
+
+    #[test]
+    fn a_namespace_warns_of_what_hangs_and_of_what_is_deleted() {
+        let target = key(wellknown::namespace(), None, "shop");
+        let contents = Counts::from((GroupKind::new("", "Secret"), 4));
+        let prospect = Prospect { foreseen: vec![controller_first()], contents, incomplete: false };
+        assert_eq!(
+            warn(&target, &prospect),
+            [
+                "3 Database.shop.example in shop have the finalizer shop.example/last-backup; its controller, Deployment shop/operator, is deleted with Namespace/shop",
+                "Namespace/shop contains 4 objects, which are deleted with it: 4 Secret",
+                "delete these objects first, or run \"billhook plan delete\" on a release to see a safe order",
+            ]
+        );
+        assert_eq!(warn(&target, &Prospect::default()), [""; 0]);
+        let incomplete = Prospect { incomplete: true, ..Prospect::default() };
+        assert_eq!(warn(&target, &incomplete).len(), 1, "what is not known is never called safe");
+    }
+
+    #[test]
+    fn a_workload_warns_only_of_what_it_is_needed_for() {
+        let prospect = Prospect { foreseen: vec![controller_first()], ..Prospect::default() };
+        let apps = GroupKind::new("apps", "Deployment");
+        let own = warn(&key(apps.clone(), Some("shop"), "operator"), &prospect);
+        assert!(own[0].ends_with("its controller, Deployment shop/operator, is deleted"), "{own:?}");
+        assert_eq!(warn(&key(apps, Some("shop"), "web"), &prospect), [""; 0]);
+    }
+
+    #[test]
+    fn hostile_texts_are_escaped_and_cut_at_a_character() {
+        let foreseen = (0..9).map(|n| Foreseen::NotWorking {
+            finalizer: format!("{n}.example/f"),
+            objects: vec![database("a")],
+            controller: Some("Deployment shop/operator".into()),
+            state: ResponsibleState::Failing,
+            problem: format!("\u{1b}[2J\n{}", "ü".repeat(300)),
+        });
+        let prospect = Prospect { foreseen: foreseen.collect(), incomplete: true, ..Prospect::default() };
+        let warnings = warn(&key(wellknown::namespace(), None, "shop"), &prospect);
+        assert_eq!(warnings.len(), MAX_WARNINGS);
+        for warning in &warnings {
+            assert!(warning.len() <= MAX_LENGTH && !warning.chars().any(char::is_control), "{warning:?}");
+        }
+        assert!(warnings[0].ends_with("ü…"), "{}", warnings[0]);
+        assert!(warnings[4].contains("could not read"), "{warnings:?}");
+    }
+
+    fn request(user: &str, operation: &str) -> Request {
+        serde_json::from_value(json!({"uid": "1", "kind": {"group": "", "kind": "Namespace"}, "operation": operation,
+            "name": "shop", "namespace": "shop", "userInfo": {"username": user}}))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn programs_and_frequent_users_are_not_warned_and_nothing_is_denied() {
+        // Nothing was read yet, so a warning says that.
+        let warner = Warner::new(Arc::default(), false);
+        let is_warned = |warner: &Warner, user: &str, operation: &str| {
+            let answer = warner.answer(&request(user, operation), Instant::now());
+            assert_eq!((&answer["response"]["allowed"], &answer["response"]["uid"]), (&json!(true), &json!("1")));
+            answer["response"].get("warnings").is_some()
+        };
+        assert!(is_warned(&warner, "alice", "DELETE"));
+        assert!(!is_warned(&warner, "alice", "UPDATE"));
+        for silent in
+            ["system:serviceaccount:kube-system:namespace-controller", "system:node:a", "system:kube-scheduler"]
+        {
+            assert!(!is_warned(&warner, silent, "DELETE"), "{silent}");
+        }
+        let all = Warner::new(Arc::default(), true);
+        assert!(is_warned(&all, "system:serviceaccount:ci:deployer", "DELETE"));
+        let warned = (0..100).filter(|_| is_warned(&warner, "bob", "DELETE")).count();
+        assert_eq!(warned, REVIEWS as usize);
+        assert!(is_warned(&warner, "carol", "DELETE"), "each user has an own limit");
+        tokio::time::advance(PERIOD).await;
+        assert!(is_warned(&warner, "bob", "DELETE"));
+    }
+}
