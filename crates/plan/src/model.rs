@@ -341,6 +341,7 @@ impl ApplyTask {
             annotate_before_create: BTreeMap::new(),
             uid: None,
             adopt: false,
+            leave_others: false,
             takes_over: Vec::new(),
             recreate: None,
         }

@@ -195,6 +195,7 @@ mod tests {
             deleted_at: None,
         };
         let status = ReleaseStatus {
+            backup: None,
             name: "web".into(),
             namespace: "shop".into(),
             phase: "deleting".into(),
@@ -241,6 +242,7 @@ mod tests {
             blockers: Vec::new(),
         };
         let status = |phase: &str| ReleaseStatus {
+            backup: None,
             history: Vec::new(),
             failures: Default::default(),
             name: "web".into(),
@@ -279,6 +281,7 @@ mod tests {
         let groups = vec![TargetGroup { group: "pods".into(), objects: vec![object("far", None)] }];
         let target = |name: &str, state| TargetStatus { target: name.into(), state };
         let status = ReleaseStatus {
+            backup: None,
             name: "web".into(),
             namespace: "shop".into(),
             phase: "applied".into(),

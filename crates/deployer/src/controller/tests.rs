@@ -42,6 +42,8 @@ fn options(lease: Option<LeaseOptions>) -> ControllerOptions {
         connect,
         now: Arc::new(now),
         helm: "helm".into(),
+        helm_user: None,
+        target_selectors: Vec::new(),
         connections: ConnectionRules::default(),
         metrics: Metrics::new(),
         leader_election: lease,

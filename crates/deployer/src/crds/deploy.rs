@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, process::Command};
 
+use billhook_hosts::Dialer;
 use billhook_objects::yaml;
 use billhook_sandbox::{Sandbox, User};
 use k8s_openapi::api::core::v1::Namespace;
@@ -187,7 +188,7 @@ fn the_memory_limit_has_room_for_all_helms() {
     let deployment = &yaml::parse(&text).unwrap()[0].value;
     let limit = deployment.pointer("/spec/template/spec/containers/0/resources/limits/memory").unwrap();
     let limit: u64 = limit.as_str().unwrap().strip_suffix("Gi").unwrap().parse().unwrap();
-    let helms = Helms::new(Path::new("helm"));
+    let helms = Helms::new(Path::new("helm"), Dialer::default(), None);
     let slots = helms.renders.counts().slots + helms.releases.counts().slots;
     assert!(
         limit * 1024 >= billhook_charts::MEMORY * u64::try_from(slots).unwrap() + 512,

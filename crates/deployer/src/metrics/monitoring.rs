@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, convert::Infallible, path::Path, process::Comma
 
 use billhook_cluster::{Cluster, Options};
 use billhook_engine::Status;
+use billhook_hosts::Dialer;
 use billhook_objects::yaml;
 use billhook_plan::Operation;
 use billhook_sandbox::{Sandbox, User};
@@ -28,7 +29,7 @@ async fn served() -> BTreeSet<String> {
     metrics.set_item(&key, Some(item));
     metrics.add_target(&key);
     metrics.opened_target(&key, None);
-    metrics.follow_helms(&Helms::new(Path::new("helm")));
+    metrics.follow_helms(&Helms::new(Path::new("helm"), Dialer::default(), None));
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let cluster = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
     let _counted = metrics.count_requests(cluster.clone());

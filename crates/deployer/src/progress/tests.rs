@@ -75,6 +75,7 @@ fn summary(status: Status) -> Summary {
         record_error: None,
         lock_lost: false,
         retained: false,
+        backup: None,
         proof: None,
         recorded: None,
     }

@@ -17,7 +17,7 @@ use crate::{
     text,
 };
 
-const LEGEND: [(Tone, &str, &str); 11] = [
+const LEGEND: [(Tone, &str, &str); 12] = [
     (Tone::Good, "+", "create"),
     (Tone::Change, "●", "update"),
     (Tone::Change, "◐", "adopt"),
@@ -29,12 +29,14 @@ const LEGEND: [(Tone, &str, &str); 11] = [
     (Tone::Bad, "✕+", "delete, also what appears meanwhile"),
     (Tone::Muted, "○", "remains"),
     (Tone::Warn, "⊗", "deleted with its Namespace or CRD"),
+    (Tone::Bad, "?", "fails, because its kind is not served"),
 ];
 const PATCH: usize = 6;
 const DELETE: usize = 7;
 const COLLECTION: usize = 8;
 const REMAINS: usize = 9;
 const CONTAINED: usize = 10;
+const UNSERVED: usize = 11;
 
 /// An object as notes name it: its group, kind, namespace and name.
 type Named = (String, String, String, String);
@@ -117,6 +119,7 @@ fn fill(card: &mut Card, plan: &Plan, node: &Node, diffs: &[ObjectDiff], notes: 
                 match step {
                     Step::Apply(task) => apply(card, task),
                     Step::Delete(step) => add(card, &step.object, DELETE, Vec::new(), notes),
+                    Step::Unserved(step) => add(card, &step.object, UNSERVED, Vec::new(), notes),
                 }
             }
         }
