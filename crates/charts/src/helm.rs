@@ -25,7 +25,14 @@ impl Helm {
     /// Creates a handle of the program with this path, or with this name on the PATH.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let client = Client::new(Dialer::default());
-        Self { path: path.into(), stop: CancellationToken::new(), user: None, client, label: None, cache: Arc::default() }
+        Self {
+            path: path.into(),
+            stop: CancellationToken::new(),
+            user: None,
+            client,
+            label: None,
+            cache: Arc::default(),
+        }
     }
 
     /// Runs helm as another user when it works with the charts and clusters of others.

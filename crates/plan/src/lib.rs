@@ -53,7 +53,8 @@ pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, LateOwner,
-    Node, Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep, Work,
+    Node, Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep,
+    Work,
 };
 pub use note::{
     AnnotationNote, HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered,

@@ -192,6 +192,44 @@ fn explained(kind: &NoteKind) -> (&'static str, &'static str) {
                 "Delete the object with `billhook delete`.",
             ),
         },
+        NoteKind::Backup(note) => match note {
+            BackupNote::Saves { .. } => (
+                "The live objects are saved in the record of the release before the first of them is deleted.",
+                "Nothing; `--backup=false` deletes without a backup.",
+            ),
+            BackupNote::LostWithNamespace { .. } => (
+                "No backup is written, because the Namespace that holds the record of the release is deleted, too.",
+                "Save the objects as files with `--backup-dir`.",
+            ),
+            BackupNote::OtherClusters { .. } => (
+                "A backup contains only objects of the cluster that holds the record.",
+                "Save the objects of the other clusters yourself.",
+            ),
+            BackupNote::Ended { .. } => (
+                "A Job or Pod of the backup has ended. It is not restored, because it would run again.",
+                "Create it yourself if it is to run again.",
+            ),
+            BackupNote::VolumeData { .. } => (
+                "A backup does not contain the data of volumes.",
+                "Restore the data from a backup of the storage system.",
+            ),
+            BackupNote::External { .. } => (
+                "What an object stood for outside of the cluster, such as a load balancer, is created anew.",
+                "Update what refers to its former address.",
+            ),
+            BackupNote::OwnerMissing { .. } => (
+                "The owner of an object does not exist any more and is not in the backup; the object is restored without it.",
+                "Delete the object yourself when it is no longer needed: no owner does it.",
+            ),
+            BackupNote::Others { .. } => (
+                "The backup contains objects that the release did not create. They are restored without its label.",
+                "Nothing.",
+            ),
+            BackupNote::Exists { .. } => (
+                "An object of the backup that the release did not create exists again. It remains unchanged.",
+                "Nothing, unless it differs from what you expect.",
+            ),
+        },
         NoteKind::FinalizerController { .. } => (
             "The controller that removes a finalizer does not work, so that the deletion will hang; or it is not known (severity `info`, \
              without `controller`).",
