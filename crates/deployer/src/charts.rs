@@ -306,12 +306,16 @@ pub(crate) async fn install(
         }
     };
     let ended = halt.stoppable_helm(item.deadline, RUNNING_HELM, work).await?;
-    ended.map_err(|error| {
+    drop(slot);
+    if let Err(error) = ended {
         let advice = if is_pending(&error) { UNPROVEN } else { "" };
         let failure = failed(names, error);
-        ItemFailure { message: failure.message.clone() + advice, ..failure }
-    })?;
-    drop(slot);
+        if known.is_none() && matches!(manifest(item, helm, target, halt).await, Ok(None)) {
+            // helm has rejected the chart before it recorded a release.
+            item.status.provider_status = None;
+        }
+        return Err(ItemFailure { message: failure.message.clone() + advice, ..failure }.into());
+    }
     Ok(manifest(item, helm, target, halt).await?.unwrap_or_default())
 }
 
