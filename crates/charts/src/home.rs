@@ -50,8 +50,8 @@ impl Home {
         let path = self.folder.path().join(name);
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-            let own = parent.ancestors().take_while(|folder| *folder != self.path());
-            own.map(|folder| self.give(folder)).collect::<io::Result<()>>()?;
+            let mut own = parent.ancestors().take_while(|folder| *folder != self.path());
+            own.try_for_each(|folder| self.give(folder))?;
         }
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(content)?;

@@ -17,7 +17,6 @@ pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names of the other fields describe them")]
-#[expect(clippy::large_enum_variant, reason = "each run has one summary, and no event is kept")]
 pub enum Event {
     /// The run of a plan started.
     Started {
@@ -127,7 +126,7 @@ pub enum Event {
         elapsed_ms: u64,
     },
     /// The run ended.
-    Finished(Summary),
+    Finished(Box<Summary>),
 }
 
 fn retried() -> bool {

@@ -103,7 +103,7 @@ impl Progress {
             Event::ServerBack { cluster } => {
                 self.unavailable.remove(cluster);
             }
-            Event::Finished(summary) => self.summary = Some(summary.clone()),
+            Event::Finished(summary) => self.summary = Some((**summary).clone()),
             Event::NamespaceCreated { .. }
             | Event::PollOnly { .. }
             | Event::ListFailed { .. }

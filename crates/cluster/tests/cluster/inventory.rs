@@ -440,7 +440,7 @@ fn saved(n: usize, size: usize) -> SavedObject {
         .collect();
     let metadata = json!({"name": format!("c{n}"), "namespace": "a"});
     SavedObject {
-        own: n % 2 == 0,
+        own: n.is_multiple_of(2),
         object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": text}}),
     }
 }

@@ -174,7 +174,7 @@ fn an_unavailable_api_server_is_in_the_message_until_it_recovers() {
 #[test]
 fn the_end_tells_what_was_done_or_what_remains_and_why() {
     let check = |operation, summary: Summary, reason: &str, message: &str| {
-        check(&folded(&[started(operation, &[("g", 1)]), Event::Finished(summary)]), reason, message);
+        check(&folded(&[started(operation, &[("g", 1)]), Event::Finished(Box::new(summary))]), reason, message);
     };
     let uncovered = vec![Uncovered { object: key("s"), cause: UncoveredCause::NoGroup, deleted_with: None }];
     let done = Summary { gone: 3, uncovered, ..summary(Status::Done) };
@@ -266,6 +266,6 @@ async fn the_end_waits_for_a_write_in_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_end() {
-    let (written, took) = paced(9000, &[(1000, Event::Finished(summary(Status::Done)))], 0).await;
+    let (written, took) = paced(9000, &[(1000, Event::Finished(Box::new(summary(Status::Done))))], 0).await;
     assert_eq!((written, took), (Vec::new(), 9000));
 }

@@ -80,8 +80,8 @@ impl FromStr for TargetSelector {
         if selector.targets.iter().any(|target| target.name.is_empty()) {
             return Err(wrong("targets: a name is missing".to_owned()));
         }
-        let requirements = selector.annotations.iter().chain(&selector.labels);
-        requirements.map(Requirement::check).collect::<Result<(), _>>().map_err(wrong)?;
+        let mut requirements = selector.annotations.iter().chain(&selector.labels);
+        requirements.try_for_each(Requirement::check).map_err(wrong)?;
         Ok(selector)
     }
 }

@@ -701,6 +701,6 @@ pub(super) fn finish(
         }
     }
     summary.requests = clusters.requests();
-    (options.sink)(Event::Finished(summary.clone()));
+    (options.sink)(Event::Finished(Box::new(summary.clone())));
     summary
 }

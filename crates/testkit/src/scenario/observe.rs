@@ -37,6 +37,12 @@ type Fates = Arc<Mutex<BTreeMap<ObjectKey, Vec<Fate>>>>;
 /// of the change.
 type Births = Arc<Mutex<BTreeMap<ObjectKey, u64>>>;
 
+/// Returns whether a kind that discovery still names has been deleted.
+async fn is_gone(api: &Api<DynamicObject>) -> bool {
+    let list = api.list(&ListParams::default().limit(1)).await;
+    matches!(list, Err(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// Watches that run until this is dropped.
 pub struct Observer {
     fates: Fates,
@@ -61,15 +67,17 @@ impl Observer {
         let mut tasks = JoinSet::new();
         for kind in kinds {
             let (fates, births) = (Arc::clone(&fates), Arc::clone(&births));
+            let watch =
+                |api, kind| KindWatch { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
             match admin.all(&kind).await {
-                Ok(api) => {
-                    let mut watch =
-                        KindWatch { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                Ok(api) if !is_gone(&api).await => {
+                    let mut watch = watch(api, kind);
                     watch.list(true).await?;
                     tasks.spawn(watch.watch());
                 }
+                Err(error) if !error.is::<NotServed>() => return Err(error),
                 // The command may create the kind itself.
-                Err(error) if error.is::<NotServed>() => {
+                _ => {
                     let admin = admin.clone();
                     tasks.spawn(async move {
                         let api = loop {
@@ -78,15 +86,13 @@ impl Observer {
                             }
                             tokio::time::sleep(Duration::from_millis(20)).await;
                         };
-                        let mut watch =
-                            KindWatch { api, kind, version: String::new(), there: BTreeSet::new(), fates, births };
+                        let mut watch = watch(api, kind);
                         while watch.list(false).await.is_err() {
                             tokio::time::sleep(Duration::from_millis(20)).await;
                         }
                         watch.watch().await;
                     });
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(Self { fates, births, _tasks: tasks })

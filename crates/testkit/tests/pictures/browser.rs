@@ -80,7 +80,7 @@ impl Browser {
         let file = self.folder.path().join(format!("{name}.html"));
         std::fs::write(&file, html).unwrap();
         let page = self.browser.new_page("about:blank").await.unwrap();
-        let (requests, errors): (Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let (requests, errors) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let mut sent = page.event_listener::<EventRequestWillBeSent>().await.unwrap();
         let mut thrown = page.event_listener::<EventExceptionThrown>().await.unwrap();
         let mut logged = page.event_listener::<EventEntryAdded>().await.unwrap();

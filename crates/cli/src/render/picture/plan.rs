@@ -71,14 +71,17 @@ pub(crate) fn picture(plan: &Plan, diffs: &[ObjectDiff]) -> Picture {
     picture
 }
 
+/// An object that is in no group, the reason, and its state.
+type Rest = (ObjectKey, String, usize);
+
 /// Adds what the plan does not delete, and what it no longer manages.
 fn rest(picture: &mut Picture, plan: &Plan, notes: &Notes<'_>) {
     let (contained, remaining): (Vec<&Uncovered>, _) = plan.uncovered.iter().partition(|u| u.deleted_with.is_some());
-    let uncovered = |objects: Vec<&Uncovered>, state| -> Vec<(ObjectKey, String, usize)> {
+    let uncovered = |objects: Vec<&Uncovered>, state| -> Vec<Rest> {
         objects.into_iter().map(|u| (u.object.clone(), u.reason(), state)).collect()
     };
     let unmanaged = plan.unmanaged.iter().map(|u| (u.object.clone(), String::new(), REMAINS)).collect();
-    let cards: [(&str, Vec<(ObjectKey, String, usize)>); 3] = [
+    let cards: [(&str, Vec<Rest>); 3] = [
         ("deleted with their Namespace or CRD", uncovered(contained, CONTAINED)),
         ("not deleted", uncovered(remaining, REMAINS)),
         ("no longer managed", unmanaged),

@@ -64,7 +64,7 @@ impl Told {
                 tell(&printer, json, message);
             }
             if let Event::Finished(done) = &event {
-                *summary.lock().unwrap_or_else(PoisonError::into_inner) = Some(done.clone());
+                *summary.lock().unwrap_or_else(PoisonError::into_inner) = Some((**done).clone());
             }
             sink(event);
         })
