@@ -281,6 +281,9 @@ pub(crate) struct Page<S> {
     pub(crate) metadata: PageMeta,
     #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
     pub(crate) items: Vec<S>,
+    /// The size of the answer in bytes.
+    #[serde(skip)]
+    pub(crate) size: usize,
 }
 
 /// The metadata of a page.

@@ -1,6 +1,12 @@
 //! Lists: page by page, or single reads where few of many objects are needed.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use billhook_plan::{Observed, Query, Resource, Select};
 use futures::future::try_join_all;
@@ -11,14 +17,19 @@ use crate::{
     decode::{Meta, Page, Shape},
     error::{Error, ErrorKind},
     not_found::NotServed,
+    recent_names::{self, Names},
     request::Call,
     resource_version, url,
 };
 
 /// Up to this many names are listed one by one, with a field selector.
 const FEW: usize = 8;
+/// A namespace with more objects is not listed to learn the names in it.
+const MOST_NAMES: u64 = 2000;
 /// How often a list whose continue token has expired is restarted before it is read without pages.
 const RESTARTS: usize = 3;
+/// By which factor pages are made smaller after one was too large.
+const SMALLER: u32 = 4;
 
 /// The answer to a query.
 pub(crate) struct Found<S> {
@@ -31,7 +42,7 @@ pub(crate) struct Found<S> {
 impl Cluster {
     /// Lists the objects of a query in one namespace, or in all. Without `retry` every request is sent once.
     pub(crate) async fn fetch_place<S: Shape>(&self, query: &Query, retry: bool) -> Result<Found<S>, Error> {
-        let lister = Lister { cluster: self, query, retry };
+        let lister = Lister::new(self, query, retry);
         let names = match &query.select {
             Select::All => return lister.list("", &|_| true).await,
             Select::Labels(selector) => return lister.list(selector, &|_| true).await,
@@ -41,6 +52,12 @@ impl Cluster {
             Select::Names(names) => names.as_slice(),
             Select::Objects(_) => &[],
         };
+        if self.uses_recent_names
+            && names.len() <= FEW
+            && let Some(found) = lister.recently(names).await?
+        {
+            return Ok(found);
+        }
         let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
         match found {
             Err(error) if *error.kind() == ErrorKind::Forbidden => {
@@ -71,7 +88,7 @@ impl Cluster {
             named.unwrap_or_else(|| query.covers(observed.namespace.as_deref())) && matches(observed)
         };
         let found = if query.namespaces.is_empty() {
-            (Lister { cluster: self, query, retry: true }).first(labels, &is_wanted).await
+            Lister::new(self, query, true).first(labels, &is_wanted).await
         } else {
             let found = self.fetch::<Meta>(query, true).await;
             found.map(|found| found.items.into_iter().map(|Meta(item)| item).filter(|item| is_wanted(item)).collect())
@@ -97,24 +114,51 @@ pub(crate) struct Lister<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) query: &'a Query,
     pub(crate) retry: bool,
+    /// How many objects a page may have. Fewer, after a page was too large.
+    largest: AtomicU32,
 }
 
 /// Which of the listed objects are kept.
 type Keep<'a, S> = &'a (dyn Fn(&S) -> bool + Sync);
 
-impl Lister<'_> {
+impl<'a> Lister<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, query: &'a Query, retry: bool) -> Self {
+        Self { cluster, query, retry, largest: AtomicU32::new(u32::MAX) }
+    }
+
     async fn page<S: Shape>(&self, labels: &str, fields: &str, limit: u32, next: &str) -> Result<Page<S>, Error> {
         let query = self.query;
         let what = match &query.namespace {
             Some(namespace) => format!("list {} in namespace {namespace}", query.resource.kind),
             None => format!("list {}", query.resource.kind),
         };
-        let limit = if limit == 0 { String::new() } else { limit.to_string() };
-        let parameters =
-            [("labelSelector", labels), ("fieldSelector", fields), ("limit", limit.as_str()), ("continue", next)];
-        let url = url::with_query(&url::collection(&query.resource, query.namespace.as_deref()), &parameters);
-        let call = Call::new(Verb::List, what, url).accept(S::LIST).retry(self.retry);
-        self.cluster.send(&call).await?.json()
+        let collection = url::collection(&query.resource, query.namespace.as_deref());
+        loop {
+            let limit = limit.min(self.largest.load(Ordering::Relaxed));
+            let text = if limit == 0 { String::new() } else { limit.to_string() };
+            let parameters =
+                [("labelSelector", labels), ("fieldSelector", fields), ("limit", text.as_str()), ("continue", next)];
+            let url = url::with_query(&collection, &parameters);
+            let call = Call::new(Verb::List, &what, url).accept(S::LIST).retry(self.retry);
+            match self.cluster.send(&call).await {
+                Ok(reply) => return Ok(Page { size: reply.body.len(), ..reply.json()? }),
+                Err(error) if *error.kind() == ErrorKind::TooLarge && limit > 1 => {
+                    self.largest.store(limit.div_ceil(SMALLER), Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Adds the size of a page to that of a list; fails if the list is too large.
+    fn add(&self, list: &mut usize, page: usize) -> Result<(), Error> {
+        *list = list.saturating_add(page);
+        let limit = self.cluster.inner.options.list_limit;
+        if *list <= limit {
+            return Ok(());
+        }
+        let error = Error::new(format!("list {}", self.query.resource.kind), ErrorKind::TooLarge);
+        Err(error.because(format!("the list is larger than {limit} bytes")))
     }
 
     /// Reads all pages, and restarts when a continue token has expired (410).
@@ -176,13 +220,16 @@ impl Lister<'_> {
 
     /// Reads the pages after `page`; none if the continue token has expired.
     async fn rest<S: Shape>(&self, labels: &str, page: Page<S>, keep: Keep<'_, S>) -> Result<Option<Found<S>>, Error> {
-        let Page { metadata, mut items } = page;
+        let Page { metadata, mut items, size } = page;
+        let mut list = 0;
+        self.add(&mut list, size)?;
         items.retain(keep);
         let resource_version = metadata.resource_version;
         let mut next = metadata.next.unwrap_or_default();
         while !next.is_empty() {
             match self.page::<S>(labels, "", self.cluster.inner.options.page_size, &next).await {
                 Ok(page) => {
+                    self.add(&mut list, page.size)?;
                     items.extend(page.items.into_iter().filter(keep));
                     next = page.metadata.next.unwrap_or_default();
                 }
@@ -212,6 +259,32 @@ impl Lister<'_> {
             found.resource_version = page.metadata.resource_version;
         }
         Ok(found)
+    }
+
+    /// Returns the objects with these names, if a recent list of their namespace tells which of them exist.
+    async fn recently<S: Shape>(&self, names: &[String]) -> Result<Option<Found<S>>, Error> {
+        let Query { resource, namespace, .. } = self.query;
+        let recent = &self.cluster.inner.names;
+        let list = recent.list(&resource.kind, namespace.as_deref());
+        let Ok(Some(listed)) = list.get(recent_names::AGE, self.all_names()).await else { return Ok(None) };
+        let existing: Vec<String> = names.iter().filter(|name| listed.contain(name)).cloned().collect();
+        let items = if existing.is_empty() { Vec::new() } else { self.few(&existing).await?.items };
+        Ok(Some(Found { resource_version: listed.resource_version.clone(), items }))
+    }
+
+    /// Lists the names in the namespace; none if they are too many, or if listing is forbidden.
+    async fn all_names(&self) -> Result<Option<Arc<Names>>, Error> {
+        let (found, complete) = match self.up_to::<Meta>(MOST_NAMES, &|_| true).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::TooLarge) => return Ok(None),
+            listed => listed?,
+        };
+        if !complete {
+            return Ok(None);
+        }
+        let names = found.items.iter().map(|item| item.id().name.into());
+        let names = Arc::new(Names::new(found.resource_version, names));
+        self.cluster.inner.names.listed(&self.query.resource.kind, self.query.namespace.as_deref(), &names);
+        Ok(Some(names))
     }
 
     /// Reads the first page, and then single objects or the other pages, whichever takes fewer requests.

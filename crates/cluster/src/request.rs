@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    answer_body::{self, Unread},
     cluster::Cluster,
     counts::Verb,
     error::{self, Error, ErrorKind, Status},
@@ -229,7 +230,7 @@ impl Cluster {
             let retry_after = retry_after(response.headers());
             let date = date(response.headers());
             let status = response.status();
-            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            let body = self.read_body(call, response.into_body()).await?;
             Ok((status, retry_after, date, body))
         });
         match answer.await {
@@ -263,10 +264,24 @@ impl Cluster {
                 return Ok(response.into_body());
             }
             let retry_after = retry_after(response.headers());
-            let body = response.into_body().collect_bytes().await.map_err(|source| self.broken(call, source))?;
+            let body = self.read_body(call, response.into_body()).await?;
             Err(self.refused(call, status, retry_after, &body))
         });
         opened.await.unwrap_or_else(|_| Err(self.timed_out(call)))
+    }
+
+    async fn read_body(&self, call: &Call, body: Body) -> Result<Bytes, Failure> {
+        let error = match answer_body::read(body, self.inner.options.answer_limit, &self.inner.reading).await {
+            Ok(body) => return Ok(body),
+            Err(Unread::Broken(source)) => return Err(self.broken(call, source)),
+            Err(Unread::TooLarge(limit)) => {
+                let message = format!("the answer is larger than {} bytes", limit);
+                return Err(Error::new(&call.what, ErrorKind::TooLarge).because(message).into());
+            }
+            Err(Unread::TooMany) => Error::new(&call.what, ErrorKind::TooLarge),
+        };
+        let error = error.because("too many large answers of the server are being read at the same time");
+        Err(Failure { error, transient: true, lost: true })
     }
 
     async fn transmit(&self, call: &Call) -> Result<http::Response<Body>, Failure> {

@@ -35,7 +35,7 @@ impl Cluster {
         if query.namespaces.is_empty() {
             return self.fetch_place(query, retry).await.map(|found| Spread { found, failed: Vec::new() });
         }
-        let lister = Lister { cluster: self, query, retry };
+        let lister = Lister::new(self, query, retry);
         let everywhere = match &query.select {
             Select::Labels(selector) => {
                 let is_wanted = |item: &S| query.covers(item.id().namespace);

@@ -32,13 +32,15 @@ pub(super) struct Events {
     start: usize,
     /// There is no line end between `start` and this.
     searched: usize,
+    /// How many bytes a line may have.
+    limit: usize,
 }
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 impl Events {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, buffer: Vec::new(), start: 0, searched: 0 }
+    pub(super) fn new(body: Body, limit: usize) -> Self {
+        Self { body, buffer: Vec::new(), start: 0, searched: 0, limit }
     }
 
     /// Returns the next event; none at the end of the body. Dropping the future loses nothing.
@@ -57,6 +59,9 @@ impl Events {
             self.buffer.drain(..self.start);
             self.start = 0;
             self.searched = self.buffer.len();
+            if self.buffer.len() > self.limit {
+                return Err(format!("an event is larger than {} bytes", self.limit).into());
+            }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
