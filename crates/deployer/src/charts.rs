@@ -82,7 +82,12 @@ impl From<billhook_charts::Error> for ItemFailure {
 async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &Slots) -> Result<Option<Slot>, Stop> {
     let shared = Arc::clone(&item.shared);
     let party = Party::of(&item.object);
-    slots(&shared.helms).acquire(party, &mut item.deadline, halt).await
+    let before = item.deadline;
+    let slot = slots(&shared.helms).acquire(party, &mut item.deadline, halt).await;
+    if let (Some(before), Some(after)) = (before, item.deadline) {
+        item.begin_later(after.saturating_duration_since(before));
+    }
+    slot
 }
 
 /// Renders the chart of an item to objects. With `createNamespace` the release's namespace is one of them; as in

@@ -15,9 +15,9 @@ use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::{
     api::{DeployItem, Phase, Target, TargetSpec},
-    configuration::schedule_of,
     halt::Halt,
     item::deploy_items,
+    known::KnownItem,
     metrics::ItemGauges,
     reconcile::{self, Outcome},
     retry,
@@ -41,8 +41,8 @@ type Key = (String, String);
 /// What the dispatcher knows of an item.
 #[derive(Default)]
 struct ItemState {
-    /// The newest version of the object; `None` once it is deleted.
-    object: Option<Arc<DeployItem>>,
+    /// What is kept of the newest version of the object; `None` once it is deleted.
+    object: Option<Arc<KnownItem>>,
     /// The task that works on the item.
     running: Option<Running>,
     /// The version that our last write returned. Older versions from the watch are ignored.
@@ -89,7 +89,7 @@ pub(crate) struct Dispatcher {
 
 /// A change that the watches report.
 enum Change {
-    Item(Box<DeployItem>),
+    Item(Box<KnownItem>),
     ItemDeleted(Key),
     Target(Box<Target>),
     TargetDeleted(Key),
@@ -124,7 +124,7 @@ impl Dispatcher {
                 select: Select::All,
                 namespaces: Vec::new(),
             };
-            let items = shared.home.watch_objects::<DeployItem>(&query(deploy_items())).map(|change| match change {
+            let items = shared.home.watch_objects::<KnownItem>(&query(deploy_items())).map(|change| match change {
                 ObjectChange::Present(item) => Change::Item(Box::new(item)),
                 ObjectChange::Gone(key) => Change::ItemDeleted((key.namespace.unwrap_or_default(), key.name)),
             });
@@ -137,12 +137,12 @@ impl Dispatcher {
         });
         let changes = futures::stream::select_all(watches).boxed();
         Self {
+            slots: Slots::new(shared.options.max_items),
             shared,
             items: HashMap::new(),
             former_targets: HashMap::new(),
             delays: DelayQueue::new(),
             queue: FuturesUnordered::new(),
-            slots: Slots::default(),
             tasks: JoinSet::new(),
             is_draining: false,
             changes,
@@ -213,7 +213,7 @@ impl Dispatcher {
 
     fn handle(&mut self, change: Change) {
         match change {
-            Change::Item(mut item) => {
+            Change::Item(item) => {
                 let key = key_of(&item.metadata);
                 if !self.shared.options.shard.holds(&key.0, &key.1) {
                     return;
@@ -222,7 +222,6 @@ impl Dispatcher {
                     // Its type may have changed.
                     return self.handle(Change::ItemDeleted(key));
                 }
-                drop_unused_metadata(&mut item);
                 let state = self.items.entry(key.clone()).or_default();
                 if state.object.as_ref().is_none_or(|known| is_triggered(known, &item)) {
                     // The new version may not have the problem of the old one.
@@ -321,8 +320,7 @@ impl Dispatcher {
             return;
         }
         let now = (self.shared.options.now)();
-        let schedule = schedule_of(&object, trigger);
-        let due = trigger::due(&object, trigger, schedule.as_ref(), now);
+        let due = trigger::due(&object, trigger, object.schedule(trigger), now);
         state.due = match due {
             Due::Nothing | Due::At(_) => None,
             Due::Interrupt | Due::Reconcile(_) | Due::Delete(_) => state.due.or_else(|| due_since(&object, now)),
@@ -351,7 +349,7 @@ impl Dispatcher {
         }
     }
 
-    fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
+    fn start(&mut self, key: &Key, object: Arc<KnownItem>, due: Due, slot: Option<Slot>) {
         self.set_delay(key, None);
         let Some(state) = self.items.get_mut(key) else { return };
         let (halt, failed) = (Halt::default(), state.attempts);
@@ -437,14 +435,6 @@ impl Dispatcher {
         self.set_delay(key, None);
         self.items.remove(key);
         self.show(key);
-    }
-}
-
-/// Drops metadata that the controller does not read and that can be as large as the rest of the object.
-fn drop_unused_metadata(item: &mut DeployItem) {
-    item.metadata.managed_fields = None;
-    if let Some(annotations) = &mut item.metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }
 

@@ -47,8 +47,9 @@ impl Party {
 }
 
 /// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, then to its Target that
-/// has the fewest, then to the work that has waited for longest. A namespace leaves one slot to others and a Target two, so
-/// that long work of one does not keep all others waiting.
+/// has the fewest, then to the work that has waited for longest. Long work of one does not keep all others waiting: a namespace
+/// gets one more only while it has fewer than are free, so at most half of them, and half of what others leave; a Target gets one
+/// fewer than its namespace, if that is more than one.
 #[derive(Clone)]
 pub(crate) struct Slots(Arc<Mutex<Queue>>);
 
@@ -162,12 +163,12 @@ impl Queue {
             let same = self.running.iter().filter(|(running, _)| running.namespace == party.namespace);
             same.map(|(_, count)| count).sum::<usize>()
         };
-        if self.running.values().sum::<usize>() >= self.slots {
-            return None;
-        }
+        let free = self.slots.saturating_sub(self.running.values().sum());
+        let half = self.slots.div_ceil(2);
+        let of_one_target = if half > 2 { half - 1 } else { half };
         let waiting = self.waiting.iter().filter_map(|(party, waiting)| {
             let (namespace, target) = (of_namespace(party), of_target(party));
-            let may = namespace + 1 < self.slots && target + 2 < self.slots;
+            let may = namespace < free && target < of_one_target;
             may.then_some((namespace, target, waiting.front()?.number, party))
         });
         waiting.min().map(|(.., party)| party.clone())
@@ -212,25 +213,30 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_leaves_a_slot_to_others_and_a_target_two() {
-        check(4, &["a/x", "a/x"], &["a/x"], None);
-        check(4, &["a/x", "a/x"], &["a/x", "a/y"], Some("a/y"));
-        check(4, &["a/x", "a/x", "a/y"], &["a/y"], None);
-        check(4, &["a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
+    fn a_namespace_leaves_half_of_the_slots_to_others_and_a_target_one_of_these() {
+        check(4, &["a/x", "a/x"], &["a/x", "a/y"], None);
+        check(4, &["a/x", "a/x"], &["a/y", "b/x"], Some("b/x"));
+        check(4, &["a/x", "a/x", "b/x"], &["b/y", "c/x"], Some("c/x"));
+        check(8, &["a/x", "a/x"], &["a/x"], Some("a/x"));
+        check(8, &["a/x", "a/x", "a/x"], &["a/x"], None);
+        check(8, &["a/x", "a/x", "a/x"], &["a/x", "a/y"], Some("a/y"));
+        check(8, &["a/x", "a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
+        check(8, &["a/x", "a/x", "a/x", "a/y", "b/x"], &["b/x"], Some("b/x"));
+        check(8, &["a/x", "a/x", "a/x", "a/y", "b/x", "b/x"], &["b/x"], None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_slot_does_not_count() {
-        let (slots, halt) = (Slots::new(3), Halt::default());
+        let (slots, halt) = (Slots::new(2), Halt::default());
         let begun = Instant::now();
         let mut deadline = Some(begun + Duration::from_secs(10));
         let first = slots.acquire(party("a/x"), &mut deadline, &halt).await.unwrap_or_default();
         assert_eq!(deadline, Some(begun + Duration::from_secs(10)));
-        assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 0 });
+        assert_eq!(slots.counts(), SlotCounts { slots: 2, used: 1, waiting: 0 });
         let wait = slots.acquire(party("a/x"), &mut deadline, &halt);
         let release = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
-            assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 1 });
+            assert_eq!(slots.counts(), SlotCounts { slots: 2, used: 1, waiting: 1 });
             drop(first);
         };
         let (second, ()) = tokio::join!(wait, release);
@@ -240,7 +246,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_that_stops_waiting_gets_no_slot() {
-        let (slots, halt, stopped) = (Slots::new(3), Halt::default(), Halt::default());
+        let (slots, halt, stopped) = (Slots::new(2), Halt::default(), Halt::default());
         let first = slots.acquire(party("a/x"), &mut None, &halt).await.unwrap_or_default();
         // Many, to show that they are not dropped one inside the other.
         let waits = (0..10_000).map(|_| async { slots.acquire(party("a/x"), &mut None, &stopped).await.is_err() });

@@ -21,6 +21,7 @@ mod halt;
 mod helms;
 mod item;
 mod journal;
+mod known;
 mod managed;
 mod metrics;
 mod mode;

@@ -12,13 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
 use crate::{
-    api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
+    api::{DeployItemStatus, ErrorCode, Phase},
     configuration::{configuration, time_limit},
     error::{ItemFailure, TIMED_OUT},
     events::Severity,
     halt::{Halt, Stop},
     item::Item,
     journal,
+    known::KnownItem,
     progress::Report,
     retry,
     shared::Shared,
@@ -42,10 +43,10 @@ pub(crate) enum Outcome {
 }
 
 /// Does what is due for an item, and logs it. `failed` attempts came before this one.
-pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
-    let mut item = Item::new(shared, object, failed, halt.clone());
+pub(crate) async fn work(shared: Arc<Shared>, known: Arc<KnownItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
+    let mut item = Item::of_known(shared, &known, failed, halt.clone());
     let begun = Instant::now();
-    let ((outcome, failure), requests) = count_requests(attempt(&mut item, due, halt)).await;
+    let ((outcome, failure), requests) = count_requests(attempt(&mut item, known.is_untouched, due, halt)).await;
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
         item.shared.metrics.retried(item.operation(), failure.reason);
     }
@@ -54,7 +55,19 @@ pub(crate) async fn work(shared: Arc<Shared>, object: Arc<DeployItem>, due: Due,
 }
 
 /// Does what is due for an item, and returns the failure, if it failed.
-async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+async fn attempt(item: &mut Item, untouched: bool, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+    // The first write to an untouched item returns the rest of it.
+    if !untouched || due == Due::Interrupt {
+        match halt.stoppable(None, "reading the item", item.load()).await {
+            Ok(Ok(true)) => {}
+            Err(_) => return (Outcome::Halted(None), None),
+            Ok(other) => {
+                let failure = other.map_or_else(ItemFailure::from, |_| gone());
+                let pause = retry::pause(item.failed, None);
+                return (Outcome::Retry { version: None, pause }, Some(failure));
+            }
+        }
+    }
     let (deletion, result) = match due {
         Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
         Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
@@ -79,6 +92,11 @@ async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<Item
         None => (Outcome::Done(item.version.take()), None),
         Some(mut failure) => (fail(item, deletion, &mut failure, interrupted).await, Some(failure)),
     }
+}
+
+/// Returns the failure of an item that was deleted, or recreated, before it could be read. The watch is about to report it.
+fn gone() -> ItemFailure {
+    ItemFailure::new("ItemGone", "the item was deleted before it could be read", ErrorCode::InternalProblem).transient()
 }
 
 fn interruption() -> ItemFailure {
@@ -175,13 +193,16 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         };
         return Ok(item.update(change).await?);
     }
-    let configuration = configuration(&item.object);
-    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
-    let add_finalizer = !deletion && configuration.is_ok();
     begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
     if item.is_over() {
         return Err(Stop::Halted);
     }
+    if !item.load().await? {
+        return Err(gone().into());
+    }
+    let configuration = configuration(&item.object);
+    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
+    let add_finalizer = !deletion && configuration.is_ok();
     // The operation is removed after the phase is written: otherwise it would be lost if the controller ended in between.
     item.update_metadata(add_finalizer, cause == Cause::Operation).await?;
     item.deadline = deadline(item, cause, now);

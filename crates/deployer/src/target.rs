@@ -144,7 +144,7 @@ impl Targets {
         let unusable = |problem| wrong(format!("its kubeconfig cannot be used: {problem}"));
         let access = Access::read(&text, &self.rules).map_err(unusable)?;
         let config = access.config().await.map_err(unusable)?;
-        let options = Options { foreign: Some(Arc::clone(&self.rules.hosts)), ..Options::default() };
+        let options = Options::foreign(Arc::clone(&self.rules.hosts));
         let cluster =
             (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
         let open = Arc::new(OpenTarget {

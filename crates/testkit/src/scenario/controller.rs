@@ -147,6 +147,7 @@ impl Stage<'_> {
             connections: ConnectionRules::default(),
             metrics: Metrics::default(),
             leader_election: None,
+            max_items: 1000,
             grace: Duration::ZERO,
         })
     }
