@@ -46,7 +46,7 @@ pub(crate) enum Outcome {
 pub(crate) async fn work(shared: Arc<Shared>, known: Arc<KnownItem>, due: Due, failed: u32, halt: Halt) -> Outcome {
     let mut item = Item::of_known(shared, &known, failed, halt.clone());
     let begun = Instant::now();
-    let ((outcome, failure), requests) = count_requests(attempt(&mut item, known.is_untouched, due, halt)).await;
+    let ((outcome, failure), requests) = count_requests(attempt(&mut item, &known, due, halt)).await;
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
         item.shared.metrics.retried(item.operation(), failure.reason);
     }
@@ -55,9 +55,9 @@ pub(crate) async fn work(shared: Arc<Shared>, known: Arc<KnownItem>, due: Due, f
 }
 
 /// Does what is due for an item, and returns the failure, if it failed.
-async fn attempt(item: &mut Item, untouched: bool, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+async fn attempt(item: &mut Item, known: &KnownItem, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
     // The first write to an untouched item returns the rest of it.
-    if !untouched || due == Due::Interrupt {
+    if !known.is_untouched || due == Due::Interrupt {
         match halt.stoppable(None, "reading the item", item.load()).await {
             Ok(Ok(true)) => {}
             Err(_) => return (Outcome::Halted(None), None),
@@ -69,8 +69,8 @@ async fn attempt(item: &mut Item, untouched: bool, due: Due, halt: Halt) -> (Out
         }
     }
     let (deletion, result) = match due {
-        Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
-        Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
+        Due::Reconcile(cause) => (false, run(item, cause, &halt, false, known.is_fresh).boxed().await),
+        Due::Delete(cause) => (true, run(item, cause, &halt, true, false).boxed().await),
         Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
         Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
     };
@@ -177,8 +177,8 @@ async fn interrupt(item: &mut Item) -> Result<(), Stop> {
     Ok(item.remove_operation().await?)
 }
 
-/// Deploys or deletes an item.
-async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Result<(), Stop> {
+/// Deploys or deletes an item. With a `fresh` one, our finalizer tells a later attempt that the work has begun.
+async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool, fresh: bool) -> Result<(), Stop> {
     let now = item.now();
     let test = trigger::operation(&item.object) == Some(OperationAnnotation::TestReconcile);
     if test && item.trigger() == Trigger::Jobs {
@@ -193,7 +193,12 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         };
         return Ok(item.update(change).await?);
     }
-    begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
+    let (phase, fresh) =
+        (if deletion { Phase::Deleting } else { Phase::Progressing }, fresh && cause == Cause::Triggered);
+    if fresh {
+        item.update_metadata(true, false).await?;
+    }
+    begin(item, cause, phase, fresh).await?;
     if item.is_over() {
         return Err(Stop::Halted);
     }
@@ -224,8 +229,8 @@ fn is_unchanged(item: &Item) -> bool {
         && item.status.phase == Some(Phase::Succeeded)
 }
 
-/// Writes the first status of the work, unless it is resumed.
-async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> {
+/// Writes the first status of the work, unless it is resumed. That of a fresh item can wait: most work ends at once.
+async fn begin(item: &mut Item, cause: Cause, phase: Phase, fresh: bool) -> Result<(), Stop> {
     if cause == Cause::Unfinished && item.status.phase == Some(phase) {
         return Ok(());
     }
@@ -237,6 +242,10 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
         status.begin(phase, generation, &deployer, now);
         status.report(&report, now);
     };
+    if fresh {
+        item.update_later(change);
+        return Ok(());
+    }
     Ok(item.update(change).await?)
 }
 

@@ -139,6 +139,6 @@ pub fn is_deleted_without_uninstall(item: &DeployItem) -> bool {
 }
 
 /// Returns whether the item has our finalizer.
-fn has_finalizer(item: &DeployItem) -> bool {
+pub fn has_finalizer(item: &DeployItem) -> bool {
     item.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
