@@ -1,10 +1,14 @@
 //! The helm program that the operations of this crate run.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, process::Output, sync::Arc};
 
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::{packed::Cache, program::Program};
+use crate::{
+    packed::Cache,
+    program::{Program, Script},
+};
 
 /// The helm program, and a cache of charts that were fetched by a digest. Clones share the cache.
 ///
@@ -15,12 +19,18 @@ pub struct Helm {
     path: PathBuf,
     stop: CancellationToken,
     pub(crate) cache: Arc<Cache>,
+    script: Option<Script>,
 }
 
 impl Helm {
     /// Creates a handle of the program with this path, or with this name on the PATH.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), stop: CancellationToken::new(), cache: Arc::default() }
+        Self { path: path.into(), stop: CancellationToken::new(), cache: Arc::default(), script: None }
+    }
+
+    /// Creates a handle that runs a script in place of the program, for tests: it gets the arguments, and returns what helm would.
+    pub fn scripted(script: impl Fn(Vec<String>) -> BoxFuture<'static, Output> + Send + Sync + 'static) -> Self {
+        Self { script: Some(Script(Arc::new(script))), ..Self::new("helm") }
     }
 
     /// Returns a handle whose operations end soon after `stop` is cancelled: programs that change a release within
@@ -31,6 +41,8 @@ impl Helm {
     }
 
     pub(crate) fn program(&self) -> Program {
-        Program::new(&self.path, "install helm 3.8 or newer").stopped_by(self.stop.clone())
+        Program::new(&self.path, "install helm 3.8 or newer")
+            .stopped_by(self.stop.clone())
+            .scripted(self.script.clone())
     }
 }
