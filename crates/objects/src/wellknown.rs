@@ -61,7 +61,7 @@ pub fn is_protected_namespace(name: &str) -> bool {
 /// Returns whether an API group is Kubernetes' own: it has no dot, or is one of these. Other groups that end with `.k8s.io` are
 /// those of approved CRDs.
 pub fn is_built_in(group: &str) -> bool {
-    const GROUPS: [&str; 14] = [
+    const GROUPS: [&str; 18] = [
         "admissionregistration.k8s.io",
         "apiextensions.k8s.io",
         "apiregistration.k8s.io",
@@ -72,10 +72,14 @@ pub fn is_built_in(group: &str) -> bool {
         "discovery.k8s.io",
         "events.k8s.io",
         "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
         "networking.k8s.io",
         "node.k8s.io",
         "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
         "storage.k8s.io",
+        "storagemigration.k8s.io",
     ];
     !group.contains('.') || GROUPS.contains(&group)
 }

@@ -1,6 +1,9 @@
 //! What a backup keeps of a live object.
 
-use billhook_objects::{ObjectKey, Uid, wellknown::RELEASE_LABEL};
+use billhook_objects::{
+    ObjectKey, Uid,
+    wellknown::{RELEASE_LABEL, is_built_in},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,7 +11,7 @@ use crate::{INVENTORY_LABEL, groups::own_of_every_namespace};
 
 use super::{
     compile::{key_of, uid_of},
-    strip::{is_built_in, kind_of, strip},
+    strip::{kind_of, strip},
 };
 
 /// An object of a backup.

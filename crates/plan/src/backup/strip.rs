@@ -3,32 +3,6 @@
 use billhook_objects::{GroupKind, wellknown};
 use serde_json::{Map, Value};
 
-/// The API groups of Kubernetes itself. Those of projects that end in `.k8s.io`, too, are custom resources.
-const BUILT_IN: [&str; 22] = [
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-];
-
 /// Metadata that the API server sets.
 const METADATA: [&str; 9] = [
     "creationTimestamp",
@@ -70,11 +44,6 @@ const ANNOTATIONS: [&str; 9] = [
 const JOB_LABELS: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
-/// Whether an API group belongs to Kubernetes itself.
-pub(super) fn is_built_in(group: &str) -> bool {
-    BUILT_IN.contains(&group)
-}
-
 /// Returns the kind of an object.
 pub(super) fn kind_of(object: &Value) -> GroupKind {
     let group = object["apiVersion"].as_str().and_then(|text| text.split_once('/')).map_or("", |(group, _)| group);
@@ -89,7 +58,7 @@ pub(super) fn strip(object: &mut Value) -> Option<Value> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         strip_metadata(metadata);
     }
-    let built_in = is_built_in(&kind.group);
+    let built_in = wellknown::is_built_in(&kind.group);
     if let Some(object) = object.as_object_mut().filter(|_| built_in) {
         object.remove("status");
     }
