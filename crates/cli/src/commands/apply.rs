@@ -169,24 +169,43 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
     }
     let take_over = args.take_over && args.dry_run == DryRun::None;
     let planned = interrupts.unless(plan(session, args.deployment, take_over)).await?;
+    let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, force_conflicts };
+    execute(session, interrupts, planned, how).await
+}
+
+/// How a planned deployment is carried out.
+pub(crate) struct Execution {
+    pub(crate) dry_run: DryRun,
+    pub(crate) timeout: Option<GoDuration>,
+    pub(crate) yes: bool,
+    pub(crate) force_conflicts: bool,
+}
+
+/// Carries out a deployment or restoration, or shows what it would do.
+pub(crate) async fn execute(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    planned: Planned<PreparedApply>,
+    how: Execution,
+) -> Result<Exit, CommandError> {
     let Planned { mut prepared, clusters, item_timeout, taken } = planned;
-    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
-    match args.dry_run {
+    let timeout = operate::time_limit(how.timeout, item_timeout, &mut prepared.plan);
+    match how.dry_run {
         DryRun::Client => {
             operate::print_plan(session, &prepared.plan);
             return Ok(Exit::Done);
         }
         DryRun::Server => {
             let PreparedApply { plan, manifests, not_served, .. } = &prepared;
-            let answers = operate::dry_run(session, plan, &clusters, manifests, not_served, force_conflicts);
+            let answers = operate::dry_run(session, plan, &clusters, manifests, not_served, how.force_conflicts);
             return interrupts.unless(answers).await;
         }
         DryRun::None => {}
     }
-    let guarded = operate::guard(session, &prepared.plan, args.yes);
+    let guarded = operate::guard(session, &prepared.plan, how.yes);
     operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
     guarded?;
-    let flags = RunFlags { timeout, force_conflicts, ..RunFlags::default() };
+    let flags = RunFlags { timeout, force_conflicts: how.force_conflicts, ..RunFlags::default() };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_engine::{MissingNamespaces, PreparedApply, RestoreInput, RunOptions};
+use billhook_engine::{MissingNamespaces, PreparedApply, RestoreInput};
 use billhook_plan::Wait;
 use billhook_policy::GoDuration;
 use clap::{ArgAction, Args};
@@ -14,8 +14,8 @@ use crate::{
 };
 
 use super::{
-    apply::Planned,
-    operate::{self, RunFlags},
+    apply::{Execution, Planned, execute},
+    operate,
 };
 
 /// Restore the objects that delete --backup or a force stage has saved, in deployment order, and wait until they are ready
@@ -101,24 +101,6 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     let take_over = args.take_over && args.dry_run == DryRun::None;
     let planned = interrupts.unless(plan(session, args.restoration, take_over)).await?;
-    let Planned { mut prepared, clusters, item_timeout, taken } = planned;
-    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
-    match args.dry_run {
-        DryRun::Client => {
-            operate::print_plan(session, &prepared.plan);
-            return Ok(Exit::Done);
-        }
-        DryRun::Server => {
-            let PreparedApply { plan, manifests, not_served, .. } = &prepared;
-            let answers = operate::dry_run(session, plan, &clusters, manifests, not_served, false);
-            return interrupts.unless(answers).await;
-        }
-        DryRun::None => {}
-    }
-    let guarded = operate::guard(session, &prepared.plan, args.yes);
-    operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
-    guarded?;
-    let flags = RunFlags { timeout, ..RunFlags::default() };
-    let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
-    operate::carry_out(session, interrupts, flags, work).await
+    let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, force_conflicts: false };
+    execute(session, interrupts, planned, how).await
 }
