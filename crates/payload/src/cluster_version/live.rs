@@ -14,7 +14,7 @@ pub struct Live {
     version: Value,
     pub(super) generation: Value,
     pub(super) status: Value,
-    /// Whether the field manager has published the condition [`UPGRADEABLE`].
+    /// Whether the condition [`UPGRADEABLE`], if there is one, is the field manager's.
     owns_upgradeable: bool,
     /// Whether other field managers have set fields of the status.
     is_shared: bool,
@@ -36,7 +36,11 @@ impl Live {
             version: metadata["resourceVersion"].clone(),
             generation: metadata["generation"].clone(),
             status: object["status"].clone(),
-            owns_upgradeable: ours.iter().any(|of| of["fieldsV1"]["f:status"]["f:conditions"].get(&key).is_some()),
+            owns_upgradeable: ours.iter().any(|of| {
+                let conditions = &of["fieldsV1"]["f:status"]["f:conditions"];
+                // A schema that does not make the list a map makes it one value, which has one owner.
+                conditions.get(&key).is_some() || *conditions == json!({})
+            }),
             is_shared: !others.is_empty(),
         }
     }
@@ -108,7 +112,8 @@ impl Live {
     fn differs(&self, wanted: &Value) -> bool {
         let conditions = elements(&wanted["conditions"]);
         let changed = |of: &Value| self.condition(of["type"].as_str().unwrap_or_default()) != Some(of);
-        let removes = self.owns_upgradeable && conditions.iter().all(|of| of["type"] != UPGRADEABLE);
+        let is_published = self.owns_upgradeable && self.condition(UPGRADEABLE).is_some();
+        let removes = is_published && conditions.iter().all(|of| of["type"] != UPGRADEABLE);
         removes || conditions.iter().any(changed) || !is_within(wanted, &self.status, "conditions")
     }
 }

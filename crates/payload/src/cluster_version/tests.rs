@@ -487,6 +487,23 @@ fn upgradeable_is_removed_if_it_is_ours() {
 }
 
 #[test]
+fn upgradeable_is_removed_if_the_list_of_conditions_is_one_value() {
+    let history = history("4.20.0");
+    let same = facts(&history, State::Reconciling);
+    let status = published(&Facts { deleting: Some(&[key("a")]), ..same }).status;
+    // Without conditions of its own, the field manager owns the list as a whole.
+    let mut cluster_version = object(status, &[]);
+    cluster_version["metadata"]["managedFields"].as_array_mut().unwrap().remove(0);
+    let mut live = Live::read(&cluster_version, MANAGER);
+    let patch = live.patch(&same, NOW).unwrap();
+    assert!(!patch.to_string().contains("Upgradeable"));
+    live.patched(&patch, "10".to_owned());
+    assert_eq!(live.patch(&same, NOW), None);
+    cluster_version["status"] = live.status;
+    assert_eq!(Live::read(&cluster_version, MANAGER).patch(&same, NOW), None);
+}
+
+#[test]
 fn the_updates_of_another_manager_remain() {
     let history = history("4.20.0");
     let same = facts(&history, State::Reconciling);

@@ -94,6 +94,7 @@ impl Passes<'_> {
         turn: Turn,
     ) -> Result<Passed, CommandError> {
         let (session, args) = (self.session, self.args);
+        let sent_before = if turn.number == 0 { BTreeMap::new() } else { clusters.requests() };
         let ready = self.ready(interrupts, clusters, &turn).await;
         // Later passes have a lock of their own.
         let given_back = Some(&self.release).filter(|_| args.take_over && turn.number == 0);
@@ -111,7 +112,7 @@ impl Passes<'_> {
             self.tell_order(&prepared, turn.number);
         }
         let mut deleting = being_deleted(&deletions);
-        let told = Told::new(session, &deletions, state);
+        let told = Told::new(session, &deletions, state, sent_before);
         let flags = RunFlags {
             timeout: remaining,
             force_conflicts: args.force_conflicts,

@@ -22,6 +22,8 @@ pub(super) struct Told {
     json: bool,
     /// The messages of objects whose deletion is requested.
     requests: BTreeMap<ObjectKey, DeleteMessage>,
+    /// How many requests earlier passes of the process have sent, by verb.
+    sent_before: BTreeMap<String, u64>,
     summary: Arc<Mutex<Option<Summary>>>,
 }
 
@@ -35,11 +37,17 @@ struct Line<'a> {
 }
 
 impl Told {
-    pub(super) fn new(session: &Session, deletions: &[RequestedDeletion], state: State) -> Self {
+    pub(super) fn new(
+        session: &Session,
+        deletions: &[RequestedDeletion],
+        state: State,
+        sent_before: BTreeMap<String, u64>,
+    ) -> Self {
         let mut told = Self {
             printer: session.printer.clone(),
             json: session.json(),
             requests: BTreeMap::new(),
+            sent_before,
             summary: Arc::default(),
         };
         for deletion in deletions {
@@ -53,17 +61,22 @@ impl Told {
         told
     }
 
-    /// Returns a sink that prints a message for each request to delete, and keeps the summary.
+    /// Returns a sink that prints a message for each request to delete, and keeps the summary, which counts the requests of this
+    /// pass only.
     pub(super) fn tap(&self, sink: Sink) -> Sink {
         let (printer, json, requests) = (self.printer.clone(), self.json, self.requests.clone());
         let summary = Arc::clone(&self.summary);
-        Arc::new(move |event| {
+        let sent_before = self.sent_before.clone();
+        Arc::new(move |mut event| {
             if let Event::Deleting { object, .. } = &event
                 && let Some(message) = requests.get(object)
             {
                 tell(&printer, json, message);
             }
-            if let Event::Finished(done) = &event {
+            if let Event::Finished(done) = &mut event {
+                for (verb, sent) in &mut done.requests {
+                    *sent -= sent_before.get(verb).unwrap_or(&0);
+                }
                 *summary.lock().unwrap_or_else(PoisonError::into_inner) = Some((**done).clone());
             }
             sink(event);

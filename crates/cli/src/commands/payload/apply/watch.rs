@@ -296,7 +296,8 @@ impl<'a> Watch<'a> {
 
     fn tell_unusable(&self, problem: &str) {
         let meanwhile = if self.machine.has_content() {
-            format!("still reconciling what was read at {}", self.used_since)
+            let how = if self.leading.is_some() { "still reconciling" } else { "standing by with" };
+            format!("{how} what was read at {}", self.used_since)
         } else {
             "nothing is reconciled until then".to_owned()
         };
