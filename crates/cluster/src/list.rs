@@ -161,7 +161,7 @@ impl<'a> Lister<'a> {
         if self.read.fetch_add(size, Ordering::Relaxed).saturating_add(size) <= limit {
             return Ok(());
         }
-        Err(Error::new(what, ErrorKind::TooLarge).because(format!("the list has more than {} MiB", limit >> 20))))
+        Err(Error::new(what, ErrorKind::TooLarge).because(format!("the list has more than {} MiB", limit >> 20)))
     }
 
     /// Reads all pages, and restarts when a continue token has expired (410).

@@ -279,7 +279,8 @@ impl Cluster {
             Err(Unread::Broken(source)) => Err(self.broken(call, source)),
             Err(Unread::TooLarge) => Err(too_large(format!("the answer has more than {} MiB", limit >> 20)).into()),
             Err(Unread::TooMany) => {
-                let error = too_large("too many large answers of the server are being read at the same time".to_owned());
+                let error =
+                    too_large("too many large answers of the server are being read at the same time".to_owned());
                 Err(Failure { error, transient: true, lost: true })
             }
         }

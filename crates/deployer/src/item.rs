@@ -16,6 +16,7 @@ use crate::{
     error::ItemFailure,
     events::{self, RunEvents, Severity},
     halt::Halt,
+    known::KnownItem,
     progress::{CONDITION, Report},
     shared::Shared,
     status::status_patch,
@@ -30,8 +31,12 @@ pub(crate) struct Item {
     pub shared: Arc<Shared>,
     pub namespace: String,
     pub name: String,
-    /// The object at the start of the work.
+    /// The object at the start of the work. Until it was read, it is as the controller keeps it.
     pub object: Arc<DeployItem>,
+    /// Whether the configuration in the object is missing.
+    is_partial: bool,
+    /// Whether no deployer has worked on the item yet.
+    is_new: bool,
     /// The status on the API server; `None` if the object has no status yet.
     sent: Option<DeployItemStatus>,
     /// The status with changes that may not have been sent yet.
@@ -53,6 +58,11 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    /// Starts the work on an item of which the controller knows only a part.
+    pub(crate) fn of_known(shared: Arc<Shared>, known: &KnownItem, failed: u32, halt: Halt) -> Self {
+        Self { is_partial: true, ..Self::new(shared, Arc::new(known.to_object()), failed, halt) }
+    }
+
     pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, failed: u32, halt: Halt) -> Self {
         Self {
             shared,
@@ -61,6 +71,8 @@ impl Item {
             sent: object.status.clone(),
             status: object.status.clone().unwrap_or_default(),
             finalizers: object.metadata.finalizers.clone().unwrap_or_default(),
+            is_partial: false,
+            is_new: is_new(object.status.as_ref()),
             object,
             version: None,
             deadline: None,
@@ -83,7 +95,23 @@ impl Item {
 
     /// Returns whether no deployer has worked on the item yet.
     pub(crate) fn is_new(&self) -> bool {
-        self.object.status.as_ref().is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
+        self.is_new
+    }
+
+    /// Reads the object, unless it was read already. Returns whether it is still the same item.
+    pub(crate) async fn load(&mut self) -> Result<bool, Error> {
+        if !self.is_partial {
+            return Ok(true);
+        }
+        let live = self.shared.home.get(&deploy_items(), &self.key()).await?;
+        let live = live.and_then(|live| serde_json::from_value::<DeployItem>(live).ok());
+        let Some(live) = live.filter(|live| live.metadata.uid == self.object.metadata.uid) else { return Ok(false) };
+        (self.sent, self.status) = (live.status.clone(), live.status.clone().unwrap_or_default());
+        self.is_new = is_new(live.status.as_ref());
+        self.finalizers = live.metadata.finalizers.clone().unwrap_or_default();
+        self.version.clone_from(&live.metadata.resource_version);
+        (self.object, self.is_partial) = (Arc::new(live), false);
+        Ok(true)
     }
 
     /// Returns the current operation on the item.
@@ -264,8 +292,17 @@ impl Item {
     async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), Error> {
         let key = self.key();
         let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
-        match self.shared.home.patch(&deploy_items(), &key, &patch).await {
+        let patched = match self.is_partial {
+            // The configuration is read with the first write.
+            true => self.shared.home.patch_and_read(&deploy_items(), &key, &patch).await,
+            false => self.shared.home.patch(&deploy_items(), &key, &patch).await,
+        };
+        match patched {
             Ok(Some(applied)) => {
+                let whole = applied.object.and_then(|object| serde_json::from_value::<DeployItem>(object).ok());
+                if let Some(whole) = whole {
+                    (self.object, self.is_partial) = (Arc::new(whole), false);
+                }
                 (self.version, self.finalizers) = (Some(applied.resource_version), applied.finalizers);
                 Ok(())
             }
@@ -273,6 +310,11 @@ impl Item {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns whether no deployer has written a status.
+fn is_new(status: Option<&DeployItemStatus>) -> bool {
+    status.is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
 }
 
 /// Returns the resource of DeployItems.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
 use crate::{
-    api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
+    api::{DeployItemStatus, ErrorCode, Phase},
     configuration::{DEFAULT_TIMEOUT, configuration, time_limit},
     crashes::Suspicion,
     error::{ItemFailure, TIMED_OUT},
@@ -20,6 +20,7 @@ use crate::{
     halt::{Halt, Stop},
     item::Item,
     journal,
+    known::KnownItem,
     progress::Report,
     retry,
     shared::Shared,
@@ -47,24 +48,33 @@ pub(crate) enum Outcome {
 /// Does what is due for an item, and logs it. `failed` attempts came before this one. A suspected item waits for its turn.
 pub(crate) async fn work(
     shared: Arc<Shared>,
-    object: Arc<DeployItem>,
+    known: Arc<KnownItem>,
     due: Due,
     failed: u32,
     halt: Halt,
     suspicion: Option<Suspicion>,
 ) -> Outcome {
-    match shared.find_selected(&object).await {
+    match shared.find_selected(&known).await {
         Ok(true) => {}
         // Its Target became known only now.
         Ok(false) => return Outcome::Halted(None),
         Err(_) => return Outcome::Retry { version: None, pause: retry::pause(failed, None) },
     }
-    let mut item = Item::new(shared, object, failed, halt.clone());
+    let mut item = Item::of_known(shared, &known, failed, halt.clone());
     let begun = Instant::now();
-    let ((outcome, failure), requests) = match suspicion.filter(|_| matches!(due, Due::Reconcile(_) | Due::Delete(_))) {
-        Some(suspicion) => count_requests(suspected(&mut item, due, halt, suspicion).boxed()).await,
-        None => count_requests(attempt(&mut item, due, halt)).await,
+    let suspicion = suspicion.filter(|_| matches!(due, Due::Reconcile(_) | Due::Delete(_)));
+    // The first write to an untouched item returns the rest of it.
+    let load = due == Due::Interrupt || (due != Due::EndCondition && !known.is_untouched);
+    let work = async {
+        if load && let Err(ended) = load_item(&mut item, &halt).await {
+            return ended;
+        }
+        match suspicion {
+            Some(suspicion) => suspected(&mut item, due, halt, suspicion).boxed().await,
+            None => attempt(&mut item, due, halt).await,
+        }
     };
+    let ((outcome, failure), requests) = count_requests(work).await;
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
         item.shared.metrics.retried(item.operation(), failure.reason);
     }
@@ -123,6 +133,16 @@ async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Re
     Ok(place)
 }
 
+/// Reads an item of which only a part is kept; fails with how the work on it ended.
+async fn load_item(item: &mut Item, halt: &Halt) -> Result<(), (Outcome, Option<ItemFailure>)> {
+    let failure = match halt.stoppable(None, "reading the item", item.load()).await {
+        Ok(Ok(true)) => return Ok(()),
+        Err(_) => return Err((Outcome::Halted(None), None)),
+        Ok(other) => other.map_or_else(ItemFailure::from, |_| gone()),
+    };
+    Err((Outcome::Retry { version: None, pause: retry::pause(item.failed, None) }, Some(failure)))
+}
+
 /// Does what is due for an item, and returns the failure, if it failed.
 async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
     halt.note_try();
@@ -151,6 +171,11 @@ async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<Item
         None => (Outcome::Done(item.version.take()), None),
         Some(mut failure) => (fail(item, deletion, &mut failure, interrupted).await, Some(failure)),
     }
+}
+
+/// Returns the failure of an item that was deleted, or recreated, before it could be read. The watch is about to report it.
+fn gone() -> ItemFailure {
+    ItemFailure::new("ItemGone", "the item was deleted before it could be read", ErrorCode::InternalProblem).transient()
 }
 
 fn interruption() -> ItemFailure {
@@ -260,13 +285,16 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         };
         return Ok(item.update(change).await?);
     }
-    let configuration = configuration(&item.object);
-    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
-    let add_finalizer = !deletion && configuration.is_ok();
     begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
     if item.is_over() {
         return Err(Stop::Halted);
     }
+    if !item.load().await? {
+        return Err(gone().into());
+    }
+    let configuration = configuration(&item.object);
+    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
+    let add_finalizer = !deletion && configuration.is_ok();
     // The operation is removed after the phase is written: otherwise it would be lost if the controller ended in between.
     item.update_metadata(add_finalizer, cause == Cause::Operation).await?;
     let limit = time_limit(&item.object);

@@ -118,7 +118,7 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
 }
 
 /// Returns whether our condition says that the item is being worked on.
-fn runs(condition: &Condition) -> bool {
+pub fn runs(condition: &Condition) -> bool {
     condition.r#type == CONDITION && condition.status == "True"
 }
 

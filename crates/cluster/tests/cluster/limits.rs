@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::fake::{Answer, Req, cluster_with, configmaps, object, ok, query};
 
-const LIMIT: usize = 100_000;
+const LIMIT: usize = 1 << 20;
 
 fn limited() -> Options {
     Options { page_size: 500, answer_limit: LIMIT, list_limit: 3 * LIMIT, ..Options::foreign(Arc::default()) }
@@ -40,9 +40,9 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
         let counter = Arc::clone(&sent);
         let (cluster, _) = cluster_with(limited(), move |_| Answer::Endless(code, Arc::clone(&counter)));
         let error = cluster.get(&configmaps(), &key()).await.unwrap_err();
-        check(&error, "the answer is larger than 100000 bytes");
+        check(&error, "the answer has more than 1 MiB");
         let error = cluster.catalog().await.unwrap_err();
-        check(&error, "the answer is larger than 100000 bytes");
+        check(&error, "the answer has more than 1 MiB");
         assert!(sent.load(Ordering::Relaxed) < 4 * LIMIT, "{sent:?} bytes were read");
     }
 }
@@ -55,10 +55,10 @@ async fn a_page_that_is_too_large_is_requested_with_fewer_objects() {
             (req.query("continue").parse().unwrap_or(0), req.query("limit").parse().unwrap());
         let end = (begin + limit).min(300);
         let next = if end < 300 { end.to_string() } else { String::new() };
-        // Each has about 1 kB.
+        // Each has about 9 kB.
         let item = |n: u32| {
             let mut item = object(&format!("{n}"), &format!("u{n}"), 1);
-            item["metadata"]["annotations"] = json!({ "x": "x".repeat(900) });
+            item["metadata"]["annotations"] = json!({ "x": "x".repeat(9000) });
             item
         };
         ok(
@@ -75,14 +75,14 @@ async fn a_page_that_is_too_large_is_requested_with_fewer_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_list_without_end_is_not_read_to_its_end() {
     let page = |_: Req| {
-        let items: Vec<Value> = (0..100).map(|n| object(&format!("{n}"), &format!("u{n}"), 1)).collect();
+        let items: Vec<Value> = (0..1000).map(|n| object(&format!("{n}"), &format!("u{n}"), 1)).collect();
         ok(json!({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": items}))
     };
     for select in [Select::All, Select::Labels("a=b".to_owned())] {
         let (cluster, log) = cluster_with(limited(), page);
         let listings = cluster.snapshot(&[query(Some("a"), select)]).await;
         let Listed::Failed(reason) = &listings[0].found else { panic!("{listings:?}") };
-        assert_eq!(reason, "list ConfigMap: the list is larger than 300000 bytes");
+        assert_eq!(reason, "list ConfigMap in namespace a: the list has more than 3 MiB");
         assert!(log.lines().len() < 50, "{}", log.lines().len());
     }
 }
@@ -112,7 +112,7 @@ async fn an_event_without_end_breaks_the_watch() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_knows_a_limited_number_of_objects() {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    for n in 0..5000 {
+    for n in 0..20_000 {
         let object = object(&format!("{n}"), &format!("u{n}"), n);
         sender.send(json!({"type": "ADDED", "object": object})).unwrap();
     }
@@ -133,7 +133,7 @@ async fn a_watch_knows_a_limited_number_of_objects() {
 #[tokio::test]
 async fn the_limit_counts_unpacked_bytes() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-    packed.write_all(&vec![b' '; 100 * LIMIT]).unwrap();
+    packed.write_all(&vec![b' '; 20 * LIMIT]).unwrap();
     let packed = packed.finish().unwrap();
     assert!(packed.len() < LIMIT);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -149,6 +149,6 @@ async fn the_limit_counts_unpacked_bytes() {
     });
     let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
     let cluster = Cluster::connect(config, limited()).unwrap();
-    check(&cluster.version().await.unwrap_err(), "the answer is larger than 100000 bytes");
+    check(&cluster.version().await.unwrap_err(), "the answer has more than 1 MiB");
     server.join().unwrap();
 }
