@@ -5,10 +5,10 @@ use std::ops::Deref;
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    api::{Condition, DeployItem, DeployItemStatus},
-    configuration::schedule_of,
+    api::{Condition, DeployItem, DeployItemStatus, has_finalizer},
+    configuration::{configuration, schedule_of},
     schedule::Schedule,
-    trigger::{self, Trigger},
+    trigger::{self, Trigger, is_deleted},
 };
 
 /// An item without its configuration, its conditions (except ours while it runs), its errors and the state of its deployer.
@@ -19,6 +19,8 @@ pub(crate) struct KnownItem {
     pub schedule: Option<Schedule>,
     /// Whether no deployer has written its status, so that the whole status is kept.
     pub is_untouched: bool,
+    /// Whether it is untouched, and deploying it begins with adding our finalizer.
+    pub is_fresh: bool,
 }
 
 impl Deref for KnownItem {
@@ -44,16 +46,18 @@ impl KnownItem {
 impl From<DeployItem> for KnownItem {
     fn from(mut object: DeployItem) -> Self {
         let schedule = schedule_of(&object);
+        let may_be_fresh = !has_finalizer(&object) && !is_deleted(&object);
         object.metadata.managed_fields = None;
         if let Some(annotations) = &mut object.metadata.annotations {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         }
-        object.spec.config = None;
         let status = object.status.take();
         let kept = status.as_ref().map(kept);
         let is_untouched = kept == status;
+        let is_fresh = is_untouched && may_be_fresh && configuration(&object).is_ok();
+        object.spec.config = None;
         object.status = kept;
-        Self { object, schedule, is_untouched }
+        Self { object, schedule, is_untouched, is_fresh }
     }
 }
 

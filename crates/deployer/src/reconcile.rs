@@ -71,7 +71,7 @@ pub(crate) async fn work(
         }
         match suspicion {
             Some(suspicion) => suspected(&mut item, due, halt, suspicion).boxed().await,
-            None => attempt(&mut item, due, halt).await,
+            None => attempt(&mut item, due, halt, known.is_fresh).await,
         }
     };
     let ((outcome, failure), requests) = count_requests(work).await;
@@ -96,7 +96,7 @@ async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) 
         let ended = fail(item, matches!(due, Due::Delete(_)), &mut failure, false).await;
         return (ended, Some(failure));
     }
-    let (mut outcome, failure) = hold_slot(place, suspicion.place(), attempt(item, due, halt)).await;
+    let (mut outcome, failure) = hold_slot(place, suspicion.place(), attempt(item, due, halt, false)).await;
     if let Outcome::Done(version) | Outcome::Halted(version) | Outcome::Retry { version, .. } = &mut outcome {
         item.version = version.take();
         // If it remains, only a crash soon after the start of this attempt counts by it.
@@ -144,11 +144,11 @@ async fn load_item(item: &mut Item, halt: &Halt) -> Result<(), (Outcome, Option<
 }
 
 /// Does what is due for an item, and returns the failure, if it failed.
-async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+async fn attempt(item: &mut Item, due: Due, halt: Halt, fresh: bool) -> (Outcome, Option<ItemFailure>) {
     halt.note_try();
     let (deletion, result) = match due {
-        Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
-        Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
+        Due::Reconcile(cause) => (false, run(item, cause, &halt, false, fresh).boxed().await),
+        Due::Delete(cause) => (true, run(item, cause, &halt, true, false).boxed().await),
         Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
         Due::EndCondition => return (end_condition(item).await, None),
         Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
@@ -269,8 +269,8 @@ async fn end_condition(item: &mut Item) -> Outcome {
     }
 }
 
-/// Deploys or deletes an item.
-async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Result<(), Stop> {
+/// Deploys or deletes an item. With a `fresh` one, our finalizer tells a later attempt that the work has begun.
+async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool, fresh: bool) -> Result<(), Stop> {
     let now = item.now();
     let test = trigger::operation(&item.object) == Some(OperationAnnotation::TestReconcile);
     if test && item.trigger() == Trigger::Jobs {
@@ -285,7 +285,12 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         };
         return Ok(item.update(change).await?);
     }
-    begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
+    let (phase, fresh) =
+        (if deletion { Phase::Deleting } else { Phase::Progressing }, fresh && cause == Cause::Triggered);
+    if fresh {
+        item.update_metadata(true, false).await?;
+    }
+    begin(item, cause, phase, fresh).await?;
     if item.is_over() {
         return Err(Stop::Halted);
     }
@@ -318,8 +323,8 @@ fn is_unchanged(item: &Item) -> bool {
         && item.status.phase == Some(Phase::Succeeded)
 }
 
-/// Writes the first status of the work, unless it is resumed.
-async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> {
+/// Writes the first status of the work, unless it is resumed. That of a fresh item can wait: most work ends at once.
+async fn begin(item: &mut Item, cause: Cause, phase: Phase, fresh: bool) -> Result<(), Stop> {
     if cause == Cause::Unfinished && item.status.phase == Some(phase) {
         let now = item.now();
         waited::resume(&mut item.status, now);
@@ -333,6 +338,10 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
         status.begin(phase, generation, &deployer, now);
         status.report(&report, now);
     };
+    if fresh {
+        item.update_later(change);
+        return Ok(());
+    }
     Ok(item.update(change).await?)
 }
 

@@ -288,6 +288,25 @@ async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<Strin
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_status_is_written_after_a_second_unless_the_work_ends_sooner() {
+    for (takes, writes) in [(0, 1), (5, 2)] {
+        let (_sandbox, items, mut working) = working().await;
+        let before = working.shared.home.requests().patch;
+        let deployer = crate::api::DeployerInformation::default();
+        working.update_later(|status| status.begin(Phase::Progressing, 7, &deployer, Timestamp::UNIX_EPOCH));
+        tokio::time::sleep(Duration::from_secs(takes)).await;
+        let begun = items.get("b").await.unwrap().status.unwrap();
+        assert_eq!(begun.observed_generation == 7, takes > 1);
+        working.update(|status| status.finish(Phase::Succeeded, Timestamp::UNIX_EPOCH)).await.unwrap();
+        let live = items.get("b").await.unwrap();
+        assert_eq!(working.version, live.metadata.resource_version);
+        let ended = live.status.unwrap();
+        assert_eq!((ended.phase, ended.observed_generation), (Some(Phase::Succeeded), 7));
+        assert_eq!(working.shared.home.requests().patch - before, writes, "{takes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_to_another_item_of_the_same_name() {
     let (_sandbox, items, mut working) = working().await;
     items.delete("b", &DeleteParams::default()).await.unwrap();
