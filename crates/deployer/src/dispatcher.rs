@@ -569,4 +569,6 @@ fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
 }
 
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! An item that is being worked on: its object as the API server has it, and the changes made to it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use billhook_cluster::{Applied, Error, ErrorKind, Patch, PatchKind};
 use billhook_objects::{ObjectKey, ReleaseName};
