@@ -224,10 +224,14 @@ impl Running {
     }
 
     /// Asks it to stop, and waits until it has ended.
-    pub(crate) fn stop(&mut self) -> Result<()> {
+    pub(crate) async fn stop(&mut self) -> Result<()> {
         let id = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(id.context("no process")?, rustix::process::Signal::TERM)?;
-        self.0.wait().map(drop).context("failed to wait for the controller")
+        // The relays run beside this.
+        while self.0.try_wait().context("failed to wait for the controller")?.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 }
 

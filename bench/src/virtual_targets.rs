@@ -2,8 +2,7 @@
 //!
 //! The home cluster is a second sandbox. Both are processes of their own, so that the memory of the controller is measured alone.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,7 +12,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use kube::core::Request;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::deploy_items::{AGENT, Args, IN_FLIGHT, Running, item, path, say, send};
 use crate::relay::{Counts, Relay};
@@ -57,7 +58,7 @@ pub(crate) async fn run(args: &Args, program: &Path) -> Result<()> {
     say(&format!("memory: {now} MiB now, {peak} MiB at most"));
 
     progress("restarting the controller");
-    controller.running.stop()?;
+    controller.running.stop().await?;
     drop(controller);
     drop((to_home.take_counts(), to_target.take_counts()));
     let begun = Instant::now();
@@ -211,8 +212,8 @@ impl Metered {
         let begun = Instant::now();
         let succeeded = format!("billhook_items{{phase=\"Succeeded\"}} {items}");
         loop {
-            let is_ready = self.get("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
-            let metrics = self.get("/metrics").unwrap_or_default();
+            let is_ready = get(self.port, "/readyz").await.is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
+            let metrics = get(self.port, "/metrics").await.unwrap_or_default();
             if is_ready && metrics.lines().any(|line| line == succeeded) {
                 return Ok(());
             }
@@ -221,14 +222,16 @@ impl Metered {
             sleep(Duration::from_millis(500)).await;
         }
     }
+}
 
-    /// Returns an answer of the controller.
-    fn get(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    }
+/// Returns an answer of the controller. The relays run beside this.
+async fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())
+        .await
+        .ok()?;
+    let mut answer = String::new();
+    timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.ok()?.ok()?;
+    Some(answer)
 }

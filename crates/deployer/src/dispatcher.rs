@@ -411,11 +411,12 @@ impl Dispatcher {
             .catch_unwind()
             .boxed();
         // A suspect has to wait for its own place.
-        let (slot, place) = permits.filter(|_| suspicion.is_none()).unzip();
+        let permits = permits.filter(|_| suspicion.is_none());
+        let (start, place) = permits.map(|permits| (permits.start, permits.place)).unzip();
         let key = key.clone();
         self.tasks.spawn(async move {
             let _place = place;
-            let outcome = hold_slot(slot, MAX_HOLD, work).await.unwrap_or_else(|_panic| {
+            let outcome = hold_slot(start, MAX_HOLD, work).await.unwrap_or_else(|_panic| {
                 tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
                 Outcome::Retry { version: None, pause: retry::pause(failed, None) }
             });

@@ -9,7 +9,7 @@ use billhook_policy::Diagnostic;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
     api::{DeployItemStatus, ErrorCode, Phase},
@@ -24,7 +24,7 @@ use crate::{
     progress::Report,
     retry,
     shared::Shared,
-    slots::{Slot, hold_slot},
+    slots::hold_slot,
     trigger::{self, Cause, Due, OperationAnnotation, Trigger},
     waited::{self, SUSPECTED, Waited},
 };
@@ -109,7 +109,11 @@ async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) 
 }
 
 /// Waits for the turn of an item that may have killed a controller, and notes that an attempt begins.
-async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Result<Option<Slot>, Stop> {
+async fn wait_for_turn(
+    item: &mut Item,
+    halt: &Halt,
+    suspicion: Suspicion,
+) -> Result<Option<OwnedSemaphorePermit>, Stop> {
     let waited = Waited::begin();
     let mut place = None;
     if suspicion.set_aside().is_none() {

@@ -1,4 +1,4 @@
-//! The slots for work on items, one set for each Target, and the places that all items share.
+//! Limits the number of items that are worked on at the same time.
 
 use std::{
     collections::HashMap,
@@ -19,29 +19,35 @@ use crate::{
 const SLOTS_PER_TARGET: usize = 16;
 /// How long an item keeps its slot. One that takes longer is waiting for a controller or user, which needs no slot.
 pub(crate) const MAX_HOLD: Duration = Duration::from_secs(2);
+/// How many items start at the same time. As many requests to the home cluster are sent at the same time, so that with more, each
+/// item would take longer and all would need more memory.
+const STARTS: usize = 64;
 /// With so many Targets, those that have no items at work are forgotten.
 const MANY_TARGETS: usize = 256;
 
-/// The permit to start work on an item.
-pub(crate) type Slot = OwnedSemaphorePermit;
+/// The permits to work on an item.
+pub(crate) struct Permits {
+    /// A slot of its Target and one of those that all items share, for the start of the work.
+    pub start: (OwnedSemaphorePermit, FairSlot),
+    /// A place among all items, until the work ends.
+    pub place: FairSlot,
+}
 
-/// A slot of the item's Target, for the start of the work, and a place among all items, until the work ends.
-pub(crate) type Permits = (Slot, FairSlot);
-
-/// The slots of each Target, and the places that all items share. Items get the slots of their Target in the order in which they
-/// became due; those of a cluster that does not answer do not delay the items of other Targets.
+/// The slots of each Target, and what all items share. Items get the slots of their Target in the order in which they became due;
+/// those of a cluster that does not answer do not delay the items of other Targets.
 pub(crate) struct Slots {
     targets: Mutex<HashMap<Party, Arc<Semaphore>>>,
+    starts: FairSlots,
     places: FairSlots,
 }
 
 impl Slots {
     /// Creates the places for at most this many items at the same time.
     pub(crate) fn new(places: usize) -> Self {
-        Self { targets: Mutex::default(), places: FairSlots::new(places) }
+        Self { targets: Mutex::default(), starts: FairSlots::new(STARTS), places: FairSlots::new(places) }
     }
 
-    /// Waits for a slot and a place.
+    /// Waits for the permits for an item.
     pub(crate) fn acquire(&self, item: &DeployItem) -> impl Future<Output = Option<Permits>> + Send + use<> {
         let party = Party::of(item);
         let target = {
@@ -52,16 +58,17 @@ impl Slots {
             let slots = targets.entry(party.clone());
             Arc::clone(slots.or_insert_with(|| Arc::new(Semaphore::new(SLOTS_PER_TARGET))))
         };
-        let places = self.places.clone();
+        let (starts, places) = (self.starts.clone(), self.places.clone());
         async move {
-            let slot = target.acquire_owned().await.ok()?;
-            Some((slot, places.take(party).await?))
+            let target = target.acquire_owned().await.ok()?;
+            let place = places.take(party.clone()).await?;
+            Some(Permits { start: (target, starts.take(party).await?), place })
         }
     }
 }
 
 /// Runs work that holds a slot for at most this time.
-pub(crate) async fn hold_slot<T>(slot: Option<Slot>, longest: Duration, work: impl Future<Output = T>) -> T {
+pub(crate) async fn hold_slot<S, T>(slot: Option<S>, longest: Duration, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if let Ok(done) = tokio::time::timeout(longest, work.as_mut()).await {
         return done;
@@ -90,7 +97,7 @@ mod tests {
         let slots = Slots::new(1000);
         let slow = || async {
             let slot = slots.acquire(&item("a")).await;
-            hold_slot(slot.map(|(slot, _)| slot), MAX_HOLD, std::future::pending::<()>()).await;
+            hold_slot(slot.map(|permits| permits.start), MAX_HOLD, std::future::pending::<()>()).await;
         };
         let mut all_slow = pin!(futures::future::join_all((0..SLOTS_PER_TARGET).map(|_| slow())));
         let begun = tokio::time::Instant::now();
@@ -115,7 +122,8 @@ mod tests {
         for namespace in ["a", "b", "c", "d", "e"] {
             for count in 0.. {
                 let permits = slots.acquire(&item_in(namespace, &format!("t{count}")));
-                let Ok(Some((_, place))) = tokio::time::timeout(Duration::from_secs(600), permits).await else {
+                let Ok(Some(Permits { place, .. })) = tokio::time::timeout(Duration::from_secs(600), permits).await
+                else {
                     taken.push(count);
                     break;
                 };

@@ -340,6 +340,8 @@ async fn a_hostile_tenant_does_not_slow_others_down() {
     assert!(disturbed <= undisturbed * 2, "{disturbed:?} instead of {undisturbed:?}");
     assert!(undisturbed > Duration::from_secs(30), "{undisturbed:?}");
     let phases = crowd.phases("bad").await;
-    assert!(phases.iter().all(|phase| *phase != Some(Phase::Succeeded)), "the tenant was not hostile");
+    // Where lists are useless, objects are looked up by name, and those items may end.
+    let ended = phases.iter().filter(|phase| **phase == Some(Phase::Succeeded)).count();
+    assert!(ended <= 3, "the tenant was not hostile: {ended} of its items have succeeded");
     drop(listener);
 }
