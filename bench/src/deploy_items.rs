@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::audit::{Log, Section, Sender};
-use crate::{floor, lab, progress};
+use crate::{floor, lab, progress, virtual_targets};
 
 const NAMESPACE: &str = "items";
-const AGENT: &str = "billhook-bench";
+pub(crate) const AGENT: &str = "billhook-bench";
 /// The maximum number of concurrent requests of the benchmark itself.
-const IN_FLIGHT: usize = 32;
+pub(crate) const IN_FLIGHT: usize = 32;
 
 /// Measure the controller with many DeployItems
 #[derive(clap::Args, Clone, Debug)]
@@ -28,10 +28,14 @@ pub(crate) struct Args {
     billhook: Option<PathBuf>,
     /// Number of DeployItems
     #[arg(long, default_value_t = 2000)]
-    items: usize,
+    pub(crate) items: usize,
     /// Number of objects per item
     #[arg(long, default_value_t = 5)]
-    objects: usize,
+    pub(crate) objects: usize,
+    /// Spread the items over this number of virtual clusters, and measure a restart instead of the idle controller and of
+    /// deletions [default: deploy them to the home cluster itself, a real control plane]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub(crate) targets: usize,
     /// Time to measure the idle controller, in seconds
     #[arg(long, default_value_t = 300)]
     idle: u64,
@@ -48,6 +52,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(path) => path.clone(),
         None => lab::build_billhook()?,
     };
+    if args.targets > 0 {
+        return virtual_targets::run(&args, &program).await;
+    }
     let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
     let (mut log, options) = Log::prepare(folder.path(), Options::default())?;
     progress("starting a control plane");
@@ -55,13 +62,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let client = floor::client(&plane.kubeconfig_path(), AGENT).await?;
     prepare(&client, &plane).await?;
     progress(&format!("creating {} DeployItems", args.items));
-    let create = (0..args.items).map(|index| post(&client, item(&args, index)));
+    let create = (0..args.items).map(|index| post(&client, item(&args, index, "own", NAMESPACE)));
     stream::iter(create).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
 
     progress("starting the controller");
     log.skip()?;
     let begun = Instant::now();
-    let controller = Running::start(&program, &plane.kubeconfig_path())?;
+    let controller = Running::start(&program, &plane.kubeconfig_path(), NAMESPACE, &[])?;
     wait(&client, |items| items.iter().all(|item| item["status"]["phase"] == "Succeeded") && items.len() == args.items)
         .await?;
     report_start(&args, begun.elapsed(), &log.section()?, &controller)?;
@@ -131,21 +138,21 @@ async fn prepare(client: &Client, plane: &ControlPlane) -> Result<()> {
         "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target", "metadata": {"name": "own"},
         "spec": {"type": "landscaper.gardener.cloud/kubernetes-cluster", "config": {"kubeconfig": plane.kubeconfig()}},
     });
-    send(client, Request::new(path("targets")), &target).await
+    send(client, Request::new(path(NAMESPACE, "targets")), &target).await
 }
 
-fn path(plural: &str) -> String {
-    format!("/apis/landscaper.gardener.cloud/v1alpha1/namespaces/{NAMESPACE}/{plural}")
+pub(crate) fn path(namespace: &str, plural: &str) -> String {
+    format!("/apis/landscaper.gardener.cloud/v1alpha1/namespaces/{namespace}/{plural}")
 }
 
-/// Returns an item. If it is to hang, its last object has a finalizer that no controller removes.
-fn item(args: &Args, index: usize) -> Value {
+/// Returns an item whose objects are in a namespace of a Target's cluster. If it is to hang, its last object has a finalizer that no controller removes.
+pub(crate) fn item(args: &Args, index: usize, target: &str, namespace: &str) -> Value {
     let manifest = |n: usize| {
-        let hangs = index < args.stuck && n == 0;
+        let hangs = args.targets == 0 && index < args.stuck && n == 0;
         let finalizers = if hangs { json!(["bench.example/stuck"]) } else { json!([]) };
         json!({"policy": "manage", "manifest": {
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": format!("item-{index}-{n}"), "namespace": NAMESPACE, "finalizers": finalizers},
+            "metadata": {"name": format!("item-{index}-{n}"), "namespace": namespace, "finalizers": finalizers},
             "data": {"key": "value"},
         }})
     };
@@ -154,7 +161,7 @@ fn item(args: &Args, index: usize) -> Value {
         "metadata": {"name": format!("item-{index}")},
         "spec": {
             "type": "landscaper.gardener.cloud/kubernetes-manifest",
-            "target": {"name": "own"},
+            "target": {"name": target},
             "config": {
                 "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2", "kind": "ProviderConfiguration",
                 "manifests": (0..args.objects).map(manifest).collect::<Vec<_>>(),
@@ -164,23 +171,23 @@ fn item(args: &Args, index: usize) -> Value {
 }
 
 async fn post(client: &Client, item: Value) -> Result<()> {
-    send(client, Request::new(path("deployitems")), &item).await
+    send(client, Request::new(path(NAMESPACE, "deployitems")), &item).await
 }
 
-async fn send(client: &Client, request: Request, object: &Value) -> Result<()> {
+pub(crate) async fn send(client: &Client, request: Request, object: &Value) -> Result<()> {
     let request = request.create(&Default::default(), serde_json::to_vec(object)?)?;
     client.request_text(request).await.map(drop).context("failed to create an object")
 }
 
 async fn remove(client: &Client, index: usize) -> Result<()> {
-    let request = Request::new(path("deployitems")).delete(&format!("item-{index}"), &Default::default())?;
+    let request = Request::new(path(NAMESPACE, "deployitems")).delete(&format!("item-{index}"), &Default::default())?;
     client.request_text(request).await.map(drop).context("failed to delete an item")
 }
 
 /// Polls all items until they reach the expected state.
 async fn wait(client: &Client, done: impl Fn(&[Value]) -> bool) -> Result<()> {
     for _ in 0..1200 {
-        let request = Request::new(path("deployitems")).list(&Default::default())?;
+        let request = Request::new(path(NAMESPACE, "deployitems")).list(&Default::default())?;
         let list: Value = client.request(request).await.context("failed to list items")?;
         if done(list["items"].as_array().map_or(&[], Vec::as_slice)) {
             return Ok(());
@@ -191,20 +198,14 @@ async fn wait(client: &Client, done: impl Fn(&[Value]) -> bool) -> Result<()> {
 }
 
 /// A running controller, which is killed when this is dropped.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
-    fn start(program: &Path, kubeconfig: &Path) -> Result<Self> {
+    /// Starts it with a Lease in this namespace and these arguments.
+    pub(crate) fn start(program: &Path, kubeconfig: &Path, lease: &str, args: &[String]) -> Result<Self> {
         let child = Command::new(program)
-            .args([
-                "controller",
-                "--mode",
-                "standalone",
-                "--leader-election-namespace",
-                NAMESPACE,
-                "--identity",
-                "bench",
-            ])
+            .args(["controller", "--mode", "standalone", "--leader-election-namespace", lease, "--identity", "bench"])
+            .args(args)
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .spawn();
@@ -212,7 +213,7 @@ impl Running {
     }
 
     /// Returns its current and peak resident memory, in MiB.
-    fn memory(&self) -> Result<(u64, u64)> {
+    pub(crate) fn memory(&self) -> Result<(u64, u64)> {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).context("the controller ended")?;
         let field = |name: &str| {
@@ -220,6 +221,17 @@ impl Running {
             line.split_whitespace().next()?.parse::<u64>().ok()
         };
         Ok((field("VmRSS:").unwrap_or_default() / 1024, field("VmHWM:").unwrap_or_default() / 1024))
+    }
+
+    /// Asks it to stop, and waits until it has ended.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        let id = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(id.context("no process")?, rustix::process::Signal::TERM)?;
+        // The relays run beside this.
+        while self.0.try_wait().context("failed to wait for the controller")?.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 }
 
@@ -232,6 +244,6 @@ impl Drop for Running {
 
 /// Prints results to standard output.
 #[expect(clippy::print_stdout, reason = "the results of this program")]
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("{line}");
 }

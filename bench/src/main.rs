@@ -14,9 +14,11 @@ mod graph;
 mod lab;
 mod measure;
 mod payload;
+mod relay;
 mod report;
 mod samples;
 mod timing;
+mod virtual_targets;
 mod workload;
 
 use std::path::PathBuf;

@@ -1,11 +1,19 @@
 //! The helm program that the operations of this crate run.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, process::Output, sync::Arc};
 
 use billhook_hosts::Dialer;
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::{cache::Cache, error::ErrorKind, home::Home, http::Client, isolation::HelmUser, program::Program};
+use crate::{
+    cache::Cache,
+    error::ErrorKind,
+    home::Home,
+    http::Client,
+    isolation::HelmUser,
+    program::{Program, Script},
+};
 
 /// The helm program, and what fetches charts for it, with a cache. Clones share the cache.
 ///
@@ -19,6 +27,7 @@ pub struct Helm {
     pub(crate) client: Client,
     label: Option<String>,
     pub(crate) cache: Arc<Cache>,
+    script: Option<Script>,
 }
 
 impl Helm {
@@ -32,7 +41,13 @@ impl Helm {
             client,
             label: None,
             cache: Arc::default(),
+            script: None,
         }
+    }
+
+    /// Creates a handle that runs a script in place of the program, for tests: it gets the arguments, and returns what helm would.
+    pub fn scripted(script: impl Fn(Vec<String>) -> BoxFuture<'static, Output> + Send + Sync + 'static) -> Self {
+        Self { script: Some(Script(Arc::new(script))), ..Self::new("helm") }
     }
 
     /// Runs helm as another user when it works with the charts and clusters of others.
@@ -72,6 +87,8 @@ impl Helm {
     }
 
     pub(crate) fn program(&self) -> Program {
-        Program::new(&self.path, "install helm 3.8 or newer").stopped_by(self.stop.clone())
+        Program::new(&self.path, "install helm 3.8 or newer")
+            .stopped_by(self.stop.clone())
+            .scripted(self.script.clone())
     }
 }

@@ -2,13 +2,15 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     pin::pin,
     process::{ExitStatus, Output, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
@@ -98,6 +100,16 @@ const CLUSTER_VARIABLES: [&str; 12] = [
     "HELM_NAMESPACE",
 ];
 
+/// What takes the place of a program: it gets the arguments, and returns what the program would.
+#[derive(Clone)]
+pub(crate) struct Script(pub(crate) Arc<dyn Fn(Vec<String>) -> BoxFuture<'static, Output> + Send + Sync>);
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Script")
+    }
+}
+
 /// A program with its working folder and environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -109,6 +121,7 @@ pub(crate) struct Program {
     user: Option<HelmUser>,
     stop: CancellationToken,
     grace: Duration,
+    script: Option<Script>,
 }
 
 impl Program {
@@ -123,6 +136,7 @@ impl Program {
             user: None,
             stop: CancellationToken::new(),
             grace: Duration::ZERO,
+            script: None,
         };
         program.with("KUBECONFIG", "/dev/null")
     }
@@ -149,6 +163,11 @@ impl Program {
     pub(crate) fn stopped_by(mut self, stop: CancellationToken) -> Self {
         self.stop = stop;
         self
+    }
+
+    /// Runs a script in place of the program.
+    pub(crate) fn scripted(self, script: Option<Script>) -> Self {
+        Self { script, ..self }
     }
 
     /// Lets the program end by itself for this time after it is asked to stop, before it is killed.
@@ -184,6 +203,10 @@ impl Program {
         let stopped = || ProgramError::Stopped { program: self.path.clone() };
         if self.stop.is_cancelled() {
             return Err(stopped());
+        }
+        if let Some(Script(script)) = &self.script {
+            let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+            return self.stop.run_until_cancelled(script(arguments)).await.ok_or_else(stopped);
         }
         let start = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => ProgramError::Missing { program: self.path.clone(), hint: self.hint },

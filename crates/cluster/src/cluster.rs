@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,6 +21,7 @@ use crate::{
     error::{Error, ErrorKind},
     limiter::Limiter,
     recent_deletes::RecentDeletes,
+    recent_names::RecentNames,
     shared_answer::SharedAnswer,
     watch_slots::WatchSlots,
 };
@@ -37,6 +38,11 @@ pub struct Options {
     pub max_in_flight: usize,
     /// How many objects a page of a list holds.
     pub page_size: u32,
+    /// How many bytes an answer may have, and all answers that are being read at the same time. A page of a list that is
+    /// larger is requested with fewer objects.
+    pub answer_limit: usize,
+    /// How many bytes all pages of a list may have.
+    pub list_limit: usize,
     /// How long a request with a transient failure is retried, counted from its first failure. Until the server has
     /// answered for the first time it is at most five seconds, so that a wrong address is reported soon.
     pub patience: Duration,
@@ -53,10 +59,20 @@ impl Default for Options {
             request_timeout: Duration::from_secs(30),
             max_in_flight: 64,
             page_size: 1000,
+            answer_limit: 512 << 20,
+            list_limit: usize::MAX,
             patience: Duration::from_secs(60),
             foreign: None,
             bearer: None,
         }
+    }
+}
+
+impl Options {
+    /// Returns the options for a server that somebody else chooses, by rules about its host: its answers are small enough that
+    /// many such servers fit into the memory of one process.
+    pub fn foreign(rules: Arc<HostRules>) -> Self {
+        Self { page_size: 500, answer_limit: 16 << 20, list_limit: 64 << 20, foreign: Some(rules), ..Self::default() }
     }
 }
 
@@ -65,6 +81,8 @@ impl Default for Options {
 pub struct Cluster {
     pub(crate) inner: Arc<Inner>,
     pub(crate) fences: Vec<Fence>,
+    /// Whether a list that is up to half a minute old tells which objects do not exist.
+    pub(crate) uses_recent_names: bool,
 }
 
 /// A check before each request whether it may still be sent, for a process that another one may replace. That of a request with
@@ -107,6 +125,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) counters: Counters,
+    /// How many bytes of answers are being read.
+    pub(crate) reading: AtomicUsize,
     /// Whether the server has answered anything yet.
     pub(crate) reached: AtomicBool,
     /// Whether the last request that ended got an answer.
@@ -118,6 +138,7 @@ pub(crate) struct Inner {
     jitter: AtomicU64,
     pub(crate) deletes: Arc<RecentDeletes>,
     pub(crate) watches: WatchSlots,
+    pub(crate) names: RecentNames,
     /// The answers of discovery for the kinds whose requests got an ambiguous 404.
     pub(crate) served: Mutex<HashMap<GroupKind, Arc<SharedAnswer<ServedVersions>>>>,
 }
@@ -156,6 +177,7 @@ impl Cluster {
             limiter: Limiter::new(options.max_in_flight),
             options,
             counters: Counters::default(),
+            reading: AtomicUsize::new(0),
             reached: AtomicBool::new(false),
             answers: Mutex::new(None),
             server_time: Mutex::new(None),
@@ -163,9 +185,10 @@ impl Cluster {
             jitter: AtomicU64::new(0),
             deletes: Arc::new(RecentDeletes::new()),
             watches: WatchSlots::default(),
+            names: RecentNames::default(),
             served: Mutex::default(),
         };
-        Self { inner: Arc::new(inner), fences: Vec::new() }
+        Self { inner: Arc::new(inner), fences: Vec::new(), uses_recent_names: false }
     }
 
     /// Returns the same cluster behind one more fence: a request that a fence stops fails with [`ErrorKind::Stopped`] and is
@@ -175,6 +198,14 @@ impl Cluster {
         let mut fenced = self.clone();
         fenced.fences.push(fence);
         fenced
+    }
+
+    /// Returns the same cluster for a caller that creates objects which probably do not exist, and whose writes require that: where
+    /// a few names are looked up, a list of their namespace that all such callers share tells which of them do not exist. It is up
+    /// to half a minute old, and knows what was created by this cluster since. Namespaces with very many objects are not listed.
+    #[must_use]
+    pub fn with_recent_names(&self) -> Self {
+        Self { uses_recent_names: true, ..self.clone() }
     }
 
     /// Seeds the jitter of the pauses between retries. The default seed is 0, so every run has the same pauses.

@@ -46,6 +46,9 @@ pub enum ErrorKind {
     Timeout,
     /// The server cannot be reached.
     Unreachable,
+    /// The answer is larger than [`Options::answer_limit`](crate::Options::answer_limit), or a list than
+    /// [`Options::list_limit`](crate::Options::list_limit).
+    TooLarge,
     /// A [`Fence`](crate::Fence) was closed before the request was sent.
     Stopped,
     /// Any other failure; the status has details.

@@ -10,6 +10,7 @@
 //!   [`Options::patience`]. Retries are safe, because writes carry a UID, a test or a `resourceVersion`.
 //! - An [`Error`] has the action that failed and the [`ErrorKind`], and never contains the content of an object.
 
+mod answer_body;
 mod apply;
 mod bearer;
 mod client;
@@ -31,6 +32,7 @@ mod not_found;
 mod patch;
 mod read;
 mod recent_deletes;
+mod recent_names;
 mod request;
 mod resolver;
 pub mod resource_version;

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
 };
 
 use billhook_plan::{Observed, Query, Resource, Select};
@@ -14,14 +17,19 @@ use crate::{
     decode::{Meta, Page, Shape},
     error::{Error, ErrorKind},
     not_found::NotServed,
+    recent_names::{self, Names},
     request::Call,
     resource_version, url,
 };
 
 /// Up to this many names are listed one by one, with a field selector.
 const FEW: usize = 8;
+/// A namespace with more objects is not listed to learn the names in it.
+const MOST_NAMES: u64 = 2000;
 /// How often a list whose continue token has expired is restarted before it is read without pages.
 const RESTARTS: usize = 3;
+/// By which factor pages are made smaller after one was too large.
+const SMALLER: u32 = 4;
 
 /// The answer to a query.
 pub(crate) struct Found<S> {
@@ -44,6 +52,12 @@ impl Cluster {
             Select::Names(names) => names.as_slice(),
             Select::Objects(_) => &[],
         };
+        if self.uses_recent_names
+            && names.len() <= FEW
+            && let Some(found) = lister.recently(names).await?
+        {
+            return Ok(found);
+        }
         let found = if names.len() <= FEW { lister.few(names).await } else { lister.many(names).await };
         match found {
             Err(error) if *error.kind() == ErrorKind::Forbidden => {
@@ -102,17 +116,16 @@ pub(crate) struct Lister<'a> {
     pub(crate) retry: bool,
     /// The size of all pages so far, in bytes.
     read: AtomicUsize,
+    /// How many objects a page may have. Fewer, after a page was too large.
+    largest: AtomicU32,
 }
-
-/// The maximum size of all pages of a list of a server that others have chosen: more than 100,000 objects have.
-const MAX_LIST: usize = 256 << 20;
 
 /// Which of the listed objects are kept.
 type Keep<'a, S> = &'a (dyn Fn(&S) -> bool + Sync);
 
 impl<'a> Lister<'a> {
     pub(crate) fn new(cluster: &'a Cluster, query: &'a Query, retry: bool) -> Self {
-        Self { cluster, query, retry, read: AtomicUsize::new(0) }
+        Self { cluster, query, retry, read: AtomicUsize::new(0), largest: AtomicU32::new(u32::MAX) }
     }
 
     async fn page<S: Shape>(&self, labels: &str, fields: &str, limit: u32, next: &str) -> Result<Page<S>, Error> {
@@ -121,18 +134,34 @@ impl<'a> Lister<'a> {
             Some(namespace) => format!("list {} in namespace {namespace}", query.resource.kind),
             None => format!("list {}", query.resource.kind),
         };
-        let limit = if limit == 0 { String::new() } else { limit.to_string() };
-        let parameters =
-            [("labelSelector", labels), ("fieldSelector", fields), ("limit", limit.as_str()), ("continue", next)];
-        let url = url::with_query(&url::collection(&query.resource, query.namespace.as_deref()), &parameters);
-        let call = Call::new(Verb::List, what, url).accept(S::LIST).retry(self.retry);
-        let reply = self.cluster.send(&call).await?;
-        let before = self.read.fetch_add(reply.body.len(), Ordering::Relaxed);
-        if self.cluster.inner.options.foreign.is_some() && before + reply.body.len() > MAX_LIST {
-            let problem = format!("the list has more than {} MiB", MAX_LIST >> 20);
-            return Err(Error::new(&call.what, ErrorKind::Other).because(problem));
+        let collection = url::collection(&query.resource, query.namespace.as_deref());
+        loop {
+            let limit = limit.min(self.largest.load(Ordering::Relaxed));
+            let text = if limit == 0 { String::new() } else { limit.to_string() };
+            let parameters =
+                [("labelSelector", labels), ("fieldSelector", fields), ("limit", text.as_str()), ("continue", next)];
+            let url = url::with_query(&collection, &parameters);
+            let call = Call::new(Verb::List, &what, url).accept(S::LIST).retry(self.retry);
+            match self.cluster.send(&call).await {
+                Ok(reply) => {
+                    self.count(&what, reply.body.len())?;
+                    return reply.json();
+                }
+                Err(error) if *error.kind() == ErrorKind::TooLarge && limit > 1 => {
+                    self.largest.store(limit.div_ceil(SMALLER), Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        reply.json()
+    }
+
+    /// Counts the size of a page; fails if the list is too large.
+    fn count(&self, what: &str, size: usize) -> Result<(), Error> {
+        let limit = self.cluster.inner.options.list_limit;
+        if self.read.fetch_add(size, Ordering::Relaxed).saturating_add(size) <= limit {
+            return Ok(());
+        }
+        Err(Error::new(what, ErrorKind::TooLarge).because(format!("the list has more than {} MiB", limit >> 20)))
     }
 
     /// Reads all pages, and restarts when a continue token has expired (410).
@@ -230,6 +259,32 @@ impl<'a> Lister<'a> {
             found.resource_version = page.metadata.resource_version;
         }
         Ok(found)
+    }
+
+    /// Returns the objects with these names, if a recent list of their namespace tells which of them exist.
+    async fn recently<S: Shape>(&self, names: &[String]) -> Result<Option<Found<S>>, Error> {
+        let Query { resource, namespace, .. } = self.query;
+        let recent = &self.cluster.inner.names;
+        let list = recent.list(&resource.kind, namespace.as_deref());
+        let Ok(Some(listed)) = list.get(recent_names::AGE, self.all_names()).await else { return Ok(None) };
+        let existing: Vec<String> = names.iter().filter(|name| listed.contain(name)).cloned().collect();
+        let items = if existing.is_empty() { Vec::new() } else { self.few(&existing).await?.items };
+        Ok(Some(Found { resource_version: listed.resource_version.clone(), items }))
+    }
+
+    /// Lists the names in the namespace; none if they are too many, or if listing is forbidden.
+    async fn all_names(&self) -> Result<Option<Arc<Names>>, Error> {
+        let (found, complete) = match self.up_to::<Meta>(MOST_NAMES, &|_| true).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::TooLarge) => return Ok(None),
+            listed => listed?,
+        };
+        if !complete {
+            return Ok(None);
+        }
+        let names = found.items.iter().map(|item| item.id().name.into());
+        let names = Arc::new(Names::new(found.resource_version, names));
+        self.cluster.inner.names.listed(&self.query.resource.kind, self.query.namespace.as_deref(), &names);
+        Ok(Some(names))
     }
 
     /// Reads the first page, and then single objects or the other pages, whichever takes fewer requests.

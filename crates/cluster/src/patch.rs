@@ -53,6 +53,20 @@ impl Cluster {
         self.patch_as(FIELD_MANAGER, resource, key, patch, false).await
     }
 
+    /// Like [`patch`](Self::patch), and the answer contains the whole object.
+    ///
+    /// # Errors
+    ///
+    /// As [`patch`](Self::patch).
+    pub async fn patch_and_read(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        patch: &Patch<'_>,
+    ) -> Result<Option<Applied>, Error> {
+        self.patch_for(FIELD_MANAGER, resource, key, patch, false, true).await
+    }
+
     /// Sends a JSON merge patch for an object with this UID; none if the object or its kind does not exist.
     ///
     /// # Errors
@@ -93,6 +107,18 @@ impl Cluster {
         patch: &Patch<'_>,
         dry_run: bool,
     ) -> Result<Option<Applied>, Error> {
+        self.patch_for(manager, resource, key, patch, dry_run, dry_run).await
+    }
+
+    async fn patch_for(
+        &self,
+        manager: &str,
+        resource: &Resource,
+        key: &ObjectKey,
+        patch: &Patch<'_>,
+        dry_run: bool,
+        whole: bool,
+    ) -> Result<Option<Applied>, Error> {
         let (namespace, name) = (key.namespace.as_deref(), key.name.as_str());
         let target = match patch.subresource {
             Some(subresource) => format!("{subresource} of {}", object_name(resource, namespace, name)),
@@ -110,10 +136,10 @@ impl Cluster {
                 Some(subresource) => url::with_query(&format!("{url}/{subresource}"), &[("fieldManager", manager)]),
                 None => strict_url(&url, manager, dry_run),
             };
-            Call::new(Verb::Patch, &what, url).accept(answer(dry_run)).body(content_type, body.clone())
+            Call::new(Verb::Patch, &what, url).accept(answer(whole)).body(content_type, body.clone())
         };
         let reply = self.send_about(resource, call).await.map_err(|error| without_secret_values(resource, error))?;
-        reply.map(|reply| applied(&what, &reply, dry_run)).transpose()
+        reply.map(|reply| applied(&what, &reply, whole)).transpose()
     }
 }
 

@@ -4,7 +4,6 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use billhook_hosts::Denied;
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Bytes;
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::client::Body;
@@ -12,6 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    answer_body::{self, Unread},
     cluster::Cluster,
     counts::Verb,
     error::{self, Error, ErrorKind, Status},
@@ -22,9 +22,6 @@ use crate::{
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a request is retried while the server has never answered.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The maximum size of an answer of a server that others have chosen. A page of a list has a few MiB.
-pub(crate) const MAX_ANSWER: usize = 64 << 20;
 
 /// Returns whether a failure is transient for one particular request.
 type IsTransient = fn(&Error) -> bool;
@@ -273,20 +270,19 @@ impl Cluster {
         opened.await.unwrap_or_else(|_| Err(self.timed_out(call)))
     }
 
-    /// Reads an answer to its end. That of a server that others have chosen has a limit.
+    /// Reads an answer to its end, up to the limit of the server.
     async fn read(&self, call: &Call, body: Body) -> Result<Bytes, Failure> {
-        if self.inner.options.foreign.is_none() {
-            return body.collect_bytes().await.map_err(|source| self.broken(call, source));
-        }
-        match Limited::new(body, MAX_ANSWER).collect().await {
-            Ok(read) => Ok(read.to_bytes()),
-            Err(error) => Err(match error.downcast::<kube::Error>() {
-                Ok(source) => self.broken(call, *source),
-                Err(_) => {
-                    let problem = format!("the answer has more than {} MiB", MAX_ANSWER >> 20);
-                    Error::new(&call.what, ErrorKind::Other).because(problem).into()
-                }
-            }),
+        let limit = self.inner.options.answer_limit;
+        let too_large = |problem: String| Error::new(&call.what, ErrorKind::TooLarge).because(problem);
+        match answer_body::read(body, limit, &self.inner.reading).await {
+            Ok(body) => Ok(body),
+            Err(Unread::Broken(source)) => Err(self.broken(call, source)),
+            Err(Unread::TooLarge) => Err(too_large(format!("the answer has more than {} MiB", limit >> 20)).into()),
+            Err(Unread::TooMany) => {
+                let error =
+                    too_large("too many large answers of the server are being read at the same time".to_owned());
+                Err(Failure { error, transient: true, lost: true })
+            }
         }
     }
 

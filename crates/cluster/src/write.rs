@@ -138,7 +138,12 @@ impl Cluster {
                 sleep(self.backoff(attempt)).await;
             }
             let error = match self.write_expected(&target, expected.as_ref(), manifest).await {
-                Ok(Some(applied)) => return Ok(Applied { adopted, ..applied }),
+                Ok(Some(applied)) => {
+                    if applied.created && !options.dry_run {
+                        self.inner.names.created(key);
+                    }
+                    return Ok(Applied { adopted, ..applied });
+                }
                 Ok(None) => {
                     expected = None;
                     continue;

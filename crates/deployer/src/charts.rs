@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::{self, Context, ErrorCode},
     error::{INVALID_MANIFESTS, ItemFailure},
+    fair::{FairSlot, FairSlots, Party},
     halt::{Halt, Stop},
-    helms::{Helms, Party, Slot, Slots},
+    helms::Helms,
     item::Item,
     managed::HELM_RELEASE,
     objects::Objects,
@@ -90,7 +91,7 @@ impl From<billhook_charts::Error> for ItemFailure {
 }
 
 /// Waits for a slot to run helm. This does not count against the item's time, also not after a restart of the controller.
-async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &Slots) -> Result<Slot, Stop> {
+async fn slot(item: &mut Item, halt: &Halt, slots: impl FnOnce(&Helms) -> &FairSlots) -> Result<FairSlot, Stop> {
     let slots = slots(&item.shared.helms).clone();
     let (waited, mut turn) = (Waited::begin(), pin!(slots.acquire(Party::of(&item.object), halt)));
     let slot = match timeout(SHORT_WAIT, turn.as_mut()).await {

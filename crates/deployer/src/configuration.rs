@@ -6,7 +6,7 @@ use billhook_policy::{
     Diagnostic, Diagnostics, ItemTimeout, ProviderConfiguration, parse_configuration, parse_timeout,
 };
 
-use crate::{api::DeployItem, error::ItemFailure, schedule::Schedule, trigger::Trigger};
+use crate::{api::DeployItem, error::ItemFailure, schedule::Schedule};
 
 /// The time limit of items that do not set one.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -59,11 +59,9 @@ pub(crate) fn time_limit(item: &DeployItem) -> Option<Duration> {
     }
 }
 
-/// Returns the schedule of an item that is triggered by its generations. Landscaper has schedules of its own.
-pub(crate) fn schedule_of(item: &DeployItem, trigger: Trigger) -> Option<Schedule> {
-    if trigger == Trigger::Jobs || item.spec.config.as_ref()?.get("continuousReconcile").is_none() {
-        return None;
-    }
-    let (configuration, _) = parse_configuration(item.spec.config.as_ref()?).ok()?;
+/// Returns the schedule of an item, if its configuration is valid and has one.
+pub(crate) fn schedule_of(item: &DeployItem) -> Option<Schedule> {
+    let config = item.spec.config.as_ref().filter(|config| config.get("continuousReconcile").is_some())?;
+    let (configuration, _) = parse_configuration(config).ok()?;
     Schedule::try_from(&configuration.continuous_reconcile?).ok()
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    api::{DeployItem, ErrorCode},
+    api::{DeployItem, ErrorCode, has_finalizer},
     error::ItemFailure,
 };
 
@@ -117,7 +117,9 @@ pub(crate) fn suspicion(item: &DeployItem, crash: Option<Timestamp>, requested: 
 
 /// Returns whether work on an item has begun and not ended.
 pub(crate) fn is_unfinished(item: &DeployItem) -> bool {
-    item.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| !phase.is_final())
+    let phase = item.status.as_ref().and_then(|status| status.phase);
+    // The first phase of a new item is written after its finalizer, when the work has taken a while.
+    phase.map_or_else(|| has_finalizer(item), |phase| !phase.is_final())
 }
 
 fn record(item: &DeployItem) -> Option<Record> {
@@ -165,6 +167,14 @@ mod tests {
             "spec": { "type": "t" }, "status": { "phase": phase, "observedGeneration": 1 },
         });
         serde_json::from_value(item).unwrap()
+    }
+
+    #[test]
+    fn a_new_item_is_suspected_from_its_finalizer_on() {
+        let mut new = item("", &json!({}));
+        assert!(!is_unfinished(&new));
+        new.metadata.finalizers = Some(vec![crate::api::FINALIZER.to_owned()]);
+        assert_eq!(suspicion(&new, Some(at(1000)), false).map(|found| found.count), Some(1));
     }
 
     fn recorded(count: u32, attempt: i64) -> Value {

@@ -26,15 +26,15 @@ use tokio_util::{
 
 use crate::{
     api::{DeployItem, Phase, Target, TargetSpec},
-    configuration::schedule_of,
     crashes,
     halt::Halt,
     item::deploy_items,
+    known::KnownItem,
     metrics::ItemGauges,
     reconcile::{self, Outcome},
     retry,
     shared::Shared,
-    slots::{MAX_HOLD, Slot, Slots, hold_slot},
+    slots::{MAX_HOLD, Permits, Slots, hold_slot},
     target::targets,
     trigger::{self, Due, OperationAnnotation, Trigger},
 };
@@ -53,15 +53,15 @@ type Key = (String, String);
 /// What the dispatcher knows of an item.
 #[derive(Default)]
 struct ItemState {
-    /// The newest version of the object; `None` once it is deleted.
-    object: Option<Arc<DeployItem>>,
+    /// What is kept of the newest version of the object; `None` once it is deleted.
+    object: Option<Arc<KnownItem>>,
     /// The task that works on the item.
     running: Option<Running>,
     /// The version that our last write returned. Older versions from the watch are ignored.
     written: Option<String>,
     /// The UID of the object without our finalizer: there is nothing left to do but wait for its deletion.
     released: Option<String>,
-    /// Whether the item waits for a slot.
+    /// Whether the item waits for its permits.
     queued: bool,
     /// The timer after which the item is considered again.
     delay: Option<delay_queue::Key>,
@@ -92,8 +92,8 @@ pub(crate) struct Dispatcher {
     /// The specifications of deleted Targets that tasks still use.
     former_targets: HashMap<Key, TargetSpec>,
     delays: DelayQueue<Key>,
-    /// The due items that wait for a slot.
-    queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Slot>)>>,
+    /// The due items that wait for their permits.
+    queue: FuturesUnordered<BoxFuture<'static, (Key, Option<Permits>)>>,
     slots: Slots,
     tasks: JoinSet<(Key, Outcome)>,
     /// Whether no more work starts.
@@ -107,7 +107,7 @@ pub(crate) struct Dispatcher {
 
 /// A change that the watches report.
 enum Change {
-    Item(Box<DeployItem>),
+    Item(Box<KnownItem>),
     ItemDeleted(Key),
     Target(Box<Target>),
     TargetDeleted(Key),
@@ -144,12 +144,12 @@ impl Dispatcher {
             (None, some) => changes.extend(some.iter().flat_map(|name| watches(&shared.home, Some(name), &mut cache))),
         }
         Self {
+            slots: Slots::new(shared.options.max_items),
             shared,
             items: HashMap::new(),
             former_targets: HashMap::new(),
             delays: DelayQueue::new(),
             queue: FuturesUnordered::new(),
-            slots: Slots::default(),
             tasks: JoinSet::new(),
             is_draining: false,
             changes,
@@ -188,11 +188,11 @@ impl Dispatcher {
                 }
                 self.consider(&key, None);
             }
-            Some((key, slot)) = self.queue.next() => {
+            Some((key, permits)) = self.queue.next() => {
                 if let Some(state) = self.items.get_mut(&key) {
                     state.queued = false;
                 }
-                self.consider(&key, slot);
+                self.consider(&key, permits);
             }
             else => return false,
         }
@@ -231,7 +231,7 @@ impl Dispatcher {
 
     fn handle(&mut self, change: Change) {
         match change {
-            Change::Item(mut item) => {
+            Change::Item(item) => {
                 let key = key_of(&item.metadata);
                 if !self.shared.options.shard.holds(&key.0, &key.1) {
                     return;
@@ -240,7 +240,6 @@ impl Dispatcher {
                     // Its type may have changed.
                     return self.handle(Change::ItemDeleted(key));
                 }
-                drop_unused_metadata(&mut item);
                 let state = self.items.entry(key.clone()).or_default();
                 if state.object.is_none() {
                     state.suspected = self.shared.crash.is_some() && crashes::is_unfinished(&item);
@@ -326,13 +325,13 @@ impl Dispatcher {
         }
     }
 
-    /// Starts the work that is due for an item as soon as a slot is free, and stops work that is obsolete.
-    fn consider(&mut self, key: &Key, slot: Option<Slot>) {
-        self.decide(key, slot);
+    /// Starts the work that is due for an item as soon as it has its permits, and stops work that is obsolete.
+    fn consider(&mut self, key: &Key, permits: Option<Permits>) {
+        self.decide(key, permits);
         self.show(key);
     }
 
-    fn decide(&mut self, key: &Key, slot: Option<Slot>) {
+    fn decide(&mut self, key: &Key, permits: Option<Permits>) {
         let Some(state) = self.items.get_mut(key) else { return };
         let Some(object) = state.object.clone() else { return };
         let versions = object.metadata.resource_version.as_deref().zip(state.written.as_deref());
@@ -362,8 +361,7 @@ impl Dispatcher {
             return;
         }
         let now = (self.shared.options.now)();
-        let schedule = schedule_of(&object, trigger);
-        let due = trigger::due(&object, trigger, schedule.as_ref(), now);
+        let due = trigger::due(&object, trigger, object.schedule(trigger), now);
         state.due = match due {
             Due::Nothing | Due::At(_) | Due::EndCondition => None,
             Due::Interrupt | Due::Reconcile(_) | Due::Delete(_) => state.due.or_else(|| due_since(&object, now)),
@@ -378,23 +376,23 @@ impl Dispatcher {
                 let pause = Duration::try_from(time.duration_since(now)).unwrap_or_default();
                 self.set_delay(key, Some(pause));
             }
-            // It only writes to the item, so it needs no slot.
+            // It only writes to the item, so it needs none.
             Due::Interrupt => self.start(key, object, Due::Interrupt, None),
             // The item waits for its next retry.
             _ if state.delay.is_some() && state.attempts > 0 => {}
             // As above.
             Due::EndCondition => self.start(key, object, due, None),
-            due if slot.is_some() => self.start(key, object, due, slot),
+            due if permits.is_some() => self.start(key, object, due, permits),
             _ if state.queued => {}
             _ => {
                 state.queued = true;
-                let (key, slot) = (key.clone(), self.slots.acquire(&object));
-                self.queue.push(slot.map(|slot| (key, slot)).boxed());
+                let (key, permits) = (key.clone(), self.slots.acquire(&object));
+                self.queue.push(permits.map(|permits| (key, permits)).boxed());
             }
         }
     }
 
-    fn start(&mut self, key: &Key, object: Arc<DeployItem>, due: Due, slot: Option<Slot>) {
+    fn start(&mut self, key: &Key, object: Arc<KnownItem>, due: Due, permits: Option<Permits>) {
         self.set_delay(key, None);
         let Some(state) = self.items.get_mut(key) else { return };
         let (halt, failed) = (Halt::default(), state.attempts);
@@ -413,10 +411,12 @@ impl Dispatcher {
             .catch_unwind()
             .boxed();
         // A suspect has to wait for its own place.
-        let slot = slot.filter(|_| suspicion.is_none());
+        let permits = permits.filter(|_| suspicion.is_none());
+        let (start, place) = permits.map(|permits| (permits.start, permits.place)).unzip();
         let key = key.clone();
         self.tasks.spawn(async move {
-            let outcome = hold_slot(slot, MAX_HOLD, work).await.unwrap_or_else(|_panic| {
+            let _place = place;
+            let outcome = hold_slot(start, MAX_HOLD, work).await.unwrap_or_else(|_panic| {
                 tracing::error!(namespace = %key.0, name = %key.1, "internal error (a bug in billhook); retrying this item");
                 Outcome::Retry { version: None, pause: retry::pause(failed, None) }
             });
@@ -503,7 +503,7 @@ fn watches(
     namespace: Option<&str>,
     cache: &mut impl FnMut() -> Arc<AtomicBool>,
 ) -> [BoxStream<'static, Change>; 2] {
-    let items = home.watch_objects_telling::<DeployItem>(&all(deploy_items(), namespace), cache());
+    let items = home.watch_objects_telling::<KnownItem>(&all(deploy_items(), namespace), cache());
     let items = items.map(|change| match change {
         ObjectChange::Present(item) => Change::Item(Box::new(item)),
         ObjectChange::Gone(key) => Change::ItemDeleted((key.namespace.unwrap_or_default(), key.name)),
@@ -542,14 +542,6 @@ fn namespaces(home: &Cluster, selector: LabelSelector, current: Arc<AtomicBool>)
     changes.boxed()
 }
 
-/// Drops metadata that the controller does not read and that can be as large as the rest of the object.
-fn drop_unused_metadata(item: &mut DeployItem) {
-    item.metadata.managed_fields = None;
-    if let Some(annotations) = &mut item.metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
-
 /// Returns whether a new version of an item has another trigger than the known one.
 fn is_triggered(known: &DeployItem, item: &DeployItem) -> bool {
     let job = |item: &DeployItem| item.status.as_ref().and_then(|status| status.job_id.clone());
@@ -577,5 +569,7 @@ fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
+#[cfg(test)]
+mod crowd;
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,11 @@
-//! The helm program, and whose turn it is to run it.
+//! The helm program, and how often it runs at the same time.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::path::Path;
 
 use billhook_charts::{Helm, HelmUser};
 use billhook_hosts::Dialer;
-use tokio::sync::oneshot;
 
-use crate::{
-    api::DeployItem,
-    halt::{Halt, Stop},
-};
+use crate::fair::FairSlots;
 
 /// The helm program, with limits on how often it runs at the same time: each run uses about 60 MiB (helm 4.3), and the
 /// controller has a memory limit.
@@ -21,234 +13,15 @@ pub(crate) struct Helms {
     /// The program.
     pub program: Helm,
     /// Slots for programs that fetch, render or read, which takes a short time.
-    pub renders: Slots,
+    pub renders: FairSlots,
     /// Slots for programs that deploy or delete a release, which may wait for it.
-    pub releases: Slots,
+    pub releases: FairSlots,
 }
 
 impl Helms {
     /// Creates the limits for the program with this path, which runs as this user. Charts are fetched with the dialer.
     pub(crate) fn new(program: &Path, dialer: Dialer, user: Option<HelmUser>) -> Self {
         let program = Helm::new(program).fetching_with(dialer).running_as(user);
-        Self { program, renders: Slots::new(4), releases: Slots::new(8) }
-    }
-}
-
-/// Whose work it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Party {
-    namespace: String,
-    target: String,
-}
-
-impl Party {
-    pub(crate) fn of(item: &DeployItem) -> Self {
-        let target = item.spec.target.as_ref().map(|target| target.name.clone()).unwrap_or_default();
-        Self { namespace: item.metadata.namespace.clone().unwrap_or_default(), target }
-    }
-}
-
-/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, then to its Target that
-/// has the fewest, then to the work that has waited for longest. A namespace leaves one slot to others and a Target two, so
-/// that long work of one does not keep all others waiting.
-#[derive(Clone)]
-pub(crate) struct Slots(Arc<Mutex<Queue>>);
-
-/// How many slots there are, and how many are used and waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotCounts {
-    pub slots: usize,
-    pub used: usize,
-    pub waiting: usize,
-}
-
-struct Queue {
-    /// Whether no more work starts.
-    is_closed: bool,
-    slots: usize,
-    running: BTreeMap<Party, usize>,
-    waiting: BTreeMap<Party, VecDeque<Waiting>>,
-    /// The number of those that have waited so far.
-    count: u64,
-}
-
-struct Waiting {
-    number: u64,
-    sender: oneshot::Sender<Slot>,
-}
-
-/// The permit to run helm, until it is dropped.
-pub(crate) struct Slot {
-    queue: Arc<Mutex<Queue>>,
-    party: Party,
-}
-
-impl Slots {
-    fn new(slots: usize) -> Self {
-        let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(Queue { is_closed: false, slots, running, waiting, count: 0 })))
-    }
-
-    /// Gives no more slots: what waits for one, or asks for one, is halted.
-    pub(crate) fn close(&self) {
-        let mut queue = lock(&self.0);
-        queue.is_closed = true;
-        queue.waiting.clear();
-    }
-
-    /// Counts the slots and those that wait for one.
-    pub(crate) fn counts(&self) -> SlotCounts {
-        let queue = lock(&self.0);
-        let waiting = queue.waiting.values().flatten().filter(|waiting| !waiting.sender.is_closed());
-        SlotCounts { slots: queue.slots, used: queue.running.values().sum(), waiting: waiting.count() }
-    }
-
-    /// Waits for a slot.
-    pub(crate) async fn acquire(&self, party: Party, halt: &Halt) -> Result<Slot, Stop> {
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut queue = lock(&self.0);
-            if queue.is_closed {
-                return Err(Stop::Halted);
-            }
-            queue.count += 1;
-            let number = queue.count;
-            queue.waiting.entry(party).or_default().push_back(Waiting { number, sender });
-        }
-        assign(&self.0);
-        halt.stoppable(None, "waiting for helm", receiver).await?.map_err(|_closed| Stop::Halted)
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        {
-            let mut queue = lock(&self.queue);
-            if let Some(running) = queue.running.get_mut(&self.party) {
-                *running -= 1;
-            }
-            queue.running.retain(|_, running| *running > 0);
-        }
-        assign(&self.queue);
-    }
-}
-
-fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Gives free slots to those whose turn it is.
-fn assign(queue: &Arc<Mutex<Queue>>) {
-    loop {
-        let next = lock(queue).take_next();
-        let Some((party, sender)) = next else { return };
-        // If the work was stopped in between, the slot is dropped, which assigns it again. The queue is not locked here.
-        let _stopped = sender.send(Slot { queue: Arc::clone(queue), party });
-    }
-}
-
-impl Queue {
-    /// Removes the work whose turn it is from the queue, and counts it as running.
-    fn take_next(&mut self) -> Option<(Party, oneshot::Sender<Slot>)> {
-        self.waiting.retain(|_, waiting| {
-            while waiting.front().is_some_and(|first| first.sender.is_closed()) {
-                waiting.pop_front();
-            }
-            !waiting.is_empty()
-        });
-        let party = self.turn()?;
-        let next = self.waiting.get_mut(&party)?.pop_front()?;
-        *self.running.entry(party.clone()).or_default() += 1;
-        Some((party, next.sender))
-    }
-
-    fn turn(&self) -> Option<Party> {
-        let of_target = |party: &Party| self.running.get(party).copied().unwrap_or(0);
-        let of_namespace = |party: &Party| {
-            let same = self.running.iter().filter(|(running, _)| running.namespace == party.namespace);
-            same.map(|(_, count)| count).sum::<usize>()
-        };
-        if self.running.values().sum::<usize>() >= self.slots {
-            return None;
-        }
-        let waiting = self.waiting.iter().filter_map(|(party, waiting)| {
-            let (namespace, target) = (of_namespace(party), of_target(party));
-            let may = namespace + 1 < self.slots && target + 2 < self.slots;
-            may.then_some((namespace, target, waiting.front()?.number, party))
-        });
-        waiting.min().map(|(.., party)| party.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn party(name: &str) -> Party {
-        let (namespace, target) = name.split_once('/').unwrap();
-        Party { namespace: namespace.to_owned(), target: target.to_owned() }
-    }
-
-    /// Checks whose turn it is if some have a slot already and others wait in this order.
-    fn check(slots: usize, running: &[&str], waiting: &[&str], expected: Option<&str>) {
-        let mut queue = Queue { is_closed: false, slots, running: BTreeMap::new(), waiting: BTreeMap::new(), count: 0 };
-        for name in running {
-            *queue.running.entry(party(name)).or_default() += 1;
-        }
-        let mut receivers = Vec::new();
-        for (number, name) in (1..).zip(waiting) {
-            let (sender, receiver) = oneshot::channel();
-            queue.waiting.entry(party(name)).or_default().push_back(Waiting { number, sender });
-            receivers.push(receiver);
-        }
-        let next = queue.take_next().map(|(party, _)| party);
-        assert_eq!(next, expected.map(party), "{slots} slots, running {running:?}, waiting {waiting:?}");
-    }
-
-    #[test]
-    fn a_free_slot_goes_to_the_namespace_and_target_with_the_fewest() {
-        check(4, &[], &[], None);
-        check(4, &[], &["b/x", "a/x"], Some("b/x"));
-        check(4, &["a/x", "b/x", "c/x", "d/x"], &["e/x"], None);
-        check(4, &["a/x"], &["a/y", "b/x"], Some("b/x"));
-        check(4, &["a/x", "b/x"], &["a/x", "a/y"], Some("a/y"));
-        check(4, &["a/x", "b/x"], &["b/x", "a/x"], Some("b/x"));
-    }
-
-    #[test]
-    fn a_namespace_leaves_a_slot_to_others_and_a_target_two() {
-        check(4, &["a/x", "a/x"], &["a/x"], None);
-        check(4, &["a/x", "a/x"], &["a/x", "a/y"], Some("a/y"));
-        check(4, &["a/x", "a/x", "a/y"], &["a/y"], None);
-        check(4, &["a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
-    }
-
-    #[tokio::test]
-    async fn closed_slots_start_nothing_that_waits() {
-        let (slots, halt) = (Slots::new(3), Halt::default());
-        let first = slots.acquire(party("a/x"), &halt).await;
-        assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 0 });
-        let wait = slots.acquire(party("a/x"), &halt);
-        let close = async {
-            assert_eq!(slots.counts(), SlotCounts { slots: 3, used: 1, waiting: 1 });
-            slots.close();
-        };
-        let (second, ()) = tokio::join!(wait, close);
-        assert!(first.is_ok() && matches!(second, Err(Stop::Halted)));
-        drop(first);
-        assert!(matches!(slots.acquire(party("a/x"), &halt).await, Err(Stop::Halted)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn work_that_stops_waiting_gets_no_slot() {
-        let (slots, halt, stopped) = (Slots::new(3), Halt::default(), Halt::default());
-        let first = slots.acquire(party("a/x"), &halt).await;
-        // Many, to show that they are not dropped one inside the other.
-        let waits = (0..10_000).map(|_| async { slots.acquire(party("a/x"), &stopped).await.is_err() });
-        let stop = async { stopped.token.cancel() };
-        let (ended, ()) = tokio::join!(futures::future::join_all(waits), stop);
-        assert!(ended.into_iter().all(|stopped| stopped));
-        drop(first);
-        assert!(slots.acquire(party("a/x"), &halt).await.is_ok());
+        Self { program, renders: FairSlots::new(4), releases: FairSlots::new(8) }
     }
 }

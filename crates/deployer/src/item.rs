@@ -1,21 +1,23 @@
 //! An item that is being worked on: its object as the API server has it, and the changes made to it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use billhook_cluster::{Error, ErrorKind, Patch, PatchKind};
+use billhook_cluster::{Applied, Error, ErrorKind, Patch, PatchKind};
 use billhook_objects::{ObjectKey, ReleaseName};
 use billhook_plan::{Operation, Plan, Resource};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{self, DeployItem, DeployItemStatus, ErrorCode, FINALIZER, OPERATION, Phase},
+    api::{self, DeployItem, DeployItemStatus, ErrorCode, FINALIZER, OPERATION, Phase, has_finalizer},
     configuration::time_limit,
     crashes,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
     halt::Halt,
+    known::KnownItem,
     progress::{CONDITION, Report},
     shared::Shared,
     status::status_patch,
@@ -25,13 +27,20 @@ use crate::{
 /// How often a write of the phase is repeated because other clients have changed the item.
 const MAX_CONFLICTS: usize = 5;
 
+/// The time after which the first status of a new item is written: most work ends sooner.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// An item that is being worked on.
 pub(crate) struct Item {
     pub shared: Arc<Shared>,
     pub namespace: String,
     pub name: String,
-    /// The object at the start of the work.
+    /// The object at the start of the work. Until it was read, it is as the controller keeps it.
     pub object: Arc<DeployItem>,
+    /// Whether the configuration in the object is missing.
+    is_partial: bool,
+    /// Whether no deployer has worked on the item yet.
+    is_new: bool,
     /// The status on the API server; `None` if the object has no status yet.
     sent: Option<DeployItemStatus>,
     /// The status with changes that may not have been sent yet.
@@ -50,9 +59,23 @@ pub(crate) struct Item {
     pub(crate) halt: Halt,
     /// Whether another client has finished the job, or the item is another one of the same name: the object is no longer ours.
     is_over: bool,
+    /// A status that is sent unless a later one replaces it soon.
+    later: Option<Later>,
+}
+
+/// A status that is sent after [`PAUSE`]. Dropping it stops that.
+struct Later {
+    status: DeployItemStatus,
+    replaced: CancellationToken,
+    sending: JoinSet<Option<Applied>>,
 }
 
 impl Item {
+    /// Starts the work on an item of which the controller knows only a part.
+    pub(crate) fn of_known(shared: Arc<Shared>, known: &KnownItem, failed: u32, halt: Halt) -> Self {
+        Self { is_partial: true, ..Self::new(shared, Arc::new(known.to_object()), failed, halt) }
+    }
+
     pub(crate) fn new(shared: Arc<Shared>, object: Arc<DeployItem>, failed: u32, halt: Halt) -> Self {
         Self {
             shared,
@@ -61,6 +84,8 @@ impl Item {
             sent: object.status.clone(),
             status: object.status.clone().unwrap_or_default(),
             finalizers: object.metadata.finalizers.clone().unwrap_or_default(),
+            is_partial: false,
+            is_new: is_new(&object),
             object,
             version: None,
             deadline: None,
@@ -68,6 +93,7 @@ impl Item {
             failed,
             halt,
             is_over: false,
+            later: None,
         }
     }
 
@@ -83,7 +109,23 @@ impl Item {
 
     /// Returns whether no deployer has worked on the item yet.
     pub(crate) fn is_new(&self) -> bool {
-        self.object.status.as_ref().is_none_or(|status| status.deployer.is_none() && status.provider_status.is_none())
+        self.is_new
+    }
+
+    /// Reads the object, unless it was read already. Returns whether it is still the same item.
+    pub(crate) async fn load(&mut self) -> Result<bool, Error> {
+        if !self.is_partial {
+            return Ok(true);
+        }
+        let live = self.shared.home.get(&deploy_items(), &self.key()).await?;
+        let live = live.and_then(|live| serde_json::from_value::<DeployItem>(live).ok());
+        let Some(live) = live.filter(|live| live.metadata.uid == self.object.metadata.uid) else { return Ok(false) };
+        (self.sent, self.status) = (live.status.clone(), live.status.clone().unwrap_or_default());
+        self.is_new = is_new(&live);
+        self.finalizers = live.metadata.finalizers.clone().unwrap_or_default();
+        self.version.clone_from(&live.metadata.resource_version);
+        (self.object, self.is_partial) = (Arc::new(live), false);
+        Ok(true)
     }
 
     /// Returns the current operation on the item.
@@ -138,6 +180,7 @@ impl Item {
     ///
     /// Once another client has finished the job, or the item is another one, the work is stopped and nothing is sent any more.
     pub(crate) async fn update(&mut self, change: impl FnOnce(&mut DeployItemStatus)) -> Result<(), ItemFailure> {
+        self.settle().await;
         let mut status = self.status.clone();
         change(&mut status);
         let Some(patch) = status_patch(self.sent.as_ref(), &status).filter(|_| !self.is_over) else { return Ok(()) };
@@ -145,6 +188,35 @@ impl Item {
         self.status.clone_from(&status);
         self.sent = Some(status);
         Ok(())
+    }
+
+    /// Changes the status, and sends the difference after a while, unless a later update does it sooner.
+    pub(crate) fn update_later(&mut self, change: impl FnOnce(&mut DeployItemStatus)) {
+        change(&mut self.status);
+        let Some(mut patch) = status_patch(self.sent.as_ref(), &self.status) else { return };
+        patch["metadata"] = json!({ "resourceVersion": self.newest() });
+        let (home, key, replaced) = (self.shared.home.clone(), self.key(), CancellationToken::new());
+        let (stop, mut sending) = (replaced.clone(), JoinSet::new());
+        sending.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = stop.cancelled() => return None,
+            }
+            let patch = Patch { subresource: Some("status"), kind: PatchKind::Merge, body: &patch };
+            // If it fails, the next update writes the status.
+            home.patch(&deploy_items(), &key, &patch).await.ok().flatten()
+        });
+        self.later = Some(Later { status: self.status.clone(), replaced, sending });
+    }
+
+    /// Stops the sending of a status, or waits for it if it has begun.
+    async fn settle(&mut self) {
+        let Some(mut later) = self.later.take() else { return };
+        later.replaced.cancel();
+        if let Some(Ok(Some(applied))) = later.sending.join_next().await {
+            (self.version, self.finalizers) = (Some(applied.resource_version), applied.finalizers);
+            self.sent = Some(later.status);
+        }
     }
 
     /// Patches the status, unless another client has finished the item's job, as Landscaper does to interrupt it, or the item
@@ -236,6 +308,7 @@ impl Item {
         if metadata.is_empty() || self.is_over {
             return Ok(());
         }
+        self.settle().await;
         // The version prevents the patch from overwriting a finalizer or operation that another client has just set.
         metadata.insert("resourceVersion".to_owned(), json!(self.newest()));
         Ok(self.patch(None, json!({ "metadata": metadata })).await?)
@@ -243,6 +316,7 @@ impl Item {
 
     /// Removes our finalizer, so that the API server can delete the item.
     pub(crate) async fn remove_finalizer(&mut self) -> Result<(), ItemFailure> {
+        self.settle().await;
         if self.is_over {
             return Ok(());
         }
@@ -264,8 +338,17 @@ impl Item {
     async fn patch(&mut self, subresource: Option<&str>, body: Value) -> Result<(), Error> {
         let key = self.key();
         let patch = Patch { subresource, kind: PatchKind::Merge, body: &body };
-        match self.shared.home.patch(&deploy_items(), &key, &patch).await {
+        let patched = match self.is_partial {
+            // The configuration is read with the first write.
+            true => self.shared.home.patch_and_read(&deploy_items(), &key, &patch).await,
+            false => self.shared.home.patch(&deploy_items(), &key, &patch).await,
+        };
+        match patched {
             Ok(Some(applied)) => {
+                let whole = applied.object.and_then(|object| serde_json::from_value::<DeployItem>(object).ok());
+                if let Some(whole) = whole {
+                    (self.object, self.is_partial) = (Arc::new(whole), false);
+                }
                 (self.version, self.finalizers) = (Some(applied.resource_version), applied.finalizers);
                 Ok(())
             }
@@ -273,6 +356,12 @@ impl Item {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns whether no deployer has written a status or added our finalizer.
+fn is_new(object: &DeployItem) -> bool {
+    let untouched = |status: &DeployItemStatus| status.deployer.is_none() && status.provider_status.is_none();
+    object.status.as_ref().is_none_or(untouched) && !has_finalizer(object)
 }
 
 /// Returns the resource of DeployItems.

@@ -9,10 +9,10 @@ use billhook_policy::Diagnostic;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::{
-    api::{DeployItem, DeployItemStatus, ErrorCode, Phase},
+    api::{DeployItemStatus, ErrorCode, Phase},
     configuration::{DEFAULT_TIMEOUT, configuration, time_limit},
     crashes::Suspicion,
     error::{ItemFailure, TIMED_OUT},
@@ -20,10 +20,11 @@ use crate::{
     halt::{Halt, Stop},
     item::Item,
     journal,
+    known::KnownItem,
     progress::Report,
     retry,
     shared::Shared,
-    slots::{Slot, hold_slot},
+    slots::hold_slot,
     trigger::{self, Cause, Due, OperationAnnotation, Trigger},
     waited::{self, SUSPECTED, Waited},
 };
@@ -47,24 +48,33 @@ pub(crate) enum Outcome {
 /// Does what is due for an item, and logs it. `failed` attempts came before this one. A suspected item waits for its turn.
 pub(crate) async fn work(
     shared: Arc<Shared>,
-    object: Arc<DeployItem>,
+    known: Arc<KnownItem>,
     due: Due,
     failed: u32,
     halt: Halt,
     suspicion: Option<Suspicion>,
 ) -> Outcome {
-    match shared.find_selected(&object).await {
+    match shared.find_selected(&known).await {
         Ok(true) => {}
         // Its Target became known only now.
         Ok(false) => return Outcome::Halted(None),
         Err(_) => return Outcome::Retry { version: None, pause: retry::pause(failed, None) },
     }
-    let mut item = Item::new(shared, object, failed, halt.clone());
+    let mut item = Item::of_known(shared, &known, failed, halt.clone());
     let begun = Instant::now();
-    let ((outcome, failure), requests) = match suspicion.filter(|_| matches!(due, Due::Reconcile(_) | Due::Delete(_))) {
-        Some(suspicion) => count_requests(suspected(&mut item, due, halt, suspicion).boxed()).await,
-        None => count_requests(attempt(&mut item, due, halt)).await,
+    let suspicion = suspicion.filter(|_| matches!(due, Due::Reconcile(_) | Due::Delete(_)));
+    // The first write to an untouched item returns the rest of it.
+    let load = due == Due::Interrupt || (due != Due::EndCondition && !known.is_untouched);
+    let work = async {
+        if load && let Err(ended) = load_item(&mut item, &halt).await {
+            return ended;
+        }
+        match suspicion {
+            Some(suspicion) => suspected(&mut item, due, halt, suspicion).boxed().await,
+            None => attempt(&mut item, due, halt, known.is_fresh).await,
+        }
     };
+    let ((outcome, failure), requests) = count_requests(work).await;
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
         item.shared.metrics.retried(item.operation(), failure.reason);
     }
@@ -86,7 +96,7 @@ async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) 
         let ended = fail(item, matches!(due, Due::Delete(_)), &mut failure, false).await;
         return (ended, Some(failure));
     }
-    let (mut outcome, failure) = hold_slot(place, suspicion.place(), attempt(item, due, halt)).await;
+    let (mut outcome, failure) = hold_slot(place, suspicion.place(), attempt(item, due, halt, false)).await;
     if let Outcome::Done(version) | Outcome::Halted(version) | Outcome::Retry { version, .. } = &mut outcome {
         item.version = version.take();
         // If it remains, only a crash soon after the start of this attempt counts by it.
@@ -99,7 +109,11 @@ async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) 
 }
 
 /// Waits for the turn of an item that may have killed a controller, and notes that an attempt begins.
-async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Result<Option<Slot>, Stop> {
+async fn wait_for_turn(
+    item: &mut Item,
+    halt: &Halt,
+    suspicion: Suspicion,
+) -> Result<Option<OwnedSemaphorePermit>, Stop> {
     let waited = Waited::begin();
     let mut place = None;
     if suspicion.set_aside().is_none() {
@@ -123,12 +137,22 @@ async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Re
     Ok(place)
 }
 
+/// Reads an item of which only a part is kept; fails with how the work on it ended.
+async fn load_item(item: &mut Item, halt: &Halt) -> Result<(), (Outcome, Option<ItemFailure>)> {
+    let failure = match halt.stoppable(None, "reading the item", item.load()).await {
+        Ok(Ok(true)) => return Ok(()),
+        Err(_) => return Err((Outcome::Halted(None), None)),
+        Ok(other) => other.map_or_else(ItemFailure::from, |_| gone()),
+    };
+    Err((Outcome::Retry { version: None, pause: retry::pause(item.failed, None) }, Some(failure)))
+}
+
 /// Does what is due for an item, and returns the failure, if it failed.
-async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<ItemFailure>) {
+async fn attempt(item: &mut Item, due: Due, halt: Halt, fresh: bool) -> (Outcome, Option<ItemFailure>) {
     halt.note_try();
     let (deletion, result) = match due {
-        Due::Reconcile(cause) => (false, run(item, cause, &halt, false).boxed().await),
-        Due::Delete(cause) => (true, run(item, cause, &halt, true).boxed().await),
+        Due::Reconcile(cause) => (false, run(item, cause, &halt, false, fresh).boxed().await),
+        Due::Delete(cause) => (true, run(item, cause, &halt, true, false).boxed().await),
         Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
         Due::EndCondition => return (end_condition(item).await, None),
         Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
@@ -151,6 +175,11 @@ async fn attempt(item: &mut Item, due: Due, halt: Halt) -> (Outcome, Option<Item
         None => (Outcome::Done(item.version.take()), None),
         Some(mut failure) => (fail(item, deletion, &mut failure, interrupted).await, Some(failure)),
     }
+}
+
+/// Returns the failure of an item that was deleted, or recreated, before it could be read. The watch is about to report it.
+fn gone() -> ItemFailure {
+    ItemFailure::new("ItemGone", "the item was deleted before it could be read", ErrorCode::InternalProblem).transient()
 }
 
 fn interruption() -> ItemFailure {
@@ -244,8 +273,8 @@ async fn end_condition(item: &mut Item) -> Outcome {
     }
 }
 
-/// Deploys or deletes an item.
-async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Result<(), Stop> {
+/// Deploys or deletes an item. With a `fresh` one, our finalizer tells a later attempt that the work has begun.
+async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool, fresh: bool) -> Result<(), Stop> {
     let now = item.now();
     let test = trigger::operation(&item.object) == Some(OperationAnnotation::TestReconcile);
     if test && item.trigger() == Trigger::Jobs {
@@ -260,13 +289,21 @@ async fn run(item: &mut Item, cause: Cause, halt: &Halt, deletion: bool) -> Resu
         };
         return Ok(item.update(change).await?);
     }
-    let configuration = configuration(&item.object);
-    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
-    let add_finalizer = !deletion && configuration.is_ok();
-    begin(item, cause, if deletion { Phase::Deleting } else { Phase::Progressing }).await?;
+    let (phase, fresh) =
+        (if deletion { Phase::Deleting } else { Phase::Progressing }, fresh && cause == Cause::Triggered);
+    if fresh {
+        item.update_metadata(true, false).await?;
+    }
+    begin(item, cause, phase, fresh).await?;
     if item.is_over() {
         return Err(Stop::Halted);
     }
+    if !item.load().await? {
+        return Err(gone().into());
+    }
+    let configuration = configuration(&item.object);
+    // With an invalid configuration nothing is deployed, so the item needs no finalizer.
+    let add_finalizer = !deletion && configuration.is_ok();
     // The operation is removed after the phase is written: otherwise it would be lost if the controller ended in between.
     item.update_metadata(add_finalizer, cause == Cause::Operation).await?;
     let limit = time_limit(&item.object);
@@ -290,8 +327,8 @@ fn is_unchanged(item: &Item) -> bool {
         && item.status.phase == Some(Phase::Succeeded)
 }
 
-/// Writes the first status of the work, unless it is resumed.
-async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> {
+/// Writes the first status of the work, unless it is resumed. That of a fresh item can wait: most work ends at once.
+async fn begin(item: &mut Item, cause: Cause, phase: Phase, fresh: bool) -> Result<(), Stop> {
     if cause == Cause::Unfinished && item.status.phase == Some(phase) {
         let now = item.now();
         waited::resume(&mut item.status, now);
@@ -305,6 +342,10 @@ async fn begin(item: &mut Item, cause: Cause, phase: Phase) -> Result<(), Stop> 
         status.begin(phase, generation, &deployer, now);
         status.report(&report, now);
     };
+    if fresh {
+        item.update_later(change);
+        return Ok(());
+    }
     Ok(item.update(change).await?)
 }
 

@@ -51,6 +51,8 @@ pub struct ControllerOptions {
     pub metrics: Metrics,
     /// The Lease for leader election; without one, this replica always works.
     pub leader_election: Option<LeaseOptions>,
+    /// How many items are worked on at the same time at most, those that wait for other parties included.
+    pub max_items: usize,
     /// How long running work may go on after the controller was asked to stop.
     pub grace: Duration,
 }

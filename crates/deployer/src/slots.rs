@@ -9,38 +9,66 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::api::DeployItem;
+use crate::{
+    api::DeployItem,
+    fair::{FairSlot, FairSlots, Party},
+};
 
 /// The number of items per Target that are worked on at the same time. Each sends about five requests in sequence, so 16
 /// keep an API server busy even if it takes 50 ms to answer. With more, all would take long.
 const SLOTS_PER_TARGET: usize = 16;
 /// How long an item keeps its slot. One that takes longer is waiting for a controller or user, which needs no slot.
 pub(crate) const MAX_HOLD: Duration = Duration::from_secs(2);
+/// How many items start at the same time. As many requests to the home cluster are sent at the same time, so that with more, each
+/// item would take longer and all would need more memory.
+const STARTS: usize = 64;
+/// With so many Targets, those that have no items at work are forgotten.
+const MANY_TARGETS: usize = 256;
 
-/// The permit to work on an item.
-pub(crate) type Slot = OwnedSemaphorePermit;
+/// The permits to work on an item.
+pub(crate) struct Permits {
+    /// A slot of its Target and one of those that all items share, for the start of the work.
+    pub start: (OwnedSemaphorePermit, FairSlot),
+    /// A place among all items, until the work ends.
+    pub place: FairSlot,
+}
 
-/// The slots of each Target. Items get them in the order in which they became due; those of a cluster that does not answer
-/// do not delay the items of other Targets.
-#[derive(Default)]
-pub(crate) struct Slots(Mutex<HashMap<TargetKey, Arc<Semaphore>>>);
-
-/// The namespace and name of a Target; the name is empty for items without one.
-type TargetKey = (String, String);
+/// The slots of each Target, and what all items share. Items get the slots of their Target in the order in which they became due;
+/// those of a cluster that does not answer do not delay the items of other Targets.
+pub(crate) struct Slots {
+    targets: Mutex<HashMap<Party, Arc<Semaphore>>>,
+    starts: FairSlots,
+    places: FairSlots,
+}
 
 impl Slots {
-    /// Waits for a slot.
-    pub(crate) fn acquire(&self, item: &DeployItem) -> impl Future<Output = Option<Slot>> + Send + use<> {
-        let name = item.spec.target.as_ref().map(|target| target.name.clone()).unwrap_or_default();
-        let target = (item.metadata.namespace.clone().unwrap_or_default(), name);
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots = Arc::clone(slots.entry(target).or_insert_with(|| Arc::new(Semaphore::new(SLOTS_PER_TARGET))));
-        async { slots.acquire_owned().await.ok() }
+    /// Creates the places for at most this many items at the same time.
+    pub(crate) fn new(places: usize) -> Self {
+        Self { targets: Mutex::default(), starts: FairSlots::new(STARTS), places: FairSlots::new(places) }
+    }
+
+    /// Waits for the permits for an item.
+    pub(crate) fn acquire(&self, item: &DeployItem) -> impl Future<Output = Option<Permits>> + Send + use<> {
+        let party = Party::of(item);
+        let target = {
+            let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+            if targets.len() >= MANY_TARGETS {
+                targets.retain(|_, slots| Arc::strong_count(slots) > 1);
+            }
+            let slots = targets.entry(party.clone());
+            Arc::clone(slots.or_insert_with(|| Arc::new(Semaphore::new(SLOTS_PER_TARGET))))
+        };
+        let (starts, places) = (self.starts.clone(), self.places.clone());
+        async move {
+            let target = target.acquire_owned().await.ok()?;
+            let place = places.take(party.clone()).await?;
+            Some(Permits { start: (target, starts.take(party).await?), place })
+        }
     }
 }
 
 /// Runs work that holds a slot for at most this time.
-pub(crate) async fn hold_slot<T>(slot: Option<Slot>, longest: Duration, work: impl Future<Output = T>) -> T {
+pub(crate) async fn hold_slot<S, T>(slot: Option<S>, longest: Duration, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if let Ok(done) = tokio::time::timeout(longest, work.as_mut()).await {
         return done;
@@ -54,16 +82,22 @@ mod tests {
     use super::*;
 
     fn item(target: &str) -> DeployItem {
+        item_in("a", target)
+    }
+
+    fn item_in(namespace: &str, target: &str) -> DeployItem {
         let spec = serde_json::json!({"type": "t", "target": {"name": target}});
-        DeployItem::new("a", serde_json::from_value(spec).unwrap())
+        let mut item = DeployItem::new("a", serde_json::from_value(spec).unwrap());
+        item.metadata.namespace = Some(namespace.to_owned());
+        item
     }
 
     #[tokio::test(start_paused = true)]
     async fn slow_items_release_their_slots_and_targets_do_not_share_slots() {
-        let slots = Slots::default();
+        let slots = Slots::new(1000);
         let slow = || async {
             let slot = slots.acquire(&item("a")).await;
-            hold_slot(slot, MAX_HOLD, std::future::pending::<()>()).await;
+            hold_slot(slot.map(|permits| permits.start), MAX_HOLD, std::future::pending::<()>()).await;
         };
         let mut all_slow = pin!(futures::future::join_all((0..SLOTS_PER_TARGET).map(|_| slow())));
         let begun = tokio::time::Instant::now();
@@ -79,5 +113,26 @@ mod tests {
         };
         assert_eq!(times.0, Duration::ZERO);
         assert!(times.1 >= MAX_HOLD && times.1 < 2 * MAX_HOLD, "{times:?}");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_leaves_places_to_others_however_long_its_items_take() {
+        let slots = Slots::new(16);
+        let mut held = Vec::new();
+        let mut taken = Vec::new();
+        for namespace in ["a", "b", "c", "d", "e"] {
+            for count in 0.. {
+                let permits = slots.acquire(&item_in(namespace, &format!("t{count}")));
+                let Ok(Some(Permits { place, .. })) = tokio::time::timeout(Duration::from_secs(600), permits).await
+                else {
+                    taken.push(count);
+                    break;
+                };
+                // The slots of the Targets are free again.
+                held.push(place);
+            }
+        }
+        assert_eq!(taken, [8, 4, 2, 1, 1]);
+        held.clear();
+        assert!(slots.acquire(&item_in("f", "t")).await.is_some());
     }
 }

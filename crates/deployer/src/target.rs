@@ -251,7 +251,8 @@ impl Targets {
         };
         // Without rules, errors quote answers, as for the home cluster.
         let foreign: Option<Arc<HostRules>> = rules.dialer.rules().cloned();
-        let options = Options { foreign, bearer: tokens.as_ref().map(Tokens::bearer), ..Options::default() };
+        let options = foreign.map_or_else(Options::default, Options::foreign);
+        let options = Options { bearer: tokens.as_ref().map(Tokens::bearer), ..options };
         let cluster =
             (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
         Ok(OpenTarget {

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        CONTINUOUS_RECONCILE_ACTIVE, Condition, DELETE_WITHOUT_UNINSTALL, DeployItem, DeployItemStatus, FINALIZER,
-        OPERATION, Phase,
+        CONTINUOUS_RECONCILE_ACTIVE, Condition, DELETE_WITHOUT_UNINSTALL, DeployItem, DeployItemStatus, OPERATION,
+        Phase, has_finalizer,
     },
     crashes,
     progress::CONDITION,
@@ -118,7 +118,7 @@ pub fn due(item: &DeployItem, trigger: Trigger, schedule: Option<&Schedule>, now
 }
 
 /// Returns whether our condition says that the item is being worked on.
-fn runs(condition: &Condition) -> bool {
+pub fn runs(condition: &Condition) -> bool {
     condition.r#type == CONDITION && condition.status == "True"
 }
 
@@ -146,9 +146,4 @@ pub fn is_deleted(item: &DeployItem) -> bool {
 /// Returns whether the item is being deleted without its objects.
 pub fn is_deleted_without_uninstall(item: &DeployItem) -> bool {
     is_deleted(item) && annotation(item, DELETE_WITHOUT_UNINSTALL) == Some("true")
-}
-
-/// Returns whether the item has our finalizer.
-fn has_finalizer(item: &DeployItem) -> bool {
-    item.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }

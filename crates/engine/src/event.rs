@@ -325,6 +325,8 @@ pub enum RefusedBy {
     Admission,
     /// The namespace or the kind of the object does not exist.
     Missing,
+    /// The object is not the one that was seen: another client has created or recreated it.
+    Changed,
 }
 
 impl RefusedBy {
@@ -335,6 +337,7 @@ impl RefusedBy {
             ErrorKind::Refused if error.message().contains("admission webhook") => Self::Webhook,
             ErrorKind::Refused => Self::Admission,
             ErrorKind::NotServed => Self::Missing,
+            ErrorKind::NotAsSeen => Self::Changed,
             _ if error.namespace_not_found() => Self::Missing,
             _ => Self::Server,
         }
@@ -342,7 +345,7 @@ impl RefusedBy {
 
     /// Whether the same request may succeed once somebody else has changed the cluster.
     pub fn may_pass_later(self) -> bool {
-        matches!(self, Self::Webhook | Self::Admission | Self::Missing)
+        matches!(self, Self::Webhook | Self::Admission | Self::Missing | Self::Changed)
     }
 
     fn is_server(&self) -> bool {

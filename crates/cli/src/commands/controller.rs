@@ -52,6 +52,10 @@ pub(crate) struct ControllerArgs {
     /// Name this replica in Leases and in the status of items [default: host name and process ID]
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
+    /// Work on at most this many items at the same time, those that wait for other parties included; one namespace gets at
+    /// most half of them
+    #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(2..))]
+    max_items: u32,
     /// Let running work go on for this time after SIGTERM or Ctrl-C, before it is asked to stop; a second one ends it at once
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     grace_period: GoDuration,
@@ -140,6 +144,7 @@ pub(crate) async fn run(
         },
         metrics: metrics.clone(),
         leader_election: lease,
+        max_items: usize::try_from(args.max_items).unwrap_or(usize::MAX),
         grace: args.grace_period.0,
     };
     let stop = CancellationToken::new();

@@ -32,6 +32,8 @@ use crate::{
 
 /// After how many seconds the server ends a watch.
 const SERVER_TIMEOUT: &str = "290";
+/// About how many bytes a watch needs for an object that it knows.
+const KNOWN_SIZE: usize = 256;
 /// How many objects are read at a time.
 const READS: usize = 64;
 
@@ -52,7 +54,8 @@ pub(super) struct Driver<S> {
 
 impl<S: Shape> Driver<S> {
     pub(super) fn new(cluster: &Cluster, query: &Query, known: Known) -> Self {
-        let machine = Machine::new(query, known, Arc::clone(&cluster.inner.deletes));
+        let mut machine = Machine::new(query, known, Arc::clone(&cluster.inner.deletes));
+        machine.objects.limit = cluster.inner.options.list_limit / KNOWN_SIZE;
         Self {
             machine,
             events: None,
@@ -197,7 +200,7 @@ impl<S: Shape> Driver<S> {
         let call = Call::new(Verb::Watch, format!("watch {}", resource.kind), url).accept(S::ITEM);
         match self.cluster.open(&call).await {
             Ok(body) => {
-                self.events = Some(Events::new(body));
+                self.events = Some(Events::new(body, self.cluster.inner.options.answer_limit));
                 Input::Opened
             }
             Err(failure) => Input::Failed(failure),

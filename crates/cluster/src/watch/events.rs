@@ -32,16 +32,15 @@ pub(super) struct Events {
     start: usize,
     /// There is no line end between `start` and this.
     searched: usize,
+    /// The maximum size of what was read but not returned: an event and what follows it.
+    limit: usize,
 }
-
-/// The maximum size of what was read but not returned: an event and what follows it. An object has at most a few MiB.
-const MAX_LINE: usize = 32 << 20;
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 impl Events {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, buffer: Vec::new(), start: 0, searched: 0 }
+    pub(super) fn new(body: Body, limit: usize) -> Self {
+        Self { body, buffer: Vec::new(), start: 0, searched: 0, limit }
     }
 
     /// Returns the next event; none at the end of the body. Dropping the future loses nothing.
@@ -63,8 +62,8 @@ impl Events {
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
-                        if self.buffer.len() + data.len() > MAX_LINE {
-                            return Err(format!("an event has more than {} MiB", MAX_LINE >> 20).into());
+                        if self.buffer.len() + data.len() > self.limit {
+                            return Err(format!("an event has more than {} MiB", self.limit >> 20).into());
                         }
                         self.buffer.extend_from_slice(data);
                     }

@@ -89,6 +89,8 @@ pub(super) struct Objects<S> {
     known: HashMap<Key, Version>,
     /// The names of objects that are gone, under [`Filter::Label`]: an object recreated under such a name is reported.
     former: HashSet<Key>,
+    /// How many objects may be known. Those that a server invents beyond that are ignored.
+    pub(super) limit: usize,
     deletes: Arc<RecentDeletes>,
     /// Changes to report.
     pub(super) changes: VecDeque<Change<S>>,
@@ -113,6 +115,7 @@ impl<S: Shape> Objects<S> {
             filter: Filter::new(query, S::PROVES_GONE),
             known: known.collect(),
             former: HashSet::new(),
+            limit: usize::MAX,
             deletes,
             changes: VecDeque::new(),
             doubts: VecDeque::new(),
@@ -170,6 +173,7 @@ impl<S: Shape> Objects<S> {
                 let (uid, replaced_by) = (known.uid.clone(), Some(id.uid.clone()));
                 return self.doubts.push_back(Doubt { key, uid, no_finalizers: false, replaced_by });
             }
+            None if self.known.len().max(self.former.len()) >= self.limit => return,
             _ => {}
         }
         self.insert(key, object);

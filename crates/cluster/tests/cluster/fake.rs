@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -47,6 +50,8 @@ pub(crate) enum Answer {
     /// Answers after a delay.
     Late(Duration, Box<Answer>),
     Lines(mpsc::UnboundedReceiver<Value>),
+    /// An answer with this code that never ends; the bytes that were read of it are counted.
+    Endless(u16, Arc<AtomicUsize>),
 }
 
 pub(crate) fn ok(value: Value) -> Answer {
@@ -156,6 +161,13 @@ async fn respond(answer: Answer) -> Result<Response<Frames>, BoxError> {
         Answer::Late(after, answer) => {
             tokio::time::sleep(after).await;
             return Box::pin(respond(*answer)).await;
+        }
+        Answer::Endless(code, read) => {
+            let frames = stream::repeat_with(move || {
+                read.fetch_add(1000, Ordering::Relaxed);
+                Ok(Frame::data(Bytes::from_static(&[b' '; 1000])))
+            });
+            Response::builder().status(code).body(StreamBody::new(frames.boxed())).unwrap()
         }
         Answer::Lines(lines) => {
             let frames = stream::unfold(lines, async |mut lines| {

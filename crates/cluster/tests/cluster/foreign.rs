@@ -25,7 +25,7 @@ fn rules() -> Arc<HostRules> {
 
 fn connect(url: &str, foreign: Option<Arc<HostRules>>) -> Result<Cluster, billhook_cluster::Error> {
     let config = kube::Config::new(url.parse().unwrap());
-    Cluster::connect(config, Options { foreign, ..Options::default() })
+    Cluster::connect(config, foreign.map_or_else(Options::default, Options::foreign))
 }
 
 #[tokio::test]
@@ -112,21 +112,21 @@ async fn an_answer_that_never_ends_is_an_error() {
     let (url, sent) = endless("{");
     let cluster = connect(&url, Some(Arc::default())).unwrap();
     let error = cluster.version().await.unwrap_err();
-    assert_eq!(error.to_string(), "read the server's version: the answer has more than 64 MiB");
+    assert_eq!(error.to_string(), "read the server's version: the answer has more than 16 MiB");
     assert!(!error.is_transient());
     // What the kernel has buffered was not read.
-    assert!(sent.load(Ordering::Relaxed) < 96 << 20, "{sent:?}");
+    assert!(sent.load(Ordering::Relaxed) < 48 << 20, "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_ends_is_an_error() {
-    let options = Options { foreign: Some(rules()), ..Options::default() };
+    let options = Options::foreign(rules());
     let padding = "x".repeat(8 << 20);
     let (cluster, log) = cluster_with(options, move |_| {
         ok(json!({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [], "padding": padding}))
     });
     let error = cluster.find(&query(Some("a"), Select::All), &|_| true).await.unwrap_err();
-    assert_eq!(error.to_string(), "list ConfigMap in namespace a: the list has more than 256 MiB");
+    assert_eq!(error.to_string(), "list ConfigMap in namespace a: the list has more than 64 MiB");
     assert!(!error.is_transient());
-    assert_eq!(log.lines().len(), 32);
+    assert_eq!(log.lines().len(), 8);
 }

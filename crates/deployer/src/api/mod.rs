@@ -35,3 +35,8 @@ pub const CONTINUOUS_RECONCILE_ACTIVE: &str = "continuousreconcile.extensions.la
 pub(crate) fn resource(kind: &str, plural: &str) -> Resource {
     Resource { kind: GroupKind::new(GROUP, kind), version: VERSION.into(), plural: plural.into(), namespaced: true }
 }
+
+/// Returns whether the item has our finalizer.
+pub fn has_finalizer(item: &DeployItem) -> bool {
+    item.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}

@@ -47,6 +47,7 @@ fn options(lease: Option<LeaseOptions>) -> ControllerOptions {
         connections: ConnectionRules::default(),
         metrics: Metrics::new(),
         leader_election: lease,
+        max_items: 100,
         grace: Duration::ZERO,
     }
 }

@@ -47,6 +47,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
         connections: ConnectionRules::default(),
         metrics: metrics.clone(),
         leader_election: None,
+        max_items: 100,
         grace: Duration::ZERO,
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
@@ -72,8 +73,8 @@ fn key() -> Key {
 /// Returns a dispatcher with a task that deletes the item.
 fn deleting() -> Dispatcher {
     let mut dispatcher = dispatcher();
-    dispatcher.items.entry(key()).or_default().object = Some(Arc::new(item("1")));
-    dispatcher.start(&key(), Arc::new(item("1")), Due::Delete(Cause::Triggered), None);
+    dispatcher.items.entry(key()).or_default().object = Some(Arc::new(item("1").into()));
+    dispatcher.start(&key(), Arc::new(item("1").into()), Due::Delete(Cause::Triggered), None);
     dispatcher
 }
 
@@ -81,9 +82,9 @@ fn deleting() -> Dispatcher {
 async fn an_item_without_our_finalizer_is_not_handled_again() {
     let mut dispatcher = deleting();
     dispatcher.finish(&key(), Outcome::FinalizerRemoved);
-    dispatcher.handle(Change::Item(Box::new(item("1"))));
+    dispatcher.handle(Change::Item(Box::new(item("1").into())));
     assert!(!dispatcher.items[&key()].queued);
-    dispatcher.handle(Change::Item(Box::new(item("2"))));
+    dispatcher.handle(Change::Item(Box::new(item("2").into())));
     assert!(dispatcher.items[&key()].queued);
 }
 
@@ -91,7 +92,7 @@ async fn an_item_without_our_finalizer_is_not_handled_again() {
 async fn an_item_that_is_recreated_before_the_deletion_returns_is_handled() {
     let mut dispatcher = deleting();
     dispatcher.handle(Change::ItemDeleted(key()));
-    dispatcher.handle(Change::Item(Box::new(item("2"))));
+    dispatcher.handle(Change::Item(Box::new(item("2").into())));
     dispatcher.finish(&key(), Outcome::FinalizerRemoved);
     assert!(dispatcher.items[&key()].queued);
 }
@@ -147,12 +148,13 @@ async fn metrics_show_what_waits_and_fails() {
 #[tokio::test(start_paused = true)]
 async fn an_item_that_waits_for_its_schedule_is_not_in_the_queue() {
     let mut dispatcher = dispatcher();
-    let Change::Item(mut scheduled) = in_phase("Succeeded", 1) else { unreachable!("it is an item") };
+    let Change::Item(known) = in_phase("Succeeded", 1) else { unreachable!("it is an item") };
+    let mut scheduled = known.to_object();
     scheduled.spec.config = Some(json!({
         "apiVersion": "manifest.deployer.landscaper.gardener.cloud/v1alpha2", "kind": "ProviderConfiguration",
         "continuousReconcile": { "every": "1h" },
     }));
-    dispatcher.handle(Change::Item(scheduled));
+    dispatcher.handle(Change::Item(Box::new(scheduled.into())));
     assert!(dispatcher.items[&key()].delay.is_some());
     assert_eq!(values(&dispatcher.shared.metrics, "billhook_queue_depth"), ["0"]);
 }
@@ -197,7 +199,7 @@ async fn a_target_that_is_recreated_with_another_cluster_stops_the_tasks_of_the_
         } else {
             let mut object = serde_json::to_value(item("1")).unwrap();
             object["spec"]["target"] = json!({ "name": "t" });
-            state.object = Some(Arc::new(serde_json::from_value::<DeployItem>(object).unwrap()));
+            state.object = Some(Arc::new(serde_json::from_value(object).unwrap()));
         }
         let stopped =
             |dispatcher: &Dispatcher| dispatcher.items[&key()].running.as_ref().unwrap().halt.token.is_cancelled();
@@ -236,7 +238,7 @@ async fn drained(grace: Duration, takes: Duration) -> (Duration, bool) {
     let begun = tokio::time::Instant::now();
     dispatcher.drain(grace).await;
     // The work that has become due meanwhile does not start.
-    dispatcher.handle(Change::Item(Box::new(item("1"))));
+    dispatcher.handle(Change::Item(Box::new(item("1").into())));
     assert!(!dispatcher.items[&key()].queued && dispatcher.tasks.is_empty());
     (begun.elapsed(), halt.token.is_cancelled())
 }
@@ -283,6 +285,25 @@ async fn written_after(patch: serde_json::Value) -> (Option<Phase>, Option<Strin
     assert_eq!(working.version, live.metadata.resource_version);
     let status = live.status.unwrap();
     (status.phase, status.job_id_finished, working.halt.token.is_cancelled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_status_is_written_after_a_second_unless_the_work_ends_sooner() {
+    for (takes, writes) in [(0, 1), (5, 2)] {
+        let (_sandbox, items, mut working) = working().await;
+        let before = working.shared.home.requests().patch;
+        let deployer = crate::api::DeployerInformation::default();
+        working.update_later(|status| status.begin(Phase::Progressing, 7, &deployer, Timestamp::UNIX_EPOCH));
+        tokio::time::sleep(Duration::from_secs(takes)).await;
+        let begun = items.get("b").await.unwrap().status.unwrap();
+        assert_eq!(begun.observed_generation == 7, takes > 1);
+        working.update(|status| status.finish(Phase::Succeeded, Timestamp::UNIX_EPOCH)).await.unwrap();
+        let live = items.get("b").await.unwrap();
+        assert_eq!(working.version, live.metadata.resource_version);
+        let ended = live.status.unwrap();
+        assert_eq!((ended.phase, ended.observed_generation), (Some(Phase::Succeeded), 7));
+        assert_eq!(working.shared.home.requests().patch - before, writes, "{takes}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

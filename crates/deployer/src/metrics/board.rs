@@ -16,7 +16,7 @@ use prometheus_client::{
 };
 use tokio::time::Instant;
 
-use crate::{helms::SlotCounts, target::OpenTarget};
+use crate::{fair::SlotCounts, target::OpenTarget};
 
 /// The number of Targets that a metric shows with their names.
 const NAMED: usize = 1000;

@@ -195,6 +195,9 @@ async fn prepare(
         notes: Vec::new(),
         catalog: Some(catalog),
     };
+    // Its writes require that the objects do not exist. If one exists after all, the next attempt reads it.
+    let recent = Clusters { own: clusters.own.with_recent_names(), ..clusters.clone() };
+    let clusters = if item.is_new() { &recent } else { clusters };
     let prepare = billhook_engine::prepare_apply(clusters, input).boxed();
     Ok(halt.stoppable(item.deadline, PLANNING, prepare).await??)
 }

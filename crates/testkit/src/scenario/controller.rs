@@ -157,6 +157,7 @@ impl Stage<'_> {
             },
             metrics: Metrics::default(),
             leader_election: None,
+            max_items: 1000,
             grace: Duration::ZERO,
         })
     }
