@@ -36,15 +36,15 @@ pub struct Place<'a> {
 }
 
 #[derive(Deserialize)]
-struct Page {
-    metadata: PageMeta,
-    items: Vec<Value>,
+pub(crate) struct Listed {
+    pub(crate) metadata: ListMeta,
+    pub(crate) items: Vec<Value>,
 }
 
 #[derive(Deserialize)]
-struct PageMeta {
+pub(crate) struct ListMeta {
     #[serde(default, rename = "continue")]
-    next: String,
+    pub(crate) next: String,
 }
 
 impl Cluster {
@@ -107,14 +107,14 @@ impl Cluster {
         (Answer::Objects { items, complete: false }, pages)
     }
 
-    async fn page(&self, place: &Place<'_>, limit: u32, next: &str) -> Result<Page, Error> {
+    async fn page(&self, place: &Place<'_>, limit: u32, next: &str) -> Result<Listed, Error> {
         let Place { resource, namespace, fields, content } = place;
         let accept = if *content == Content::Metadata { META_LIST } else { JSON };
         let limit = limit.to_string();
         let parameters = [("fieldSelector", *fields), ("limit", limit.as_str()), ("continue", next)];
         let url = url::with_query(&url::collection(resource, *namespace), &parameters);
         let call = Call::new(Verb::List, format!("list {}", resource.kind), url).accept(accept);
-        let mut page: Page = self.send(&call.retry(false)).await?.json()?;
+        let mut page: Listed = self.send(&call.retry(false)).await?.json()?;
         page.items = page.items.into_iter().map(|item| named(item, resource)).collect();
         Ok(page)
     }
@@ -184,7 +184,7 @@ impl Cluster {
 }
 
 /// Sets the kind of an object: those in lists of built-in kinds have none, and metadata has another.
-fn named(mut object: Value, resource: &Resource) -> Value {
+pub(crate) fn named(mut object: Value, resource: &Resource) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.insert("apiVersion".to_owned(), resource.api_version().to_string().into());
         fields.insert("kind".to_owned(), resource.kind.kind.clone().into());
