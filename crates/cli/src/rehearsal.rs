@@ -16,13 +16,13 @@ use billhook_engine::{
     Clusters, Copy, DeleteInput, DeletionOrder, Event, ExplainOptions, NotRead, RunOptions, Summary, custodians, explain,
 };
 use billhook_explain::{Document, ObjectRef};
-use billhook_objects::ObjectKey;
 use billhook_plan::{Note, Operation};
 use billhook_sandbox::{ControllerSet, Options, Sandbox};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::subscriber::NoSubscriber;
 
 use crate::error::CommandError;
 
@@ -101,7 +101,8 @@ impl Rehearsal {
         let play = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             let runtime = runtime.map_err(|error| CommandError::failed_to("start the rehearsal", error))?;
-            runtime.block_on(self.run())
+            // The requests to the sandbox are none to the cluster, and are not logged as such.
+            tracing::subscriber::with_default(NoSubscriber::default(), || runtime.block_on(self.run()))
         };
         let played = tokio::task::spawn_blocking(play).await;
         played.unwrap_or_else(|error| Err(CommandError::failed_to("rehearse the deletion", error)))
@@ -134,7 +135,7 @@ impl Rehearsal {
         let own = outcome::own(&prepared);
         let summary = billhook_engine::delete(&clusters, prepared, &options).await?;
         let after = sandbox.objects();
-        let subjects = outcome::remaining(&objects, &after, &summary);
+        let subjects = outcome::remaining(&objects, &after, &own);
         let catalog = clusters.own.catalog().await?;
         let unexplained = subjects.len().saturating_sub(EXPLAINED);
         let explained = subjects.into_iter().take(EXPLAINED);
@@ -184,11 +185,6 @@ fn missing(unread: &[NotRead], foreign: &[ObjectRef], has_roles: bool) -> Vec<St
     let line = |(kind, count): (String, usize)| format!("{count} {kind}: the rehearsal does not serve this kind");
     lines.extend(kinds.into_iter().map(line));
     lines
-}
-
-/// Returns the object of a reference.
-pub(crate) fn key(object: &ObjectRef) -> ObjectKey {
-    ObjectKey::new(object.group_kind(), object.namespace.as_deref(), object.name.clone())
 }
 
 /// Returns the notes because of which the real command would be refused.

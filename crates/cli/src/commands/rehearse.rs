@@ -75,13 +75,13 @@ pub(crate) async fn run(
     Ok(if is_done { Exit::Done } else { Exit::Unfinished })
 }
 
-/// Copies what matters and plays the deletion. Returns the number of requests that were sent to the cluster, too.
+/// Copies what matters and plays the deletion, as if it had been confirmed. Returns the number of requests that were sent to the cluster, too.
 async fn rehearse(
     session: &Session,
     args: DeletionArgs,
     timeout: Option<GoDuration>,
 ) -> Result<(Rehearsed, u64), CommandError> {
-    let deletion = delete::read(session, args, Mode::default()).await?;
+    let deletion = delete::read(session, args, Mode { yes: true, ..Mode::default() }).await?;
     let timeout = deletion.time_limit(timeout);
     let delete::Deletion { clusters, input, order, .. } = deletion;
     let prepared = prepare_delete(&clusters, input.clone()).await?;

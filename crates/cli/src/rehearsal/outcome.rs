@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use billhook_engine::{PreparedDelete, Summary};
+use billhook_engine::PreparedDelete;
 use billhook_explain::ObjectRef;
 use billhook_objects::{ApiVersion, ObjectKey, wellknown};
 use billhook_plan::to_save;
@@ -59,15 +59,12 @@ fn is_container(key: &ObjectKey) -> bool {
     key.kind == wellknown::namespace()
 }
 
-/// Returns the objects that remain although they are to be deleted: Namespaces and CRDs first, which explain others.
-pub(super) fn remaining(before: &[Value], after: &[Value], summary: &Summary) -> Vec<ObjectRef> {
+/// Returns the objects that are deleted and remain: Namespaces and CRDs first, which explain others. Those that were being deleted
+/// before only if the release has them.
+pub(super) fn remaining(before: &[Value], after: &[Value], own: &HashSet<String>) -> Vec<ObjectRef> {
     let deleting: HashSet<&str> = before.iter().filter(|object| is_deleting(object)).map(uid).collect();
-    let known: HashSet<&str> = before.iter().map(uid).collect();
-    let left: BTreeSet<&ObjectKey> = summary.left.iter().map(|left| &left.object).collect();
-    let is_meant = |object: &&Value| {
-        let is_new = is_deleting(object) && known.contains(uid(object)) && !deleting.contains(uid(object));
-        is_new || key(object).is_some_and(|key| left.contains(&key))
-    };
+    let is_meant =
+        |object: &&Value| is_deleting(object) && (own.contains(uid(object)) || !deleting.contains(uid(object)));
     let mut found: Vec<ObjectRef> = after.iter().filter(is_meant).filter_map(ObjectRef::of).collect();
     let rank = |object: &ObjectRef| {
         let kind = object.group_kind();

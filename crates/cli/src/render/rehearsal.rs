@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use billhook_engine::{Event, Status};
+use billhook_engine::{Blocker, Event, Left, Status, Summary};
 use billhook_objects::ObjectKey;
 
 use super::{columns, count, duration, first, object, why};
@@ -36,11 +36,12 @@ pub(crate) fn lines(rehearsed: &Rehearsed, all: bool, paint: Paint) -> Vec<Strin
     let findings = rehearsed.why.findings.len() + rehearsed.report.unexplained;
     if findings > 0 {
         lines.push(String::new());
-        lines.push(format!("{}:", paint.bad(&verb(findings, "would remain"))));
+        lines.push(format!("{}:", paint.bad(&verb(findings, "would be stuck"))));
         lines.extend(indent(why::lines(&rehearsed.why, all, paint)));
         let more = rehearsed.report.unexplained;
         lines.extend((more > 0).then(|| format!("  {} more were not explained", count(more, "object"))));
     }
+    refused(&rehearsed.summary, listed, paint, &mut lines);
     others(&rehearsed.report.others, listed, paint, &mut lines);
     controllers(&rehearsed.report.controllers, listed, &mut lines);
     lines.push(String::new());
@@ -94,6 +95,22 @@ fn reached(group: &Group, paint: Paint) -> String {
             format!("{} when {how} after {}", paint.bad(&reached), duration(elapsed))
         }
         None => paint.warn(&format!("not started: {}", count(group.total, "object"))),
+    }
+}
+
+/// Adds the objects whose deletion is rejected.
+fn refused(summary: &Summary, listed: usize, paint: Paint, lines: &mut Vec<String>) {
+    let message = |left: &Left| {
+        left.blockers.iter().find_map(|blocker| match blocker {
+            Blocker::Refused { message, .. } => Some(message.clone()),
+            _ => None,
+        })
+    };
+    let refused: Vec<_> = summary.left.iter().filter_map(|left| Some((&left.object, message(left)?))).collect();
+    if !refused.is_empty() {
+        lines.push(String::new());
+        lines.push(format!("{}:", paint.bad(&verb(refused.len(), "could not be deleted"))));
+        lines.extend(indent(first(&refused, listed, |(key, message)| vec![object(key), why::short(message)])));
     }
 }
 
