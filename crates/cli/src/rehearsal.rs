@@ -6,7 +6,7 @@ mod outcome;
 mod time;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -132,7 +132,7 @@ impl Rehearsal {
         if let Some(limit) = timeout {
             billhook_plan::warn_of_limit(&mut prepared.plan, limit);
         }
-        let own = outcome::own(&prepared);
+        let own: HashSet<String> = prepared.own().map(str::to_owned).collect();
         let summary = billhook_engine::delete(&clusters, prepared, &options).await?;
         let after = sandbox.objects();
         let subjects = outcome::remaining(&objects, &after, &own);

@@ -60,10 +60,14 @@ pub struct NotRead {
 }
 
 impl PreparedDelete {
-    /// Returns the UIDs of the objects that the record of the release names.
-    pub fn recorded(&self) -> impl Iterator<Item = &str> {
-        let entries = self.record.iter().flat_map(|record| record.inventory.entries.values());
-        entries.filter_map(|entry| entry.uid.as_ref()).map(|uid| uid.as_str())
+    /// Returns the UIDs of the objects of the release; without one, of those that the manifests name. What collections contain
+    /// belongs to others.
+    pub fn own(&self) -> impl Iterator<Item = &str> {
+        let entries = self.record.as_ref().map(|record| &record.inventory.entries);
+        let recorded = entries.into_iter().flat_map(BTreeMap::values).filter_map(|entry| entry.uid.as_ref());
+        let is_own = move |key: &ObjectKey| entries.is_none_or(|entries| entries.contains_key(key));
+        let named = self.plan.deleted().filter(move |(_, key, ..)| is_own(key)).map(|(_, _, uid, _)| uid);
+        recorded.chain(named).map(|uid| uid.as_str())
     }
 }
 

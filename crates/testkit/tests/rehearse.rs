@@ -21,7 +21,7 @@ use billhook_testkit::control_plane::{ControlPlane, Options as PlaneOptions};
 use proptest::{
     prelude::*,
     strategy::ValueTree as _,
-    test_runner::{Config, FileFailurePersistence, RngSeed, TestCaseError, TestRunner},
+    test_runner::{Config, RngSeed, TestCaseError, TestRunner},
 };
 
 use stage::{Outcome, Plane, play};
@@ -31,14 +31,17 @@ use world::{World, worlds};
 const SANDBOXES: u32 = 500;
 const CONTROL_PLANE: usize = 20;
 
+fn seed() -> u64 {
+    std::env::var("BILLHOOK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
 fn config(cases: u32) -> Config {
-    let seed = std::env::var("BILLHOOK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
     Config {
         cases,
-        rng_seed: RngSeed::Fixed(seed),
+        rng_seed: RngSeed::Fixed(seed()),
         max_shrink_iters: 200,
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        failure_persistence: None,
         ..Config::default()
     }
 }
@@ -83,7 +86,7 @@ fn rehearsals_equal_deletions_on_sandboxes() {
         Ok::<_, TestCaseError>(())
     });
     if let Err(error) = result {
-        panic!("{error}");
+        panic!("{error}\nBILLHOOK_SEED={}", seed());
     }
     tally.borrow().check();
 }
@@ -98,8 +101,9 @@ fn rehearsals_equal_deletions_on_a_control_plane() {
         let plane = Arc::clone(&plane);
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let played = play(Plane::Real(plane), &world, &format!("w{at}"), Duration::from_secs(45));
-            (at, runtime.block_on(played), world)
+            let slug = format!("w{at}");
+            let played = runtime.block_on(play(Plane::Real(plane), &world, &slug, Duration::from_secs(45)));
+            (at, played, world)
         })
     });
     // All start before the first one is waited for.

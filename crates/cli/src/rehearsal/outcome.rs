@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use billhook_engine::PreparedDelete;
 use billhook_explain::ObjectRef;
 use billhook_objects::{ApiVersion, ObjectKey, wellknown};
 use billhook_plan::to_save;
@@ -16,12 +15,6 @@ pub(crate) struct Other {
     /// What it is deleted with; none if a collection of the policy selects it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) with: Option<ObjectKey>,
-}
-
-/// Returns the UIDs of the objects of the release, and of those that the command names.
-pub(super) fn own(prepared: &PreparedDelete) -> HashSet<String> {
-    let named = prepared.plan.deleted().map(|(_, _, uid, _)| uid.as_str().to_owned());
-    named.chain(prepared.recorded().map(str::to_owned)).collect()
 }
 
 /// Returns the objects that are deleted and do not belong to the release, without what Kubernetes creates again by itself.

@@ -187,6 +187,9 @@ impl World {
         let finalizer = match thing.finalizer {
             Finalizer::None => None,
             Finalizer::Operator => Some(finalizer(slug, thing.operator.unwrap_or(0))),
+            // A finalizer of another system on an object of a living operator looks like the operator's own: nothing in the cluster
+            // shows that it never removes it.
+            Finalizer::Nobodys if thing.operator.is_some_and(|at| self.operators[at].life == Life::Alive) => None,
             Finalizer::Nobodys => Some(format!("nobody.{slug}.example/x")),
         };
         if let Some(finalizer) = finalizer {
