@@ -13,7 +13,8 @@ use std::{
 
 use billhook_cluster::{Cluster, Holder, Options as ClusterOptions};
 use billhook_engine::{
-    Clusters, Copy, DeleteInput, DeletionOrder, Event, ExplainOptions, NotRead, RunOptions, Summary, custodians, explain,
+    Clusters, Copy, DeleteInput, DeletionOrder, Event, ExplainOptions, NotRead, RunOptions, Summary, custodians,
+    explain,
 };
 use billhook_explain::{Document, ObjectRef};
 use billhook_plan::{Note, Operation};
@@ -152,15 +153,16 @@ impl Rehearsal {
     }
 }
 
-/// Finds out who removes the finalizers of the objects, on a copy where nothing happens. Returns that, and the objects that a sandbox
-/// cannot hold.
+/// Finds out who removes the finalizers of the objects, on a copy where nothing happens. Returns that, and the objects that matter
+/// and that a sandbox cannot hold.
 async fn cast(
     options: &Options,
     objects: &[Value],
     unread: &[NotRead],
 ) -> Result<(Vec<actors::Role>, Vec<ObjectRef>), CommandError> {
     let sandbox = Sandbox::start(options.clone().controllers(ControllerSet::none()));
-    let foreign = sandbox.copy(objects).into_iter().filter_map(|at| ObjectRef::of(objects.get(at)?)).collect();
+    let left = sandbox.copy(objects).into_iter().filter_map(|at| objects.get(at));
+    let foreign = left.filter(|object| outcome::matters(object)).filter_map(ObjectRef::of).collect();
     let cluster = Cluster::from_client(clients::reader(&sandbox, unread.to_vec()), ClusterOptions::default());
     let catalog = cluster.catalog().await?;
     let custodians = custodians(&cluster, &catalog, objects).await;
@@ -176,7 +178,9 @@ fn missing(unread: &[NotRead], foreign: &[ObjectRef], has_roles: bool) -> Vec<St
     let mut lines: Vec<String> =
         unread.iter().map(|one| format!("list {}{}: {}", one.resource.kind, place(one), one.why)).collect();
     if !has_roles {
-        lines.push("the rights of controllers: they were taken to be complete, because not all roles could be read".to_owned());
+        lines.push(
+            "the rights of controllers: they were taken to be complete, because not all roles could be read".to_owned(),
+        );
     }
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for object in foreign {

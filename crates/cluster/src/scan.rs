@@ -6,9 +6,9 @@ use serde_json::Value;
 use crate::{
     cluster::Cluster,
     counts::Verb,
-    decode::{JSON, META_LIST},
+    decode::{JSON, META_LIST, Page},
     error::Error,
-    look::{Listed, named},
+    look::named,
     request::Call,
     url,
 };
@@ -54,7 +54,7 @@ impl Cluster {
             };
             page.items.into_iter().for_each(|item| take(named(item, scan.resource)));
             read += 1;
-            next = page.metadata.next;
+            next = page.metadata.next.unwrap_or_default();
             if next.is_empty() {
                 return Ok(true);
             }
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(false)
     }
 
-    async fn scan_page(&self, scan: &Scan<'_>, next: &str) -> Result<Listed, Error> {
+    async fn scan_page(&self, scan: &Scan<'_>, next: &str) -> Result<Page<Value>, Error> {
         let what = match scan.namespace {
             Some(namespace) => format!("list {} in namespace {namespace}", scan.resource.kind),
             None => format!("list {}", scan.resource.kind),

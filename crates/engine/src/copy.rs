@@ -19,10 +19,7 @@ use self::{
     clean::Cleaner,
     scope::{Place, Scope},
 };
-use crate::{
-    Clusters, OperationError, PreparedDelete, explain,
-    operation::Record,
-};
+use crate::{Clusters, OperationError, PreparedDelete, explain, operation::Record};
 
 /// How many lists are read at a time.
 const AT_ONCE: usize = 8;
@@ -177,8 +174,7 @@ pub async fn custodians(cluster: &Cluster, catalog: &Catalog, objects: &[Value])
         let finalizers = texts(&object["metadata"]["finalizers"]);
         let Some(reference) = ObjectRef::of(object).filter(|_| !finalizers.is_empty()) else { continue };
         let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
-        let one =
-            ToDelete { object: reference, step: 0, contained: false, labels, finalizers, forced: Vec::new() };
+        let one = ToDelete { object: reference, step: 0, contained: false, labels, finalizers, forced: Vec::new() };
         by_kind.entry(one.object.group_kind()).or_default().push(one);
     }
     let steps = || Steps::new([[].as_slice()]);

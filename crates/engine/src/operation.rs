@@ -21,8 +21,8 @@ pub use delete::{
 };
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
+pub(crate) use record::Record;
 pub use record::{Inherited, forget_record};
 pub use restore::{RestoreInput, prepare_restore};
-pub(crate) use record::Record;
 pub(crate) use sweep::sweep;
 pub use take_over::{give_back, take_over};

@@ -20,7 +20,8 @@ impl Sandbox {
     /// that cannot be stored, because their kind is not served here.
     pub fn copy(&self, objects: &[Value]) -> Vec<usize> {
         let mut state = self.shared.lock();
-        let is_definition = |object: &Value| (group_of(object), text(object, "kind")) == (CRD.0, "CustomResourceDefinition");
+        let is_definition =
+            |object: &Value| (group_of(object), text(object, "kind")) == (CRD.0, "CustomResourceDefinition");
         let (first, others): (Vec<usize>, Vec<usize>) = (0..objects.len()).partition(|at| is_definition(&objects[*at]));
         let mut left = Vec::new();
         for at in first.into_iter().chain(others) {

@@ -67,7 +67,9 @@ pub(crate) async fn run(
 ) -> Result<Exit, CommandError> {
     let RehearseCommand::Delete(RehearseDeleteArgs { deletion, timeout }) = args.command;
     if !deletion.target.is_empty() {
-        return Err(CommandError::input("rehearse plays only the release's own cluster and cannot be combined with --target"));
+        return Err(CommandError::input(
+            "rehearse plays only the release's own cluster and cannot be combined with --target",
+        ));
     }
     let (rehearsed, requests) = interrupts.unless(rehearse(session, deletion, timeout)).await?;
     print(session, &rehearsed, requests);
@@ -110,6 +112,9 @@ fn print(session: &Session, rehearsed: &Rehearsed, requests: u64) {
         printer.warn(&format!("not rehearsed: {missing}"));
     }
     if all {
-        printer.err(&format!("{} were copied with {requests} requests", crate::render::count(rehearsed.report.copied, "object")));
+        printer.err(&format!(
+            "{} were copied with {requests} requests",
+            crate::render::count(rehearsed.report.copied, "object")
+        ));
     }
 }

@@ -166,9 +166,10 @@ async fn renew(sandbox: Sandbox, leases: Vec<Held>, start: Timestamp) {
         let elapsed = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
         let now = start.checked_add(elapsed).unwrap_or(start).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         for lease in &leases {
-            let lives = lease.workload.as_ref().is_none_or(|(plural, namespace, name)| {
-                sandbox.object("apps", plural, namespace, name).is_some()
-            });
+            let lives = lease
+                .workload
+                .as_ref()
+                .is_none_or(|(plural, namespace, name)| sandbox.object("apps", plural, namespace, name).is_some());
             if lives {
                 let patch = Patch::Merge(json!({"spec": {"renewTime": now}}));
                 // One that was deleted needs no renewal.
@@ -188,11 +189,13 @@ struct Held {
 /// Returns the Leases that are renewed.
 fn held(objects: &[Value], now: Timestamp) -> Vec<Held> {
     let leases = objects.iter().filter(|object| object["kind"] == "Lease" && time::is_fresh(object, now) == Some(true));
-    leases.map(|lease| Held {
-        namespace: text(&lease["metadata"], "namespace").to_owned(),
-        name: text(&lease["metadata"], "name").to_owned(),
-        workload: workload(objects, lease),
-    }).collect()
+    leases
+        .map(|lease| Held {
+            namespace: text(&lease["metadata"], "namespace").to_owned(),
+            name: text(&lease["metadata"], "name").to_owned(),
+            workload: workload(objects, lease),
+        })
+        .collect()
 }
 
 fn workload(objects: &[Value], lease: &Value) -> Option<(String, String, String)> {
@@ -203,7 +206,8 @@ fn workload(objects: &[Value], lease: &Value) -> Option<(String, String, String)
         "StatefulSet" => Some("statefulsets"),
         _ => None,
     };
-    let is_holder = |name: &str| holder == name || holder.strip_prefix(name).is_some_and(|rest| rest.starts_with(['-', '_']));
+    let is_holder =
+        |name: &str| holder == name || holder.strip_prefix(name).is_some_and(|rest| rest.starts_with(['-', '_']));
     let found = objects.iter().filter(|object| text(&object["metadata"], "namespace") == namespace);
     let found = found.filter_map(|object| Some((plural(object)?, text(&object["metadata"], "name"))));
     let (plural, name) = found.filter(|(_, name)| is_holder(name)).max_by_key(|(_, name)| name.len())?;

@@ -67,6 +67,14 @@ pub(super) fn remaining(before: &[Value], after: &[Value], own: &HashSet<String>
     found
 }
 
+/// Returns whether an object may be deleted, or hold something. Of those of the cluster, most do neither.
+pub(super) fn matters(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let is_own = metadata["labels"].get(wellknown::RELEASE_LABEL).is_some();
+    let is_tied = ["finalizers", "ownerReferences"].iter().any(|field| metadata.get(field).is_some());
+    metadata.get("namespace").is_some() || is_own || is_tied
+}
+
 /// Returns whether an object is being deleted and has finalizers.
 pub(super) fn is_held(object: &Value) -> bool {
     is_deleting(object) && object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())

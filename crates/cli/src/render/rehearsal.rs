@@ -54,7 +54,11 @@ fn groups(events: &[Event]) -> Vec<Group> {
     for event in events {
         match event {
             Event::Started { nodes, .. } => {
-                let new = |(title, total): &(String, usize)| Group { title: title.clone(), total: *total, ..Group::default() };
+                let new = |(title, total): &(String, usize)| Group {
+                    title: title.clone(),
+                    total: *total,
+                    ..Group::default()
+                };
                 groups = nodes.iter().map(new).collect();
             }
             Event::NodeStarted { node, objects, .. } => {
@@ -122,7 +126,10 @@ fn others(others: &[Other], listed: usize, paint: Paint, lines: &mut Vec<String>
     let what = verb(others.len(), "would be deleted, too");
     lines.push(format!("{}:", paint.warn(&format!("not of the release: {what}"))));
     let row = |other: &Other| {
-        let with = other.with.as_ref().map_or_else(|| "selected by the policy".to_owned(), |with| format!("with {}", object(with)));
+        let with = other
+            .with
+            .as_ref()
+            .map_or_else(|| "selected by the policy".to_owned(), |with| format!("with {}", object(with)));
         vec![object(&other.object), with]
     };
     lines.extend(indent(first(others, listed, row)));

@@ -52,8 +52,7 @@ impl<'a> Cleaner<'a> {
     fn is_known(&self, owner: &Value, namespace: &str) -> bool {
         let (version, kind) = (owner["apiVersion"].as_str().unwrap_or_default(), owner["kind"].as_str());
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        let is_missing =
-            self.missing.get(group).is_some_and(|kinds| kind.is_some_and(|kind| kinds.contains(kind)));
+        let is_missing = self.missing.get(group).is_some_and(|kinds| kind.is_some_and(|kind| kinds.contains(kind)));
         let is_read = !is_missing && (namespace.is_empty() || self.scope.touched.contains(namespace));
         is_read || self.uids.contains(owner["uid"].as_str().unwrap_or_default())
     }

@@ -88,8 +88,7 @@ impl Scope {
     /// Returns the lists to read, those of Events left out of other namespaces.
     pub(super) fn places(&self, catalog: &Catalog) -> Vec<Place> {
         // Events are served in two groups.
-        let is_wanted =
-            |kind: &&ResourceType| kind.supports("list") && !kind.kind.is("events.k8s.io", "Event");
+        let is_wanted = |kind: &&ResourceType| kind.supports("list") && !kind.kind.is("events.k8s.io", "Event");
         catalog.iter().filter(is_wanted).flat_map(|kind| self.of_kind(kind)).collect()
     }
 

@@ -56,8 +56,10 @@ fn service(state: &State, reference: &Value) -> Result<(), (String, String)> {
 /// Returns whether a Service has a ready endpoint. Those of Pods that do not exist any more are none.
 pub(crate) fn has_endpoint(state: &State, namespace: &str, name: &str, port: &str) -> bool {
     let resource = ResourceId::new("discovery.k8s.io", "endpointslices");
-    let mut slices =
-        state.store.list(&resource, Some(namespace)).filter(|slice| slice.label("kubernetes.io/service-name") == Some(name));
+    let mut slices = state
+        .store
+        .list(&resource, Some(namespace))
+        .filter(|slice| slice.label("kubernetes.io/service-name") == Some(name));
     let pods = ResourceId::new("", "pods");
     let exists = |endpoint: &Value| {
         let target = &endpoint["targetRef"];

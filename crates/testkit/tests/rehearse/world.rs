@@ -51,10 +51,17 @@ pub struct Thing {
 #[derive(Clone, Debug)]
 pub enum Group {
     /// The kind of an operator.
-    Kind { operator: usize, all: bool, force: bool },
+    Kind {
+        operator: usize,
+        all: bool,
+        force: bool,
+    },
     ConfigMaps,
     Deployments,
-    Predefined { kind: usize, force: bool },
+    Predefined {
+        kind: usize,
+        force: bool,
+    },
 }
 
 /// A webhook that must answer, and whose Service does not exist.
@@ -93,7 +100,13 @@ fn thing(operators: usize) -> impl Strategy<Value = Thing> {
         prop_oneof![3 => Just(Finalizer::None), 5 => Just(Finalizer::Operator), 1 => Just(Finalizer::Nobodys)];
     let kind = prop_oneof![3 => (0..operators).prop_map(Some), 1 => Just(None)];
     let parts = (kind, 0..NAMESPACES, finalizer, prop::bool::weighted(0.7), prop::option::weighted(0.3, 0..8_usize));
-    parts.prop_map(|(operator, namespace, finalizer, ours, owner)| Thing { operator, namespace, finalizer, ours, owner })
+    parts.prop_map(|(operator, namespace, finalizer, ours, owner)| Thing {
+        operator,
+        namespace,
+        finalizer,
+        ours,
+        owner,
+    })
 }
 
 fn groups(operators: usize) -> impl Strategy<Value = Vec<Group>> {
@@ -273,7 +286,8 @@ fn definition(slug: &str, operator: usize) -> Value {
 
 fn workload(slug: &str, operator: usize, life: Life) -> [Value; 2] {
     let (name, namespace) = (name(operator), home(slug));
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": if life == Life::Stopped { 0 } else { 1 }, "selector": {"matchLabels": {"app": name}},
