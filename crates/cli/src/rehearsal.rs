@@ -111,10 +111,10 @@ impl Rehearsal {
 
     async fn run(self) -> Result<Rehearsed, CommandError> {
         let Self { copy, input, order, timeout, now, holder } = self;
-        let Copy { objects, unread, time, .. } = copy;
+        let Copy { mut objects, unread, time, .. } = copy;
         let has_roles = unread.iter().all(|one| !ROLES.contains(&one.resource.plural.as_str()));
         let options = Options::default().start(time).rbac(has_roles).assume_backends(true);
-        let (cast, foreign) = cast(&options, &objects, &unread).await?;
+        let (cast, foreign) = cast(&options, &mut objects, &unread).await?;
         let running = actors::control_plane(&objects, time);
         let sandbox = Sandbox::start(options.controllers(running));
         sandbox.copy(&objects);
@@ -146,23 +146,25 @@ impl Rehearsal {
             others: outcome::others(&objects, &after, &own),
             controllers: cast.iter().map(actors::Role::shown).collect(),
             missing: missing(&unread, &foreign, has_roles),
-            copied: objects.len() - foreign.len(),
+            copied: objects.len(),
             unexplained,
         };
         Ok(Rehearsed { events, summary, why, report })
     }
 }
 
-/// Finds out who removes the finalizers of the objects, on a copy where nothing happens. Returns that, and the objects that matter
-/// and that a sandbox cannot hold.
+/// Finds out who removes the finalizers of the objects, on a copy where nothing happens. Removes the objects that a sandbox cannot
+/// hold, and returns those of them that matter.
 async fn cast(
     options: &Options,
-    objects: &[Value],
+    objects: &mut Vec<Value>,
     unread: &[NotRead],
 ) -> Result<(Vec<actors::Role>, Vec<ObjectRef>), CommandError> {
     let sandbox = Sandbox::start(options.clone().controllers(ControllerSet::none()));
-    let left = sandbox.copy(objects).into_iter().filter_map(|at| objects.get(at));
-    let foreign = left.filter(|object| outcome::matters(object)).filter_map(ObjectRef::of).collect();
+    let left = sandbox.copy(objects);
+    // From the last one on, so that the positions of the others remain.
+    let left: Vec<Value> = left.into_iter().rev().map(|at| objects.remove(at)).collect();
+    let foreign = left.iter().filter(|object| outcome::matters(object)).filter_map(ObjectRef::of).collect();
     let cluster = Cluster::from_client(clients::reader(&sandbox, unread.to_vec()), ClusterOptions::default());
     let catalog = cluster.catalog().await?;
     let custodians = custodians(&cluster, &catalog, objects).await;

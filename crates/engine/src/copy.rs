@@ -94,6 +94,7 @@ pub async fn copy_for(clusters: &Clusters, prepared: &PreparedDelete) -> Result<
     unread.sort();
     let missing: BTreeSet<&GroupKind> = unread.iter().map(|one| &one.resource.kind).collect();
     Cleaner::new(&objects, &missing, &scope).clean(&mut objects);
+    clean::add_namespaces(&mut objects);
     let time = cluster.server_time().and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_default();
     let requests = clusters.requests().values().sum();
     Ok(Copy { objects, unread, time, requests })

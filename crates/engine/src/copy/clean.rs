@@ -71,6 +71,20 @@ impl<'a> Cleaner<'a> {
     }
 }
 
+/// Adds the Namespaces of objects that could not be read: without them, nothing in them can be changed.
+pub(super) fn add_namespaces(objects: &mut Vec<Value>) {
+    let is_namespace = |object: &&Value| object["kind"] == "Namespace" && object["apiVersion"] == "v1";
+    let known: BTreeSet<String> = objects.iter().filter(is_namespace).map(|object| text(object, "name")).collect();
+    let needed: BTreeSet<String> = objects.iter().map(|object| text(object, "namespace")).collect();
+    for name in needed.difference(&known).filter(|name| !name.is_empty()) {
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "uid": format!("namespace-{name}"), "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+        }));
+    }
+}
+
 fn text(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
