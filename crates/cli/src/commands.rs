@@ -14,6 +14,8 @@ pub(crate) mod list;
 pub(crate) mod operate;
 pub(crate) mod payload;
 pub(crate) mod plan;
+#[cfg(feature = "sandbox")]
+pub(crate) mod rehearse;
 pub(crate) mod restore;
 #[cfg(feature = "sandbox")]
 pub(crate) mod sandbox;

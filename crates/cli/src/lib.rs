@@ -14,6 +14,8 @@ mod input;
 mod log;
 mod output;
 mod program;
+#[cfg(feature = "sandbox")]
+mod rehearsal;
 mod render;
 mod report;
 #[cfg(feature = "sandbox")]

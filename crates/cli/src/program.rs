@@ -13,7 +13,7 @@ use std::{
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 #[cfg(feature = "sandbox")]
-use crate::commands::{demo, sandbox};
+use crate::commands::{demo, rehearse, sandbox};
 use crate::{
     args::{ColorChoice, GlobalArgs, LogFormat, OutputFormat},
     commands::{
@@ -46,6 +46,8 @@ enum Command {
     Restore(restore::RestoreArgs),
     Clean(clean::CleanArgs),
     Plan(plan::PlanArgs),
+    #[cfg(feature = "sandbox")]
+    Rehearse(rehearse::RehearseArgs),
     Diff(diff::DiffArgs),
     Status(status::Status),
     Why(why::WhyArgs),
@@ -93,6 +95,11 @@ const APPLY_USAGE: &str = "NAME <-f PATH... | -k DIR | --chart REF> [OPTIONS]";
 const DELETE_USAGE: &str = "<NAME | -f PATH... | -k DIR> [OPTIONS]";
 
 fn after_help() -> String {
+    let rehearse = if cfg!(feature = "sandbox") {
+        "  billhook rehearse delete shop            play it on a copy of the cluster, to see what would remain\n"
+    } else {
+        ""
+    };
     let demo = if cfg!(feature = "sandbox") {
         "  billhook demo                            show all of this without a cluster\n"
     } else {
@@ -104,7 +111,7 @@ Examples:
   billhook apply shop -f manifests/        deploy a release
   billhook diff shop -f manifests/         show what deploying it would change, field by field
   billhook plan delete shop                show what deleting it would do, in order
-  billhook delete shop                     delete it group by group until all objects are gone
+{rehearse}  billhook delete shop                     delete it group by group until all objects are gone
   billhook status shop                     show its objects and what blocks them
   billhook why namespace shop              explain why it is not gone, and what to do
 {demo}
@@ -114,7 +121,8 @@ Exit codes:
   2  invalid input; nothing was changed
   3  timed out or interrupted with objects remaining; run the same command again to resume
   4  stopped by a guard; nothing was changed
-diff exits with 1 if there are differences, and with 5 if it failed; why exits with 3 if something is blocked."
+diff exits with 1 if there are differences, and with 5 if it failed; why exits with 3 if something is blocked, and
+rehearse with 3 if something would be."
     )
 }
 
@@ -179,6 +187,8 @@ fn dispatch<'a>(session: &'a Session, interrupts: &'a mut Interrupts, command: C
         Command::Restore(args) => Box::pin(restore::run(session, interrupts, args)),
         Command::Clean(args) => Box::pin(clean::run(session, interrupts, args)),
         Command::Plan(args) => Box::pin(plan::run(session, interrupts, args)),
+        #[cfg(feature = "sandbox")]
+        Command::Rehearse(args) => Box::pin(rehearse::run(session, interrupts, args)),
         Command::Diff(args) => Box::pin(diff::run(session, interrupts, args)),
         Command::Status(args) => Box::pin(interrupts.unless(status::run(session, args))),
         Command::Why(args) => Box::pin(interrupts.unless(why::run(session, args))),
@@ -209,7 +219,7 @@ fn run_boxed(world: World) -> demo::ProgramFuture {
 pub(crate) fn command(name: &str) -> clap::Command {
     let usage =
         |command: clap::Command, words: &str, rest: &str| command.override_usage(format!("{name} {words} {rest}"));
-    let command = Cli::command()
+    let mut command = Cli::command()
         .bin_name(name.to_owned())
         .mut_subcommand("apply", |apply| usage(apply, "apply", APPLY_USAGE))
         .mut_subcommand("delete", |delete| usage(delete, "delete", DELETE_USAGE))
@@ -218,6 +228,11 @@ pub(crate) fn command(name: &str) -> clap::Command {
             plan.mut_subcommand("apply", |apply| usage(apply, "plan apply", APPLY_USAGE))
                 .mut_subcommand("delete", |delete| usage(delete, "plan delete", DELETE_USAGE))
         });
+    if cfg!(feature = "sandbox") {
+        command = command.mut_subcommand("rehearse", |rehearse| {
+            rehearse.mut_subcommand("delete", |delete| usage(delete, "rehearse delete", DELETE_USAGE))
+        });
+    }
     if name == "billhook" { command } else { rename_examples(command, name) }
 }
 

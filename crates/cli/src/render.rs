@@ -5,6 +5,8 @@ pub(crate) mod diff;
 pub(crate) mod payload;
 pub(crate) mod picture;
 pub(crate) mod plan;
+#[cfg(feature = "sandbox")]
+pub(crate) mod rehearsal;
 pub(crate) mod why;
 
 use std::time::Duration;

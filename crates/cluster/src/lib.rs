@@ -37,6 +37,7 @@ mod request;
 mod resolver;
 pub mod resource_version;
 mod review;
+mod scan;
 mod service_token;
 mod shared_answer;
 mod snapshot;
@@ -64,6 +65,7 @@ pub use inventory::{
 pub use lease::{Clock, HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld, Predecessor, Term};
 pub use look::Place;
 pub use patch::{Patch, PatchKind};
+pub use scan::Scan;
 pub use service_token::ServiceToken;
 pub use shared_answer::SharedAnswer;
 pub use snapshot::Judge;

@@ -2,13 +2,12 @@
 
 use billhook_explain::{Access, Answer, Content, Failure, Probe, Query};
 use billhook_objects::Resource;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
     counts::Verb,
-    decode::{JSON, META, META_LIST},
+    decode::{JSON, META, META_LIST, Page},
     error::{Error, object_name},
     request::Call,
     review::Review,
@@ -33,18 +32,6 @@ pub struct Place<'a> {
     pub fields: &'a str,
     /// How much of each object.
     pub content: Content,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMeta,
-    items: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-struct PageMeta {
-    #[serde(default, rename = "continue")]
-    next: String,
 }
 
 impl Cluster {
@@ -74,7 +61,7 @@ impl Cluster {
             Query::List { resource, namespace, fields, limit, content } => {
                 let place = Place { resource, namespace: namespace.as_deref(), fields, content: *content };
                 let page = self.page(&place, *limit, "").await?;
-                Ok(Answer::Objects { items: page.items, complete: page.metadata.next.is_empty() })
+                Ok(Answer::Objects { items: page.items, complete: page.metadata.next.unwrap_or_default().is_empty() })
             }
             Query::Discovery(path) => {
                 let call = Call::get(format!("read {path}"), path.clone()).retry(false);
@@ -99,7 +86,7 @@ impl Cluster {
             let before = items.len();
             items.extend(page.items.into_iter().filter(&keep));
             complete &= items.len() - before == listed;
-            next = page.metadata.next;
+            next = page.metadata.next.unwrap_or_default();
             if next.is_empty() {
                 return (Answer::Objects { items, complete }, request);
             }
@@ -107,14 +94,14 @@ impl Cluster {
         (Answer::Objects { items, complete: false }, pages)
     }
 
-    async fn page(&self, place: &Place<'_>, limit: u32, next: &str) -> Result<Page, Error> {
+    async fn page(&self, place: &Place<'_>, limit: u32, next: &str) -> Result<Page<Value>, Error> {
         let Place { resource, namespace, fields, content } = place;
         let accept = if *content == Content::Metadata { META_LIST } else { JSON };
         let limit = limit.to_string();
         let parameters = [("fieldSelector", *fields), ("limit", limit.as_str()), ("continue", next)];
         let url = url::with_query(&url::collection(resource, *namespace), &parameters);
         let call = Call::new(Verb::List, format!("list {}", resource.kind), url).accept(accept);
-        let mut page: Page = self.send(&call.retry(false)).await?.json()?;
+        let mut page: Page<Value> = self.send(&call.retry(false)).await?.json()?;
         page.items = page.items.into_iter().map(|item| named(item, resource)).collect();
         Ok(page)
     }
@@ -184,7 +171,7 @@ impl Cluster {
 }
 
 /// Sets the kind of an object: those in lists of built-in kinds have none, and metadata has another.
-fn named(mut object: Value, resource: &Resource) -> Value {
+pub(crate) fn named(mut object: Value, resource: &Resource) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.insert("apiVersion".to_owned(), resource.api_version().to_string().into());
         fields.insert("kind".to_owned(), resource.kind.kind.clone().into());

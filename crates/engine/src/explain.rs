@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use self::rounds::Rounds;
 pub(crate) use self::{
     causes::{Blocked, add as add_root_causes, reference},
-    foresee::{Lookout, evidence},
+    foresee::{Lookout, evidence, look_ahead},
     waiting::Waiting,
 };
 pub use self::{

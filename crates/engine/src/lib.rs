@@ -18,6 +18,7 @@
 mod apply;
 mod awaited;
 mod blockers;
+mod copy;
 mod delete;
 mod dependents;
 mod diff;
@@ -39,6 +40,7 @@ mod status;
 mod write;
 
 pub use billhook_plan::MissingNamespaces;
+pub use copy::{Copy, NotRead, copy_for, custodians};
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
 pub use event::{

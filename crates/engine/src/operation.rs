@@ -21,6 +21,7 @@ pub use delete::{
 };
 pub use error::OperationError;
 pub use forget::{Forgotten, forget};
+pub(crate) use record::Record;
 pub use record::{Inherited, forget_record};
 pub use restore::{RestoreInput, prepare_restore};
 pub(crate) use sweep::sweep;

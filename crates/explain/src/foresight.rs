@@ -4,6 +4,7 @@
 
 mod backends;
 mod charges;
+mod custody;
 mod fate;
 mod foreseen;
 mod volumes;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 
 use self::fate::{Fates, groups};
 pub use self::{
+    custody::Custodian,
     fate::{Steps, ToDelete},
     foreseen::Foreseen,
 };

@@ -45,7 +45,7 @@ pub use diagnosis::Diagnosis;
 pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State, Unread};
 pub use evidence::{Access, Answer, Content, Failure, Probe, Query};
 pub use fact::{Fact, NextStep, Responsible, ResponsibleState, Risk};
-pub use foresight::{Foreseen, Foresight, Steps, ToDelete};
+pub use foresight::{Custodian, Foreseen, Foresight, Steps, ToDelete};
 pub use inquiry::Inquiry;
 pub use known::{Known, known};
 pub use options::Options;

@@ -12,7 +12,7 @@ use kube::{
     },
     discovery::{ApiCapabilities, ApiResource, Scope},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -30,9 +30,9 @@ pub enum Script {
         /// The time before it is removed.
         #[serde(default, with = "friendly")]
         after: Duration,
-        /// Act only while this object exists, such as the operator's own Deployment.
-        #[serde(default)]
-        while_exists: Option<String>,
+        /// Act only while this object exists, such as the operator's own Deployment, or all of several objects.
+        #[serde(default, deserialize_with = "one_or_several")]
+        while_exists: Vec<String>,
     },
     /// Confirms, like a kubelet, that the containers of deleted Pods have stopped.
     StopPods {
@@ -70,6 +70,19 @@ pub enum Script {
         #[serde(default, with = "friendly")]
         after: Duration,
     },
+}
+
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::One(object) => vec![object],
+        Written::Several(objects) => objects,
+    })
 }
 
 fn once() -> u32 {
@@ -249,13 +262,13 @@ async fn remove_finalizer(
     object: DynamicObject,
     finalizer: String,
     after: Duration,
-    needs: Option<String>,
+    needs: Vec<String>,
 ) -> kube::Result<()> {
     sleep(after).await;
-    if let Some(needs) = needs
-        && !exists(&kind.client, &needs).await?
-    {
-        return Ok(());
+    for needed in &needs {
+        if !exists(&kind.client, needed).await? {
+            return Ok(());
+        }
     }
     let api = kind.beside(&object);
     for _ in 0..20 {
@@ -317,8 +330,8 @@ mod tests {
         let script: Script = serde_json::from_str(text).unwrap();
         let Script::RemoveFinalizer { after, while_exists, .. } = &script else { panic!("{script:?}") };
         assert_eq!(
-            (*after, while_exists.as_deref()),
-            (Duration::from_millis(300), Some("Deployment.apps/shop/operator"))
+            (*after, while_exists.as_slice()),
+            (Duration::from_millis(300), ["Deployment.apps/shop/operator".to_owned()].as_slice())
         );
         assert_eq!(script.kind(), "Database.shop.example");
         let script: Script = serde_json::from_str(r#"{"recreate": {"object": "ConfigMap/shop/a"}}"#).unwrap();

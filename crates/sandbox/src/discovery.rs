@@ -9,6 +9,8 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    conditions,
+    controllers::is_reachable,
     kinds::{Kind, ResourceId, Subresource, version_rank},
     state::State,
     status::ApiError,
@@ -101,8 +103,10 @@ fn dead_services(state: &State) -> Vec<DeadService> {
     let services = state.store.list(&resource, None);
     let read = |service: Value| {
         let spec = &service["spec"];
+        // The kinds of a backend that is assumed to work are not known here.
+        let works = state.options.assume_backends && is_available(&service) && is_reachable(state, spec);
         let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
-        spec["service"].is_object().then(|| DeadService {
+        (spec["service"].is_object() && !works).then(|| DeadService {
             group: text("group"),
             version: text("version"),
             group_priority: spec["groupPriorityMinimum"].as_i64().unwrap_or_default(),
@@ -110,6 +114,10 @@ fn dead_services(state: &State) -> Vec<DeadService> {
         })
     };
     services.filter_map(|service| read(service.value())).collect()
+}
+
+fn is_available(service: &Value) -> bool {
+    conditions::is_true(service, "Available")
 }
 
 /// A group in discovery.

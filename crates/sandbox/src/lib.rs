@@ -10,6 +10,7 @@ mod call;
 mod conditions;
 mod controllers;
 mod conversion;
+mod copy;
 mod discovery;
 mod dispatch;
 mod duplicates;

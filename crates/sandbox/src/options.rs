@@ -16,6 +16,7 @@ pub struct Options {
     pub(crate) start: Option<jiff::Timestamp>,
     pub(crate) seed: u64,
     pub(crate) bookmarks: Duration,
+    pub(crate) assume_backends: bool,
 }
 
 impl Default for Options {
@@ -30,6 +31,7 @@ impl Default for Options {
             start: None,
             seed: 0,
             bookmarks: Duration::from_secs(60),
+            assume_backends: false,
         }
     }
 }
@@ -89,6 +91,15 @@ impl Options {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Sets whether what a [copy](crate::Sandbox::copy) of a cluster has behind its Services is assumed to work as long as there are
+    /// ready endpoints. Webhooks then allow every request without a change, conversions change only the version, APIServices keep
+    /// the availability that they have, and nothing is called. By default only webhooks on loopback are reachable, and called.
+    #[must_use]
+    pub fn assume_backends(mut self, assume: bool) -> Self {
+        self.assume_backends = assume;
         self
     }
 

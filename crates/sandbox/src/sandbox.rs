@@ -18,7 +18,7 @@ use crate::{
 /// A Kubernetes API server in memory. Clones refer to the same server, which stops when the last one is dropped.
 #[derive(Clone)]
 pub struct Sandbox {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Sandbox {

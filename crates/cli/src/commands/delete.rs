@@ -3,11 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use billhook_engine::{BackupMode, Clusters, DeleteInput, OperationError, PreparedDelete, RunOptions, Subject};
+use billhook_engine::{
+    BackupMode, Clusters, DeleteInput, DeletionOrder, OperationError, PreparedDelete, RunOptions, Subject,
+};
 use billhook_plan::Unlabelled;
-use billhook_policy::{GoDuration, Propagation};
+use billhook_policy::{GoDuration, ItemTimeout, Propagation};
 use clap::{ArgAction, ArgGroup, Args};
 
 use crate::{
@@ -92,7 +95,7 @@ pub(crate) struct DeletionArgs {
     backup: Option<bool>,
     /// Use this cluster for a targetName of the policy; can be repeated
     #[arg(long, value_name = "NAME=KUBECONFIG[#CONTEXT]")]
-    target: Vec<Target>,
+    pub(crate) target: Vec<Target>,
 }
 
 /// How a deletion is planned.
@@ -108,14 +111,23 @@ pub(crate) struct Mode {
     pub(crate) saves_elsewhere: bool,
 }
 
-/// Reads the input and plans, without changing anything except a lock that is to be
-/// taken over. Returns `None` if the release does not exist and
-/// `ignore_not_found` is set.
-pub(crate) async fn plan(
-    session: &Session,
-    args: DeletionArgs,
-    mode: Mode,
-) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
+/// What to delete, as it was read.
+pub(crate) struct Deletion {
+    pub(crate) clusters: Clusters,
+    pub(crate) input: DeleteInput,
+    pub(crate) order: DeletionOrder,
+    item_timeout: Option<ItemTimeout>,
+}
+
+impl Deletion {
+    /// Returns the time limit of the deletion.
+    pub(crate) fn time_limit(&self, flag: Option<GoDuration>) -> Option<Duration> {
+        input::time_limit(flag, self.item_timeout)
+    }
+}
+
+/// Reads the input of a deletion.
+pub(crate) async fn read(session: &Session, args: DeletionArgs, mode: Mode) -> Result<Deletion, CommandError> {
     let input = input::read(session, &args.sources, args.policy.as_ref()).await;
     let connection = session.connection().await.and_then(|connection| {
         let release = args.name.as_ref().map(|name| connection.release(name)).transpose()?;
@@ -126,16 +138,8 @@ pub(crate) async fn plan(
     let namespace = connection.namespace.clone();
     let clusters = connection.with(targets);
     let Input { manifests, directives, policy, timeout: item_timeout } = input;
-    let subject = release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release);
-    let taken = match &subject {
-        Subject::Release(release) if mode.take_over => Some(release.clone()),
-        _ => None,
-    };
-    if let Some(release) = &taken {
-        operate::take_over(session, &clusters, release).await?;
-    }
-    let delete = DeleteInput {
-        subject,
+    let input = DeleteInput {
+        subject: release.map_or_else(|| Subject::Manifests(manifests, directives), Subject::Release),
         policy,
         propagation: Propagation::from(args.cascade),
         max_deletions: args.max_deletions,
@@ -153,7 +157,26 @@ pub(crate) async fn plan(
         },
         catalog: None,
     };
-    let prepared = billhook_engine::prepare_delete_foreseen(&clusters, delete, args.order.into()).await;
+    Ok(Deletion { clusters, input, order: args.order.into(), item_timeout })
+}
+
+/// Reads the input and plans, without changing anything except a lock that is to be
+/// taken over. Returns `None` if the release does not exist and
+/// `ignore_not_found` is set.
+pub(crate) async fn plan(
+    session: &Session,
+    args: DeletionArgs,
+    mode: Mode,
+) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
+    let Deletion { clusters, input, order, item_timeout } = read(session, args, mode).await?;
+    let taken = match &input.subject {
+        Subject::Release(release) if mode.take_over => Some(release.clone()),
+        _ => None,
+    };
+    if let Some(release) = &taken {
+        operate::take_over(session, &clusters, release).await?;
+    }
+    let prepared = billhook_engine::prepare_delete_foreseen(&clusters, input, order).await;
     operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
     match prepared {
         Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout, taken })),

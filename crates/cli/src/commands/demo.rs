@@ -66,7 +66,7 @@ pub(crate) async fn run(session: &Session, _: DemoArgs, run_program: RunProgram)
         kind: "Database.shop.example".to_owned(),
         finalizer: "shop.example/last-backup".to_owned(),
         after: BACKUP,
-        while_exists: Some("Deployment.apps/shop/database-operator".to_owned()),
+        while_exists: vec!["Deployment.apps/shop/database-operator".to_owned()],
     };
     let mut operators = JoinSet::new();
     operators.spawn(actors::run(sandbox.client(User::admin(), ""), operator, |_| true));

@@ -15,6 +15,7 @@ mod test_list;
 mod test_payload;
 mod test_plan;
 mod test_program;
+mod test_rehearse;
 mod test_report;
 mod test_restore;
 mod test_sandbox;

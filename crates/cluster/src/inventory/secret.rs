@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::format::{EMPTY, Head};
+use super::format::{EMPTY, Head, head_name};
 use crate::{
     error::{Error, ErrorKind},
     tenure::Moment,
@@ -109,6 +109,11 @@ impl Token {
     /// Returns the number of the write that made the record; renewals of a lock keep it.
     pub fn revision(&self) -> u64 {
         self.head.revision
+    }
+
+    /// Returns the names of the Secrets that hold the record of the release.
+    pub fn secrets(&self, release: &ReleaseName) -> impl Iterator<Item = String> {
+        std::iter::once(head_name(release)).chain(self.head.parts().cloned())
     }
 
     /// Returns the versions of the release that were applied, the newest first.

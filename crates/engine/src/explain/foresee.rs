@@ -72,6 +72,17 @@ pub(crate) async fn evidence<'a>(
     (now(cluster), foresight.into_answers())
 }
 
+/// Reads all evidence that a foresight asks for: in a copy of a cluster, requests cost little.
+pub(crate) async fn look_ahead<'a>(
+    cluster: &Cluster,
+    foresight: impl FnOnce(Timestamp) -> Foresight<'a>,
+) -> Foresight<'a> {
+    let mut foresight = [foresight(now(cluster))];
+    Rounds::new(cluster, usize::MAX).run(&mut foresight).await;
+    let [foresight] = foresight;
+    foresight
+}
+
 /// Returns what a plan deletes in the release's own cluster: what it names, what its collections contain, and what has finalizers
 /// and is deleted with a Namespace or CRD.
 fn to_delete(plan: &Plan, snapshot: &Snapshot, catalog: &Catalog) -> Vec<ToDelete> {

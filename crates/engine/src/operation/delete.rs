@@ -24,6 +24,7 @@ use super::{
 use crate::{Clusters, RunOptions, Status, Summary, explain::Lookout, run::Outcome};
 
 /// What to delete.
+#[derive(Clone)]
 pub enum Subject {
     /// A release, by its inventory.
     Release(ReleaseName),
@@ -32,6 +33,7 @@ pub enum Subject {
 }
 
 /// The input of a deletion.
+#[derive(Clone)]
 pub struct DeleteInput {
     /// What to delete.
     pub subject: Subject,
@@ -66,8 +68,8 @@ pub struct PreparedDelete {
     pub plan: Plan,
     /// The policy that deletes in a safe order, if the plan looks ahead.
     pub safe_policy: Option<Policy>,
-    pub(super) snapshot: Snapshot,
-    pub(super) record: Option<Record>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) record: Option<Record>,
     retain: bool,
     /// Whether the live objects are saved in the record first.
     backs_up: bool,

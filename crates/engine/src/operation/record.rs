@@ -62,10 +62,10 @@ impl Inherited {
 }
 
 /// The inventory of a release during an operation.
-pub(super) struct Record {
-    pub inventory: Inventory,
+pub(crate) struct Record {
+    pub(crate) inventory: Inventory,
     /// The precondition of the next write; none if the inventory is not stored yet.
-    pub(super) token: Option<Token>,
+    pub(crate) token: Option<Token>,
     origin: Origin,
     /// Whether it has changes that are not written yet.
     dirty: bool,

@@ -70,6 +70,11 @@ impl Doomed {
         self.objects.remove(uid)
     }
 
+    /// Whether the plan deletes an object that has not been taken.
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.objects.contains_key(uid)
+    }
+
     /// Whether the plan deletes no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()

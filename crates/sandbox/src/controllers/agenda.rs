@@ -30,6 +30,7 @@ pub(super) const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
 #[derive(Debug)]
 pub(crate) struct Controllers {
     reaction: Duration,
+    assume_backends: bool,
     namespace_delay: Duration,
     pub(super) queue: Queue,
     /// The definitions whose instances are being deleted, and until when the controller waits for them.
@@ -77,6 +78,7 @@ impl Controllers {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             reaction: options.reaction,
+            assume_backends: options.assume_backends,
             namespace_delay: options.namespace_delay,
             queue: Queue::default(),
             cleanups: BTreeMap::new(),
@@ -197,6 +199,9 @@ impl Controllers {
         // A Pod that is being deleted may be the last one that uses a claim.
         if change.after.as_ref().is_none_or(|pod| pod.deleting) {
             self.add_named(Task::Claims, &change.last.namespace, "", due);
+            if self.assume_backends {
+                self.add_named(Task::Endpoints, &change.last.namespace, "", due);
+            }
         }
         self.observe_workload_owners(change, due);
         if self.budgets.contains(&change.last.namespace) {

@@ -12,6 +12,7 @@ use crate::{
     kinds::ResourceId,
     state::State,
     store::ObjectId,
+    webhooks::has_endpoint,
 };
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -41,6 +42,9 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     if !object["spec"]["service"].is_object() {
         return Ok(Next::Done);
     }
+    if state.options.assume_backends && is_reachable(state, &object["spec"]) {
+        return Ok(Next::Done);
+    }
     let (reason, message) = unavailable(state, &object["spec"]);
     let now = state.clock.text();
     edit_status(state, &api_service(name), CONTROLLER, |object| {
@@ -48,6 +52,19 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
         conditions::set(&mut object["status"], &condition, &now);
     })?;
     Ok(Next::Done)
+}
+
+/// Returns whether the Service of an APIService has an endpoint, and so is assumed to be as available as it was when it was copied.
+pub(crate) fn is_reachable(state: &State, spec: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
+    let number = spec["service"]["port"].as_i64().unwrap_or(443);
+    let Some(service) = load(state, &id("", "services", &namespace, &name)) else { return false };
+    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    service["spec"]["type"] == "ExternalName"
+        || ports
+            .find(|port| port["port"] == number)
+            .is_some_and(|port| has_endpoint(state, &namespace, &name, &text(&port["name"])))
 }
 
 /// Returns the reason and message for the first thing that is missing.
@@ -69,7 +86,7 @@ fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
             return ("EndpointsNotFound", format!("cannot find endpointslices for service/{name} in {namespace:?}"));
         }
         let port = text(&port["name"]);
-        if !slices.iter().any(|slice| has_endpoint(&slice.value(), &port)) {
+        if !slices.iter().any(|slice| lists_endpoint(&slice.value(), &port)) {
             let what = format!("endpointslices for service/{name} in {namespace:?}");
             return ("MissingEndpoints", format!("{what} have no addresses with port name {port:?}"));
         }
@@ -84,7 +101,7 @@ fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
 }
 
 /// Returns whether a slice has a ready endpoint and a port of this name.
-fn has_endpoint(slice: &Value, port: &str) -> bool {
+fn lists_endpoint(slice: &Value, port: &str) -> bool {
     let items = |field: &str| slice[field].as_array().into_iter().flatten();
     items("ports").any(|known| known["name"].as_str().unwrap_or_default() == port)
         && items("endpoints").any(|endpoint| endpoint["conditions"]["ready"] != false)

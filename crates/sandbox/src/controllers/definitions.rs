@@ -92,6 +92,17 @@ fn serve(state: &mut State, definition: &Value) {
     }
 }
 
+/// Serves the kind of a definition that was copied from another cluster, if it is Established there.
+pub(crate) fn serve_copied(state: &mut State, name: &str) {
+    let Some(definition) = load(state, &definition_id(name)) else { return };
+    if conditions::is_true(&definition, "Established") {
+        let accepted = definition["status"]["acceptedNames"].clone();
+        let wanting = accepted != requested_names(&definition);
+        state.controllers.names.insert(name.into(), DefinitionNames { accepted, wanting });
+        serve(state, &definition);
+    }
+}
+
 /// Returns the group of a definition from its name, `widgets.example.com`.
 fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)

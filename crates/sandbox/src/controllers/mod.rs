@@ -9,6 +9,7 @@ mod api_services;
 mod bootstrap;
 mod definitions;
 mod disruption;
+mod endpoints;
 mod garbage;
 mod namespaces;
 mod objects;
@@ -28,7 +29,9 @@ use objects::{Next, Step};
 use work::{Task, Work};
 
 pub(crate) use agenda::Controllers;
+pub(crate) use api_services::is_reachable;
 pub(crate) use bootstrap::bootstrap;
+pub(crate) use definitions::serve_copied as serve_definition;
 pub use set::{ControllerSet, UnknownController};
 
 /// Does all work that is due.
@@ -83,6 +86,7 @@ fn perform(state: &mut State, work: &Work, now: Instant) -> Step {
         Task::Adopt => workloads::adopt(state, namespace, now),
         Task::ApiService => api_services::sync(state, name),
         Task::ApiServices => api_services::of_service(state, namespace, name, now),
+        Task::Endpoints => endpoints::sync(state, namespace),
         Task::JobPod => workloads::jobs::sync_pod(state, namespace, name),
         Task::Disruption => disruption::sync(state, namespace),
     }

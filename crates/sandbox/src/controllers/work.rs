@@ -45,6 +45,8 @@ pub(crate) enum Task {
     ApiService,
     /// Check all APIServices that refer to a Service.
     ApiServices,
+    /// Remove the endpoints of deleted Pods in a namespace.
+    Endpoints,
 }
 
 impl Task {
@@ -63,7 +65,7 @@ impl Task {
             // Adoption only adds work for the controllers of workloads.
             Self::Adopt => None,
             Self::Definition | Self::Names | Self::Cleanup | Self::CleanupPoll | Self::Unserve => None,
-            Self::ApiService | Self::ApiServices => None,
+            Self::ApiService | Self::ApiServices | Self::Endpoints => None,
         }
     }
 }

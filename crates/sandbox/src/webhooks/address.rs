@@ -27,7 +27,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Returns the URL of a Service, and why it cannot be reached: nothing runs here.
-fn of_service(state: &State, service: &Value) -> (String, String) {
+pub(super) fn of_service(state: &State, service: &Value) -> (String, String) {
     let (namespace, name) = (text(service, "namespace"), text(service, "name"));
     let (port, path) = (service["port"].as_i64().unwrap_or(443), text(service, "path").trim_start_matches('/'));
     let url = format!("https://{name}.{namespace}.svc:{port}/{path}");

@@ -79,7 +79,7 @@ impl Called {
         // `--diff` and `--probe` send dry runs.
         let looks = !line.contains(" --diff")
             && !line.contains(" --probe")
-            && ["plan", "status", "list", "validate", "why"].contains(&command);
+            && ["plan", "rehearse", "status", "list", "validate", "why"].contains(&command);
         let refused = expect.exit == 2 || expect.exit == 4;
         // Questions about the rights of others are POSTs, which nothing stores.
         let questions = if command == "why" { self.requests.get("create").copied().unwrap_or_default() } else { 0 };

@@ -280,7 +280,7 @@ pub struct Expect {
     /// Partial objects that must match at the end. In place of a list, an object with indexes from 0 as keys matches some of its
     /// elements.
     pub holds: BTreeMap<String, Value>,
-    /// What `why -o json` finds, by object.
+    /// What `why -o json` finds, by object, or `rehearse -o json` foresees.
     pub why: Vec<Why>,
     /// The expected state of the DeployItem of the step.
     pub item: ItemExpect,

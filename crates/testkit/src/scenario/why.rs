@@ -63,7 +63,7 @@ impl Stage<'_> {
         if expected.is_empty() {
             return Ok(());
         }
-        let document: Value = serde_json::from_str(&called.stdout).context("why needs -o json to be checked")?;
+        let document = document(&called.stdout).context("why needs -o json to be checked")?;
         ensure!(document["version"] == 1, "the version is {}", document["version"]);
         for why in expected {
             let finding = find(&document, &why.object)?;
@@ -168,6 +168,15 @@ impl Why {
             ensure!(harmful.is_none(), "{command:?} does harm");
         }
         Ok(())
+    }
+}
+
+/// Returns the document that `why -o json` prints, or the one among the events of `rehearse -o json`.
+fn document(stdout: &str) -> Result<Value> {
+    let mut lines = stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    match lines.find(|line| line["event"] == "rehearsed") {
+        Some(mut rehearsed) => Ok(rehearsed["why"].take()),
+        None => Ok(serde_json::from_str(stdout)?),
     }
 }
 

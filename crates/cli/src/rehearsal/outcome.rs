@@ -1,0 +1,96 @@
+//! What has become of the objects of a rehearsal.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use billhook_explain::ObjectRef;
+use billhook_objects::{ApiVersion, ObjectKey, wellknown};
+use billhook_plan::to_save;
+use serde::Serialize;
+use serde_json::Value;
+
+/// An object that is deleted although it does not belong to the release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Other {
+    pub(crate) object: ObjectKey,
+    /// What it is deleted with; none if a collection of the policy selects it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) with: Option<ObjectKey>,
+}
+
+/// Returns the objects that are deleted and do not belong to the release, without what Kubernetes creates again by itself.
+pub(super) fn others(before: &[Value], after: &[Value], own: &HashSet<String>) -> Vec<Other> {
+    let left: HashSet<&str> = after.iter().map(uid).collect();
+    let gone: Vec<&Value> = before.iter().filter(|object| !left.contains(uid(object))).collect();
+    let containers: BTreeSet<ObjectKey> = gone.iter().filter_map(|object| key(object)).filter(is_container).collect();
+    let by_uid: HashMap<&str, &Value> = gone.iter().map(|object| (uid(object), *object)).collect();
+    let mut definitions: BTreeMap<(&str, &str), ObjectKey> = BTreeMap::new();
+    for object in &gone {
+        if let Some(key) = key(object).filter(|key| key.kind == wellknown::crd()) {
+            let spec = &object["spec"];
+            let kind = spec["names"]["kind"].as_str().unwrap_or_default();
+            definitions.insert((spec["group"].as_str().unwrap_or_default(), kind), key);
+        }
+    }
+    let foreign = gone.iter().filter(|object| !own.contains(uid(object)) && to_save((**object).clone()).is_some());
+    let mut others: Vec<Other> = foreign
+        .filter_map(|object| {
+            let object_key = key(object)?;
+            let namespace = object_key.namespace.as_deref();
+            let namespace = namespace.map(|name| ObjectKey::new(wellknown::namespace(), None, name));
+            let definition = definitions.get(&(object_key.kind.group.as_str(), object_key.kind.kind.as_str())).cloned();
+            let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let mut owners = owners.filter_map(|owner| key(by_uid.get(owner["uid"].as_str()?)?));
+            let with = namespace.filter(|key| containers.contains(key)).or(definition).or_else(|| owners.next());
+            Some(Other { object: object_key, with })
+        })
+        .collect();
+    others.sort();
+    others
+}
+
+fn is_container(key: &ObjectKey) -> bool {
+    key.kind == wellknown::namespace()
+}
+
+/// Returns the objects that are deleted and remain: Namespaces and CRDs first, which explain others. Those that were being deleted
+/// before only if the release has them.
+pub(super) fn remaining(before: &[Value], after: &[Value], own: &HashSet<String>) -> Vec<ObjectRef> {
+    let deleting: HashSet<&str> = before.iter().filter(|object| is_deleting(object)).map(uid).collect();
+    let is_meant =
+        |object: &&Value| is_deleting(object) && (own.contains(uid(object)) || !deleting.contains(uid(object)));
+    let mut found: Vec<ObjectRef> = after.iter().filter(is_meant).filter_map(ObjectRef::of).collect();
+    let rank = |object: &ObjectRef| {
+        let kind = object.group_kind();
+        (kind != wellknown::namespace(), kind != wellknown::crd())
+    };
+    found.sort_by(|a, b| (rank(a), a).cmp(&(rank(b), b)));
+    found
+}
+
+/// Returns whether an object may be deleted, or hold something. Of those of the cluster, most do neither.
+pub(super) fn matters(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let is_own = metadata["labels"].get(wellknown::RELEASE_LABEL).is_some();
+    let is_tied = ["finalizers", "ownerReferences"].iter().any(|field| metadata.get(field).is_some());
+    metadata.get("namespace").is_some() || is_own || is_tied
+}
+
+/// Returns whether an object is being deleted and has finalizers.
+pub(super) fn is_held(object: &Value) -> bool {
+    is_deleting(object) && object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+}
+
+fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+fn key(object: &Value) -> Option<ObjectKey> {
+    let version = ApiVersion::parse(object["apiVersion"].as_str()?).ok()?;
+    let kind = billhook_objects::GroupKind::new(version.group(), object["kind"].as_str()?);
+    let metadata = &object["metadata"];
+    Some(ObjectKey::new(kind, metadata["namespace"].as_str(), metadata["name"].as_str()?))
+}
