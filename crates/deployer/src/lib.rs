@@ -18,6 +18,7 @@ mod dispatcher;
 mod error;
 mod events;
 mod exports;
+mod foresight;
 mod halt;
 mod health;
 mod helms;

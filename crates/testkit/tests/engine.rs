@@ -17,6 +17,8 @@ mod gone;
 mod locks;
 #[path = "engine/logs.rs"]
 mod logs;
+#[path = "engine/outlook.rs"]
+mod outlook;
 #[path = "engine/records.rs"]
 mod records;
 #[path = "engine/sequences.rs"]
