@@ -23,6 +23,8 @@ mod outlook;
 mod records;
 #[path = "engine/sequences.rs"]
 mod sequences;
+#[path = "engine/suggested.rs"]
+mod suggested;
 
 use std::{
     collections::BTreeMap,
