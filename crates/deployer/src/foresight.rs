@@ -3,10 +3,12 @@
 //! It is looked for at most once for a generation, and only if the item has objects that can make a deletion hang. Nothing is
 //! read for all other items.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use billhook_engine::{BackupMode, Clusters, DeleteInput, DeletionOrder, Subject, prepare_delete_foreseen};
-use billhook_objects::{Catalog, Manifest, wellknown};
+use billhook_engine::{
+    BackupMode, Clusters, DeleteInput, DeletionOrder, PreparedDelete, Subject, prepare_delete_foreseen,
+};
+use billhook_objects::{Manifest, wellknown};
 use billhook_plan::{Note, NoteKind, Unlabelled};
 use billhook_policy::{Policy, Propagation};
 use futures::FutureExt as _;
@@ -17,6 +19,7 @@ use crate::{
     api::{Condition, DeployItemStatus},
     halt::{Halt, Stop},
     item::Item,
+    target::OpenTarget,
     text::{clip, one_line},
 };
 
@@ -28,9 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest message of the condition, in bytes.
 const MAX_MESSAGE: usize = 16 * 1024;
 /// Built-in kinds whose deletion others need, or that end with more than themselves.
-const DANGEROUS: [&str; 7] = [
+const DANGEROUS: [&str; 6] = [
     "Namespace",
-    "CustomResourceDefinition",
     "APIService",
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",
@@ -39,9 +41,10 @@ const DANGEROUS: [&str; 7] = [
 ];
 
 /// Returns whether objects can make a deletion hang: custom resources, to which controllers add finalizers, objects with
-/// finalizers, and kinds whose deletion others need.
-pub(crate) fn can_hang<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> bool {
-    manifests.into_iter().any(|manifest| {
+/// finalizers, and kinds whose deletion others need. If so, it is the age that the catalog of kinds may have: one from before the
+/// deployment lacks the kinds of its CRDs.
+pub(crate) fn can_hang<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, age: Duration) -> Option<Duration> {
+    let ages = manifests.into_iter().filter_map(|manifest| {
         let kind = &manifest.key.kind;
         // The text is searched first, because it is rarely in it.
         let has_finalizers = || {
@@ -51,8 +54,15 @@ pub(crate) fn can_hang<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) ->
                     .pointer("/metadata/finalizers")
                     .is_some_and(|all| all.as_array().is_some_and(|all| !all.is_empty()))
         };
-        !wellknown::is_built_in(&kind.group) || DANGEROUS.contains(&&*kind.kind) || has_finalizers()
-    })
+        match *kind == wellknown::crd() {
+            true => Some(Duration::ZERO),
+            false if !wellknown::is_built_in(&kind.group) || DANGEROUS.contains(&&*kind.kind) || has_finalizers() => {
+                Some(age)
+            }
+            false => None,
+        }
+    });
+    ages.min()
 }
 
 impl Item {
@@ -62,12 +72,32 @@ impl Item {
         &mut self,
         clusters: &Clusters,
         policy: &Policy,
-        catalog: Arc<Catalog>,
+        (target, age): (&OpenTarget, Duration),
         halt: &Halt,
     ) -> Result<(), Stop> {
         if self.status.conditions.iter().any(|condition| condition.r#type == CONDITION) {
             return Ok(());
         }
+        let looked = self.look_ahead(clusters, policy, (target, age)).boxed();
+        match halt.stoppable(None, "looking ahead", tokio::time::timeout(PATIENCE, looked)).await? {
+            Ok(Ok(prepared)) => {
+                let now = self.now();
+                self.status.foresee(&prepared.plan.notes, now);
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "failed to look ahead of the deletion of an item"),
+            Err(_) => tracing::debug!("looking ahead of the deletion of an item took too long"),
+        }
+        Ok(())
+    }
+
+    /// Plans the deletion of the objects.
+    async fn look_ahead(
+        &self,
+        clusters: &Clusters,
+        policy: &Policy,
+        (target, age): (&OpenTarget, Duration),
+    ) -> Result<PreparedDelete, String> {
+        let catalog = target.catalog(age).await.map_err(|error| error.to_string())?;
         let input = DeleteInput {
             subject: Subject::Release(self.release()),
             policy: Some(policy.clone()),
@@ -82,17 +112,8 @@ impl Item {
             backup: BackupMode::Never,
             catalog: Some(catalog),
         };
-        let look = prepare_delete_foreseen(clusters, input, DeletionOrder::Policy);
-        let look = tokio::time::timeout(PATIENCE, look).boxed();
-        match halt.stoppable(None, "looking ahead", look).await? {
-            Ok(Ok(prepared)) => {
-                let now = self.now();
-                self.status.foresee(&prepared.plan.notes, now);
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "failed to look ahead of the deletion of an item"),
-            Err(_) => tracing::debug!("looking ahead of the deletion of an item took too long"),
-        }
-        Ok(())
+        let prepared = prepare_delete_foreseen(clusters, input, DeletionOrder::Policy).boxed().await;
+        prepared.map_err(|error| error.to_string())
     }
 }
 
@@ -141,60 +162,4 @@ fn line(note: &Note) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use billhook_objects::{GroupKind, ObjectKey, yaml};
-    use billhook_plan::Counts;
-
-    use super::*;
-
-    fn manifests(text: &str) -> Vec<Manifest> {
-        let documents = yaml::parse(text).unwrap();
-        documents.into_iter().flat_map(|document| Manifest::from_document(document, &"f".into()).unwrap()).collect()
-    }
-
-    #[test]
-    fn only_objects_that_can_hang_are_looked_at() {
-        for (object, expected) in [
-            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", false),
-            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, finalizers: []}}", false),
-            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {finalizers: x}}", false),
-            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, finalizers: [x.example/a]}}", true),
-            ("{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", false),
-            ("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}", false),
-            ("{apiVersion: v1, kind: Namespace, metadata: {name: a}}", true),
-            ("{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a}}", true),
-            ("{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a.b.c}}", true),
-            ("{apiVersion: shop.example/v1, kind: Database, metadata: {name: a}}", true),
-        ] {
-            assert_eq!(can_hang(&manifests(object)), expected, "{object}");
-        }
-    }
-
-    #[test]
-    fn the_condition_says_what_hangs_and_what_helps() {
-        let object = |name: &str| ObjectKey::new(GroupKind::new("shop.example", "Database"), Some("shop"), name);
-        let first = Note::from(NoteKind::ControllerFirst {
-            finalizer: "shop.example/a".to_owned(),
-            counts: Counts::from((GroupKind::new("shop.example", "Database"), 1)),
-            objects: vec![object("a")],
-            controller: "Deployment shop/operator\n".to_owned(),
-            parts: Vec::new(),
-        });
-        let unread = Note::from(NoteKind::NotForeseen { unread: vec!["roles (forbidden)".to_owned()], unexamined: 0 });
-        let mut status = DeployItemStatus::default();
-        let mut check = |notes: &[Note], expected: &str, says: &[&str]| {
-            status.foresee(notes, Timestamp::UNIX_EPOCH);
-            let [condition] = &status.conditions[..] else { panic!("{:?}", status.conditions) };
-            assert_eq!((&*condition.r#type, &*condition.status), (CONDITION, expected), "{condition:?}");
-            for text in says {
-                assert!(condition.message.contains(text), "{text}: {condition:?}");
-            }
-            assert_eq!(condition.message.lines().count(), usize::from(!says.is_empty()));
-        };
-        check(&[first.clone(), unread.clone()], "True", &["Deployment shop/operator", "; set deletionGroups"]);
-        check(&[unread], "Unknown", &["roles (forbidden)"]);
-        check(&[Note::from(NoteKind::PolicyLost)], "False", &[]);
-        status.forget_foresight();
-        assert_eq!(status.conditions, []);
-    }
-}
+mod tests;

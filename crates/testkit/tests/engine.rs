@@ -21,6 +21,8 @@ mod logs;
 mod outlook;
 #[path = "engine/records.rs"]
 mod records;
+#[path = "engine/restores.rs"]
+mod restores;
 #[path = "engine/sequences.rs"]
 mod sequences;
 #[path = "engine/suggested.rs"]

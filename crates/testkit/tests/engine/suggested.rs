@@ -152,9 +152,8 @@ async fn check(products: &[Product], policy: &str) -> usize {
     let file = write_policy(before.safe_policy.as_ref().unwrap()).unwrap();
     let (suggested, warnings) = read_policy_file(&file, &"suggested".into()).unwrap();
     assert!(warnings.is_empty(), "{file}");
-    let with_it = world.planned(Some(suggested.clone()), DeletionOrder::Policy).await;
+    let with_it = world.planned(Some(suggested), DeletionOrder::Policy).await;
     assert_eq!(about_order(&with_it), [""; 0], "with the suggested policy:\n{file}");
-    assert_eq!(with_it.safe_policy, Some(suggested), "a suggestion suggests nothing else:\n{file}");
     let safe = world.planned(None, DeletionOrder::Safe).await;
     assert_eq!(about_order(&safe), [""; 0], "in the safe order");
     // Whatever the order, the same objects are deleted.
