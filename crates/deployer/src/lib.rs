@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod exports;
 mod fair;
+mod foresight;
 mod halt;
 mod health;
 mod helms;

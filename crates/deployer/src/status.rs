@@ -22,6 +22,7 @@ impl DeployItemStatus {
         self.phase = Some(phase);
         if self.observed_generation != generation {
             self.forget_warnings();
+            self.forget_foresight();
         }
         self.observed_generation = generation;
         self.last_reconcile_time = Some(Time(now));

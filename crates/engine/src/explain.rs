@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use self::rounds::Rounds;
 pub(crate) use self::{
+    bulk::{Bulk, Group},
     causes::{Blocked, add as add_root_causes, reference},
     foresee::{Lookout, evidence, look_ahead},
     waiting::Waiting,

@@ -13,6 +13,9 @@ mod schemas;
 #[path = "control_plane/sequences.rs"]
 mod sequences;
 #[cfg(feature = "scenarios")]
+#[path = "control_plane/warnings.rs"]
+mod warnings;
+#[cfg(feature = "scenarios")]
 #[path = "control_plane/webhook.rs"]
 mod webhook;
 

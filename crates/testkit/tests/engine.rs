@@ -17,10 +17,16 @@ mod gone;
 mod locks;
 #[path = "engine/logs.rs"]
 mod logs;
+#[path = "engine/outlook.rs"]
+mod outlook;
 #[path = "engine/records.rs"]
 mod records;
+#[path = "engine/restores.rs"]
+mod restores;
 #[path = "engine/sequences.rs"]
 mod sequences;
+#[path = "engine/suggested.rs"]
+mod suggested;
 
 use std::{
     collections::BTreeMap,

@@ -48,3 +48,22 @@ sideEffects: None
 timeoutSeconds: 5
 admissionReviewVersions: [v1]
 {{- end }}
+
+{{- /* Any address, except those that give credentials to everyone on the network. */ -}}
+{{- define "billhook.egress" -}}
+# DNS servers may have link-local addresses.
+- ports:
+  - port: 53
+    protocol: UDP
+  - port: 53
+    protocol: TCP
+- to:
+  # Some implementations do not count pods among the addresses below.
+  - namespaceSelector: {}
+  - ipBlock:
+      cidr: 0.0.0.0/0
+      except: [169.254.0.0/16, 100.100.100.200/32, 168.63.129.16/32]
+  - ipBlock:
+      cidr: ::/0
+      except: [fe80::/10, "fd00:ec2::254/128", "fd20:ce::254/128"]
+{{- end }}

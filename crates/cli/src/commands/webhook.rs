@@ -38,12 +38,15 @@ pub(crate) struct WebhookArgs {
     /// Use the private key in this PEM file; it is read again when it changes
     #[arg(long, value_name = "FILE")]
     tls_key: PathBuf,
-    /// Also serve /warn-on-delete, which needs read access to the metadata of all kinds
+    /// Also serve /warn-on-delete, which needs the right to list and watch the kinds that it warns of
     #[arg(long)]
     warn_on_delete: bool,
     /// Warn service accounts, too
     #[arg(long, requires = "warn_on_delete")]
     warn_service_accounts: bool,
+    /// Also watch the metadata of Secrets, for warnings about those with finalizers; this needs the right to read them
+    #[arg(long, requires = "warn_on_delete")]
+    watch_secrets: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -71,7 +74,7 @@ pub(crate) async fn run(
         bound.map_err(|error| CommandError::failed_to(format_args!("listen on {}", args.listen), error))?;
 
     let mut router = admission::router();
-    let (outlook, mut cluster) = (Arc::new(Outlook::default()), None);
+    let (outlook, mut cluster) = (Arc::new(Outlook::new(args.watch_secrets)), None);
     if args.warn_on_delete {
         cluster = Some(session.connection().await?.cluster);
         router = router.merge(Warner::new(Arc::clone(&outlook), args.warn_service_accounts).router());

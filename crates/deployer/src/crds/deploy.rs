@@ -31,14 +31,71 @@ fn the_chart_and_the_kustomization_deploy_the_same_objects() {
 
 #[test]
 fn the_chart_and_the_kustomization_deploy_the_same_webhook() {
-    let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
     let rules = "webhook.deletionConfirmation.rules[0].apiGroups={extensions.gardener.cloud}";
     let of_all =
         ["apiVersions", "resources"].map(|field| format!("webhook.deletionConfirmation.rules[0].{field}={{*}}"));
     let values =
         ["webhook.create=true", "webhook.certManager=true", "networkPolicy.create=true", rules, &of_all[0], &of_all[1]];
-    let Some(mut chart) = chart_in("billhook-webhook", &values) else { return };
-    let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(folder("kustomize/webhook-example")));
+    check_webhook("kustomize/webhook-example", &values);
+}
+
+#[test]
+fn the_chart_and_the_kustomization_deploy_the_same_warnings() {
+    let component = folder("kustomize/components/webhook-warn-on-delete");
+    let folder = tempfile::tempdir_in(component.parent().unwrap()).unwrap();
+    let kustomization = "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [../../webhook], \
+                         components: [../webhook-warn-on-delete]}";
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
+    let values = [
+        "webhook.create=true",
+        "webhook.caBundle=AA==",
+        "webhook.warnOnDelete.create=true",
+        "webhook.resources.limits.memory=512Mi",
+        "networkPolicy.create=true",
+    ];
+    let Some((mut chart, kustomization)) = webhooks(folder.path(), &values) else { return };
+    for name in ["billhook-warn-on-delete", "billhook-force-deletion"] {
+        let webhook = &mut chart.get_mut(&format!("ValidatingWebhookConfiguration/{name}")).unwrap()["webhooks"][0];
+        assert_eq!(webhook["clientConfig"].as_object_mut().unwrap().remove("caBundle"), Some("AA==".into()));
+    }
+    // Another component has the policy that opens the port.
+    chart.remove("NetworkPolicy/billhook-webhook");
+    assert_eq!(chart, kustomization);
+}
+
+#[test]
+fn warnings_need_no_right_to_read_secrets_or_everything() {
+    let values = ["webhook.create=true", "webhook.certManager=true", "webhook.warnOnDelete.create=true"];
+    let rules = |more: &[&str]| {
+        let mut chart = chart(&[values.as_slice(), more].concat())?;
+        Some(chart.remove("ClusterRole/billhook-webhook-warn-on-delete").unwrap()["rules"].as_array().unwrap().clone())
+    };
+    let Some(own) = rules(&[]) else { return };
+    for rule in &own {
+        let core = rule["apiGroups"].as_array().unwrap().iter().any(|group| group == "" || group == "*");
+        let secrets = rule["resources"].as_array().unwrap().iter().any(|kind| kind == "secrets" || kind == "*");
+        assert!(!core || !secrets, "{rule}");
+        assert_eq!(rule["verbs"], json!(["get", "list", "watch"]));
+    }
+    let more = rules(&["webhook.warnOnDelete.apiGroups={shop.example}", "webhook.warnOnDelete.secrets=true"]).unwrap();
+    let added = [
+        json!({"apiGroups": ["shop.example"], "resources": ["*"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}),
+    ];
+    assert_eq!(more, [own.as_slice(), &added].concat());
+}
+
+fn check_webhook(kustomization: &str, values: &[&str]) {
+    if let Some((chart, kustomization)) = webhooks(&folder(kustomization), values) {
+        assert_eq!(chart, kustomization);
+    }
+}
+
+/// Returns what the chart and a kustomization deploy of the webhook.
+fn webhooks(kustomization: &Path, values: &[&str]) -> Option<(BTreeMap<String, Value>, BTreeMap<String, Value>)> {
+    let kubectl = program("BILLHOOK_KUBECTL")?;
+    let mut chart = chart_in("billhook-webhook", values)?;
+    let mut kustomization = objects(Command::new(kubectl).arg("kustomize").arg(kustomization));
     kustomization.remove("Namespace/billhook-webhook");
     // The chart also installs the controller. For a scope that is not set, API servers store `*`.
     chart.retain(|_, object| {
@@ -47,7 +104,7 @@ fn the_chart_and_the_kustomization_deploy_the_same_webhook() {
     for rule in kustomization.values_mut().filter_map(|object| object.pointer_mut("/webhooks/0/rules/0")) {
         rule.as_object_mut().unwrap().retain(|field, value| field != "scope" || value != "*");
     }
-    assert_eq!(chart, kustomization);
+    Some((chart, kustomization))
 }
 
 #[test]
@@ -140,6 +197,8 @@ fn helm_finds_no_mistake_in_the_chart_and_rejects_wrong_values() {
         "networkPolicy.create=maybe",
         "prometheusRule.label=x",
         "image.digest=0.1.0",
+        "webhook.warnOnDelete.apiGroups={*}",
+        "webhook.warnOnDelete.secret=true",
     ] {
         assert!(!lint(&["--set", wrong]).0, "{wrong}");
     }

@@ -16,7 +16,7 @@ use crate::{
     api::{ObjectReference, Phase},
     charts,
     error::{INVALID_MANIFESTS, ItemFailure},
-    exports,
+    exports, foresight,
     halt::{Halt, Stop},
     item::Item,
     managed,
@@ -39,6 +39,7 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
                        item (annotate it with delete-without-uninstall first to keep its objects)";
         return Err(ItemFailure::configuration("HelmDeploymentChanged", problem).into());
     }
+    let mut can_hang = None;
     let workloads = match helm {
         Some(helm) => {
             let ran = item.measure("run");
@@ -50,7 +51,7 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
             if configuration.readiness.disable_default { Vec::new() } else { charts::workloads(helm, &objects) }
         }
         None => {
-            deploy_objects(item, &configuration, &target, &clusters, halt).await?;
+            can_hang = deploy_objects(item, &configuration, &target, &clusters, halt).await?;
             Vec::new()
         }
     };
@@ -61,6 +62,9 @@ pub(super) async fn deploy(item: &mut Item, configuration: ProviderConfiguration
     checked();
     if !exported.is_empty() {
         item.status.export_ref = Some(export(item, exported).await?);
+    }
+    if let Some(age) = can_hang {
+        item.foresee_deletion(&clusters, &configuration.policy, (&target, age), halt).await?;
     }
     let now = item.now();
     item.update(|status| {
@@ -113,14 +117,15 @@ async fn check_and_export(
     Ok(exported)
 }
 
-/// Deploys the objects of the manifest deployer, or of a chart that helm only renders.
+/// Deploys the objects of the manifest deployer, or of a chart that helm only renders. Returns the age of the catalog to look ahead
+/// with, if they can make the deletion hang.
 async fn deploy_objects(
     item: &mut Item,
     configuration: &ProviderConfiguration,
     target: &OpenTarget,
     clusters: &Clusters,
     halt: &Halt,
-) -> Result<(), Stop> {
+) -> Result<Option<Duration>, Stop> {
     let planned = item.measure("prepare");
     let mut prepared = match prepare(item, configuration, target, clusters, CATALOG_AGE, halt).boxed().await {
         // The catalog may be older than the kind.
@@ -137,6 +142,7 @@ async fn deploy_objects(
     // It is written even if the run fails, because the run records the objects before it applies them.
     let PreparedApply { plan, manifests, directives, .. } = &prepared;
     let status = managed::provider_status(api_version, &item.record_name(), plan, manifests, directives);
+    let can_hang = foresight::can_hang(manifests.values(), CATALOG_AGE);
     item.status.provider_status = Some(status);
     item.warn(&mut prepared.plan);
     let mut uids = BTreeMap::new();
@@ -150,7 +156,7 @@ async fn deploy_objects(
     if let Some(status) = &mut item.status.provider_status {
         managed::add_uids(status, &uids);
     }
-    ran.map(drop)
+    ran.map(|_| can_hang)
 }
 
 async fn prepare(

@@ -19,7 +19,7 @@ const KEPT: usize = 2000;
 
 /// Queries that one request can answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Group {
+pub(crate) enum Group {
     /// Objects of a kind.
     Objects(Resource, Content),
     /// The Events about objects.
@@ -30,7 +30,7 @@ pub(super) enum Group {
 
 impl Group {
     /// Returns the group of a query, if it has one.
-    pub(super) fn of(query: &Query) -> Option<Self> {
+    pub(crate) fn of(query: &Query) -> Option<Self> {
         match query {
             Query::Get { resource, content, .. } => Some(Self::Objects(resource.clone(), *content)),
             Query::List { resource, fields, .. } if fields.starts_with(ABOUT) => Some(Self::Events(resource.clone())),
@@ -60,7 +60,7 @@ impl Group {
 
     /// Reads what answers the queries of the group, by some requests at most, and returns how many were sent. If all queries
     /// are of one namespace, only that is read.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         cluster: &Cluster,
         namespaces: &BTreeSet<String>,
@@ -93,7 +93,7 @@ async fn may_all(cluster: &Cluster, user: &str, verb: &str, resource: &Resource)
 }
 
 /// What a list showed.
-pub(super) struct Bulk {
+pub(crate) struct Bulk {
     pub(super) at: Timestamp,
     /// The namespace that was listed; none for all.
     only: Option<String>,
@@ -119,7 +119,7 @@ impl Bulk {
     }
 
     /// Answers a query of the group; none if the list does not tell.
-    pub(super) fn answer(&self, query: &Query) -> Option<Answer> {
+    pub(crate) fn answer(&self, query: &Query) -> Option<Answer> {
         let (objects, complete) = match &self.read {
             Read::Objects(objects, complete) => (objects, *complete),
             Read::Right(answer) => return Some(answer.clone()),

@@ -91,9 +91,9 @@ pub fn run(control_plane: &ControlPlane, args: &[&str], input: &str) -> Result<S
 }
 
 /// The command, running in this process until it is dropped.
-struct Webhook {
-    url: String,
-    certificate: String,
+pub struct Webhook {
+    pub url: String,
+    pub certificate: String,
     interrupt: mpsc::Sender<()>,
     thread: Option<JoinHandle<u8>>,
     _folder: TempDir,
@@ -101,6 +101,11 @@ struct Webhook {
 
 impl Webhook {
     fn start() -> Result<Self> {
+        Self::start_with("", None)
+    }
+
+    /// Starts the command with further flags, and with a kubeconfig.
+    pub fn start_with(flags: &str, kubeconfig: Option<&str>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let generated = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         let certificate = generated.cert.pem();
@@ -109,9 +114,13 @@ impl Webhook {
         let (interrupt, interrupts) = mpsc::channel(1);
         let (output, printed) = channel::channel();
         let args = "billhook -o json webhook --listen 127.0.0.1:0 --tls-cert tls.crt --tls-key tls.key";
+        if let Some(kubeconfig) = kubeconfig {
+            std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
+        }
+        let path = folder.path().join("kubeconfig").display().to_string();
         let world = World {
-            args: args.split(' ').map(Into::into).collect(),
-            env: Default::default(),
+            args: args.split(' ').chain(flags.split_whitespace()).map(Into::into).collect(),
+            env: kubeconfig.map(|_| ("KUBECONFIG".to_owned(), path)).into_iter().collect(),
             directory: folder.path().to_owned(),
             stdin: Box::new(io::empty()),
             stdin_terminal: false,

@@ -24,6 +24,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use crate::output::Paint;
+
 /// How many warnings an answer has, and how long each is, in bytes: API servers drop what is longer than 4 KiB together.
 const MAX_WARNINGS: usize = 5;
 const MAX_LENGTH: usize = 256;
@@ -187,8 +189,9 @@ fn warn(target: &ObjectKey, prospect: &Prospect) -> Vec<String> {
     let count = prospect.contents.total();
     if count > 0 {
         let admission = if target.kind == wellknown::crd() { ", and no webhook is asked" } else { "" };
+        let objects = if count == 1 { "object, which is" } else { "objects, which are" };
         warnings.push(format!(
-            "{target} contains {count} objects, which are deleted with it{admission}: {}",
+            "{target} contains at least {count} {objects} deleted with it{admission}: {}",
             prospect.contents
         ));
     }
@@ -199,12 +202,25 @@ fn warn(target: &ObjectKey, prospect: &Prospect) -> Vec<String> {
             "delete these objects first, or run \"billhook plan delete\" on a release to see a safe order".to_owned(),
         );
     }
-    if prospect.incomplete && (!warnings.is_empty() || is_container(target)) {
-        last.push("billhook could not read everything that is needed to foresee what hangs".to_owned());
+    let is_said = !warnings.is_empty() || is_container(target);
+    if is_said && (prospect.incomplete || !prospect.unread.is_empty()) {
+        last.push(unread(&prospect.unread));
     }
     warnings.truncate(MAX_WARNINGS - last.len());
     warnings.extend(last);
     warnings.iter().map(|text| shown(text)).collect()
+}
+
+/// Words that more may hang than is foreseen.
+fn unread(kinds: &[GroupKind]) -> String {
+    let named: Vec<String> = kinds.iter().take(NAMED).map(ToString::to_string).collect();
+    match (named.is_empty(), kinds.len() - named.len()) {
+        (true, _) => "billhook could not read everything that is needed to foresee what hangs".to_owned(),
+        (false, 0) => format!("billhook could not read {}, so more may hang", named.join(", ")),
+        (false, more) => {
+            format!("billhook could not read {} and {more} other kinds, so more may hang", named.join(", "))
+        }
+    }
 }
 
 fn is_container(target: &ObjectKey) -> bool {
@@ -280,9 +296,10 @@ fn named(objects: &[ObjectRef]) -> String {
     if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
 }
 
-/// Returns a warning in one line that API servers and terminals take: without control characters, and not too long.
+/// Returns a warning in one line that API servers and terminals take: with escapes for what a terminal would act on, and not too
+/// long.
 fn shown(text: &str) -> String {
-    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut line = Paint(false).line(text);
     if line.len() > MAX_LENGTH {
         const END: &str = "…";
         line.truncate(line.floor_char_boundary(MAX_LENGTH - END.len()));
@@ -323,18 +340,24 @@ mod tests {
     fn a_namespace_warns_of_what_hangs_and_of_what_is_deleted() {
         let target = key(wellknown::namespace(), None, "shop");
         let contents = Counts::from((GroupKind::new("", "Secret"), 4));
-        let prospect = Prospect { foreseen: vec![controller_first()], contents, incomplete: false };
+        let prospect = Prospect { foreseen: vec![controller_first()], contents, ..Prospect::default() };
         assert_eq!(
             warn(&target, &prospect),
             [
                 "3 Database.shop.example in shop have the finalizer shop.example/last-backup; its controller, Deployment shop/operator, is deleted with Namespace/shop",
-                "Namespace/shop contains 4 objects, which are deleted with it: 4 Secret",
+                "Namespace/shop contains at least 4 objects, which are deleted with it: 4 Secret",
                 "delete these objects first, or run \"billhook plan delete\" on a release to see a safe order",
             ]
         );
         assert_eq!(warn(&target, &Prospect::default()), [""; 0]);
         let incomplete = Prospect { incomplete: true, ..Prospect::default() };
         assert_eq!(warn(&target, &incomplete).len(), 1, "what is not known is never called safe");
+        let kinds = ["Alpha", "Beta", "Gamma", "Delta"].map(|kind| GroupKind::new("x.example", kind));
+        for (unread, expected) in [(1, "Alpha.x.example, so"), (4, "Gamma.x.example and 1 other kinds, so")] {
+            let prospect = Prospect { unread: kinds[..unread].to_vec(), incomplete: true, ..Prospect::default() };
+            let warnings = warn(&target, &prospect);
+            assert!(warnings.len() == 1 && warnings[0].contains(expected), "{warnings:?}");
+        }
     }
 
     #[test]
@@ -353,13 +376,14 @@ mod tests {
             objects: vec![database("a")],
             controller: Some("Deployment shop/operator".into()),
             state: ResponsibleState::Failing,
-            problem: format!("\u{1b}[2J\n{}", "ü".repeat(300)),
+            problem: format!("\u{1b}[2J\n\u{202e}\u{9b}{}", "ü".repeat(300)),
         });
         let prospect = Prospect { foreseen: foreseen.collect(), incomplete: true, ..Prospect::default() };
         let warnings = warn(&key(wellknown::namespace(), None, "shop"), &prospect);
         assert_eq!(warnings.len(), MAX_WARNINGS);
         for warning in &warnings {
-            assert!(warning.len() <= MAX_LENGTH && !warning.chars().any(char::is_control), "{warning:?}");
+            let is_hidden = |char: char| char.is_control() || char == '\u{202e}';
+            assert!(warning.len() <= MAX_LENGTH && !warning.contains(is_hidden), "{warning:?}");
         }
         assert!(warnings[0].ends_with("ü…"), "{}", warnings[0]);
         assert!(warnings[4].contains("could not read"), "{warnings:?}");
