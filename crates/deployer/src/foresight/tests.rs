@@ -117,6 +117,7 @@ impl World {
             connections: ConnectionRules::default(),
             metrics: Metrics::new(),
             leader_election: None,
+            max_items: 100,
             grace: Duration::ZERO,
         };
         Controller::new(Cluster::from_client(self.home.client(User::admin(), "own"), Options::default()), options)
