@@ -7,13 +7,14 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use billhook_cluster::{Change, Cluster, Error, ErrorKind, Known, Options};
 use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::{Listed, Select};
 use flate2::{Compression, write::GzEncoder};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::fake::{Answer, Req, cluster_with, configmaps, object, ok, query};
@@ -97,7 +98,7 @@ async fn an_event_without_end_breaks_the_watch() {
     });
     let known = Known { resource_version: Some("1".to_owned()), objects: Vec::new() };
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known);
-    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
         while log.lines().iter().filter(|line| line.contains("watch=true")).count() < 3 {
             watch.next().await;
         }
@@ -121,7 +122,7 @@ async fn a_watch_knows_a_limited_number_of_objects() {
     let known = Known { resource_version: Some("1".to_owned()), objects: Vec::new() };
     let mut watch = cluster.watch(&query(Some("a"), Select::All), known);
     let mut count = 0;
-    while let Some(Some(change)) = watch.next().now_or_never() {
+    while let Ok(Some(change)) = tokio::time::timeout(Duration::from_secs(1), watch.next()).await {
         assert!(matches!(change, Change::Present(_)), "{change:?}");
         count += 1;
     }
