@@ -186,7 +186,7 @@ impl Contest {
                 kind: kind.to_owned(),
                 finalizer: "model.example/slow".to_owned(),
                 after: Duration::from_secs(2),
-                while_exists: None,
+                while_exists: Vec::new(),
             };
             tokio::task::spawn_local(actors::run(sandbox.client(User::admin(), ""), script, |_| true));
         }

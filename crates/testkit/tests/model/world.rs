@@ -210,7 +210,7 @@ impl System {
                     kind: if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") },
                     finalizer: "model.example/slow".to_owned(),
                     after: Duration::from_secs(2),
-                    while_exists: None,
+                    while_exists: Vec::new(),
                 };
                 tokio::spawn(actors::run(self.admin.clone(), script, |_| true));
             }
