@@ -3,7 +3,7 @@
 //!
 //! The worlds are the same in every run. `BILLHOOK_SEED` plays others, and `PROPTEST_CASES` more of them.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 #[path = "rehearse/stage.rs"]
 mod stage;

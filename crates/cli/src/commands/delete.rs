@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use billhook_engine::{
@@ -119,9 +118,10 @@ pub(crate) struct Deletion {
     item_timeout: Option<ItemTimeout>,
 }
 
+#[cfg(feature = "sandbox")]
 impl Deletion {
     /// Returns the time limit of the deletion.
-    pub(crate) fn time_limit(&self, flag: Option<GoDuration>) -> Option<Duration> {
+    pub(crate) fn time_limit(&self, flag: Option<GoDuration>) -> Option<std::time::Duration> {
         input::time_limit(flag, self.item_timeout)
     }
 }

@@ -1,8 +1,9 @@
 //! A rehearsal as text: the order, what would remain and why, what else would be deleted, and who was played.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use billhook_engine::{Blocker, Event, Left, Status, Summary};
+use billhook_explain::{Document, Finding};
 use billhook_objects::ObjectKey;
 
 use super::{columns, count, duration, first, object, why};
@@ -37,7 +38,8 @@ pub(crate) fn lines(rehearsed: &Rehearsed, all: bool, paint: Paint) -> Vec<Strin
     if findings > 0 {
         lines.push(String::new());
         lines.push(format!("{}:", paint.bad(&verb(findings, "would be stuck"))));
-        lines.extend(indent(why::lines(&rehearsed.why, all, paint)));
+        let causes = if all { why::lines(&rehearsed.why, all, paint) } else { causes(&rehearsed.why, paint) };
+        lines.extend(indent(causes));
         let more = rehearsed.report.unexplained;
         lines.extend((more > 0).then(|| format!("  {} more were not explained", count(more, "object"))));
     }
@@ -100,6 +102,35 @@ fn reached(group: &Group, paint: Paint) -> String {
         }
         None => paint.warn(&format!("not started: {}", count(group.total, "object"))),
     }
+}
+
+/// Returns each root cause once, with the objects that it holds and the safest next step. What objects of one kind say of themselves
+/// is one cause, too.
+fn causes(why: &Document, paint: Paint) -> Vec<String> {
+    let mut causes: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
+    for finding in &why.findings {
+        let cause = match &finding.root_cause {
+            None => "nothing that could be read says what it waits for".to_owned(),
+            Some(root) if root.object.group_kind() == finding.object.group_kind() => root.message.clone(),
+            // That of others, which may hold objects of its own kind, too.
+            Some(root) => {
+                let own = why.findings.iter().any(|other| other.object.is_same(&root.object));
+                if own { root.message.clone() } else { root.sentence() }
+            }
+        };
+        causes.entry(cause).or_default().push(finding);
+    }
+    let mut lines = Vec::new();
+    for (cause, findings) in &causes {
+        lines.push(paint.bold(&why::short(cause)));
+        lines.extend(indent(first(findings, LISTED, |finding| vec![finding.object.to_string()])));
+        let step = findings.iter().find_map(|finding| finding.safe_step().or(finding.next_steps.first()));
+        if let Some(step) = step {
+            lines.push(format!("  next: {}{}", why::risk(step.risk, paint), why::short(&step.message)));
+            lines.extend(step.command.as_ref().map(|command| format!("        {}", paint.good(command))));
+        }
+    }
+    lines
 }
 
 /// Adds the objects whose deletion is rejected.

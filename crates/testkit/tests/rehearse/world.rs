@@ -116,7 +116,7 @@ fn groups(operators: usize) -> impl Strategy<Value = Vec<Group>> {
     let predefined = subsequence(vec![0, 1, 2], 1..=3).prop_shuffle();
     let predefined = predefined.prop_flat_map(|kinds| {
         let force = prop::bool::weighted(0.1);
-        kinds.into_iter().map(|kind| (Just(kind), force.clone())).collect::<Vec<_>>()
+        kinds.into_iter().map(|kind| (Just(kind), force)).collect::<Vec<_>>()
     });
     (prop::collection::vec(one, 0..3), predefined).prop_map(|(special, predefined)| {
         let predefined = predefined.into_iter().map(|(kind, force)| Group::Predefined { kind, force });
