@@ -273,6 +273,27 @@ fn the_component_for_all_namespaces_removes_the_selector() {
     assert_eq!(chart["ClusterRoleBinding/billhook-controller"], binding);
 }
 
+#[test]
+fn values_of_the_chart_are_flags_and_what_these_need() {
+    let selector = "targetSelectors[0].labels[0].key=env,targetSelectors[0].labels[0].operator=exists";
+    let Some(chart) = chart(&["helmUser=1001", "serviceAccountTokens=true", selector]) else { return };
+    let spec = chart["Deployment/billhook-controller"].pointer("/spec/template/spec").unwrap();
+    let args = spec["containers"][0]["args"].as_array().unwrap();
+    let flag = |name: &str| args.iter().find_map(|arg| arg.as_str().unwrap().strip_prefix(name)).unwrap();
+    assert_eq!(flag("--helm-user="), "1001");
+    let selector: crate::TargetSelector = flag("--target-selector=").parse().unwrap();
+    assert!(format!("{selector:?}").contains("env"), "{selector:?}");
+    // Who is root in the pod can start helm as that user, and the token is for root only.
+    assert_eq!(spec["securityContext"]["runAsUser"], 0);
+    assert_eq!(spec["securityContext"].get("fsGroup"), None);
+    let capabilities = &spec["containers"][0]["securityContext"]["capabilities"];
+    let names: Vec<_> = capabilities["add"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(names, ["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"]);
+    assert_eq!(capabilities["drop"][0], "ALL");
+    let rules = chart["ClusterRole/billhook-controller"]["rules"].as_array().unwrap();
+    assert!(rules.iter().any(|rule| rule["resources"][0] == "serviceaccounts/token"), "{rules:?}");
+}
+
 fn check(kustomization: &str, values: &[&str]) {
     let Some(kubectl) = program("BILLHOOK_KUBECTL") else { return };
     let Some(chart) = chart(values) else { return };
