@@ -1,18 +1,14 @@
 //! `/warn-on-delete`, with the registration and the rights of `deploy/`: what real kubectl prints, and that nothing waits for it.
 
-use std::{
-    collections::BTreeMap,
-    io::Write as _,
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, io::Write as _, net::TcpListener, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use billhook_testkit::control_plane::ControlPlane;
+use billhook_testkit::control_plane::{ControlPlane, Options};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
-    eventually, kubectl, shared,
+    eventually, kubectl,
     webhook::{Webhook, deploy, run},
 };
 
@@ -98,13 +94,8 @@ const DEPLOYMENT: [&str; 4] = ["deployment", "database-operator", "-n", "warned"
 
 #[test]
 fn kubectl_prints_what_will_hang_and_never_waits_for_it() -> Result<()> {
-    let control_plane = shared()?;
-    let played = play(&control_plane);
-    let cleaned = clean(&control_plane);
-    played.and(cleaned)
-}
-
-fn play(control_plane: &ControlPlane) -> Result<()> {
+    // Its own, because the warnings name every kind of the cluster that the webhook may not read.
+    let control_plane = &ControlPlane::start(&Options::default())?;
     run(control_plane, &["create", "-f", "-"], CRD)?;
     run(control_plane, &["wait", "--for=condition=Established", "crd", KIND[1], "--timeout=60s"], "")?;
     run(control_plane, &["create", "-f", "-"], GIVEN)?;
@@ -241,26 +232,5 @@ fn register(control_plane: &ControlPlane, url: &str, certificate: &str) -> Resul
     let bundle = serde_json::to_value(k8s_openapi::ByteString(certificate.as_bytes().to_vec()))?;
     webhook["clientConfig"] = json!({"url": format!("{url}{path}"), "caBundle": bundle});
     run(control_plane, &["apply", "-f", "-"], &registration.to_string())?;
-    Ok(())
-}
-
-/// Deletes everything, also after a failure.
-fn clean(control_plane: &ControlPlane) -> Result<()> {
-    run(control_plane, &["delete", "validatingwebhookconfiguration", NAME, "--ignore-not-found"], "")?;
-    for name in ["a", "b"] {
-        let patch = ["patch", "database.warned.example", name, "-n", "warned", "--type=merge"];
-        let (_patched, _said) =
-            kubectl(control_plane, &[&patch[..], &["-p", r#"{"metadata":{"finalizers":null}}"#]].concat())?;
-    }
-    let cluster_wide = ["warned-operator", "warned-read", "billhook-webhook-warn-on-delete"];
-    for kind in ["clusterrolebinding", "clusterrole"] {
-        run(control_plane, &[&["delete", kind, "--ignore-not-found"][..], &cluster_wide].concat(), "")?;
-    }
-    run(control_plane, &["delete", "crd", KIND[1], "--ignore-not-found", "--timeout=60s"], "")?;
-    run(
-        control_plane,
-        &["delete", "namespace", "warned", "billhook-webhook", "--ignore-not-found", "--timeout=60s"],
-        "",
-    )?;
     Ok(())
 }
