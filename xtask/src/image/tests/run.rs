@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File},
     io::Read as _,
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -11,6 +12,7 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use billhook_testkit::control_plane::{ControlPlane, Options};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{VERSION, stdout, text, write};
 use crate::progress;
@@ -65,11 +67,13 @@ fn inside(root: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// A program in a process group of its own, which ends as a whole. `--kill-child` is not enough: a process that changes its user
+/// loses the signal that this asks for.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ended = self.0.kill();
+        let _ended = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ended = self.0.wait();
     }
 }
@@ -114,7 +118,7 @@ pub(super) fn check(root: &Path) {
     let arguments = ["/usr/local/bin/billhook", "controller", "--mode=standalone", "--watch-namespace=billhook-walk"];
     let mut controller = inside(root, &arguments);
     controller.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-    let _controller = Running(controller.spawn().unwrap());
+    let _controller = Running(controller.process_group(0).spawn().unwrap());
     let wait = [
         "wait",
         "-n",
