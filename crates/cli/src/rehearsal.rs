@@ -3,7 +3,6 @@
 mod actors;
 mod clients;
 mod outcome;
-mod time;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

@@ -10,6 +10,7 @@ mod traces;
 
 use serde_json::Value;
 
+pub use self::lease::is_lease_fresh;
 pub(crate) use self::party::Controller;
 use self::{
     lease::{Leases, Renewal},

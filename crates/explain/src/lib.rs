@@ -41,6 +41,7 @@ mod tree;
 mod workload;
 
 pub use cause::{Cause, Strength};
+pub use controller::is_lease_fresh;
 pub use diagnosis::Diagnosis;
 pub use document::{DOCUMENT_FORMAT, Document, Finding, RootCause, State, Unread};
 pub use evidence::{Access, Answer, Content, Failure, Probe, Query};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use billhook_explain::{Custodian, Finding, ObjectRef, ResponsibleState};
+use billhook_explain::{Custodian, Finding, ObjectRef, ResponsibleState, is_lease_fresh};
 use billhook_objects::{GroupKind, wellknown};
 use billhook_sandbox::{
     ControllerSet, Sandbox, User,
@@ -17,10 +17,12 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
 
-use super::{Controller, time};
+use super::Controller;
 
 /// How long a controller takes for each object: the copy does not tell.
 pub(crate) const PACE: Duration = Duration::from_secs(1);
+/// How often Leases are renewed.
+const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The finalizers that the sandbox removes itself, like Kubernetes.
 const SANDBOX: [&str; 5] = [
@@ -119,7 +121,7 @@ pub(super) fn control_plane(objects: &[Value], now: Timestamp) -> ControllerSet 
             && object["metadata"]["namespace"] == "kube-system"
             && object["metadata"]["name"] == "kube-controller-manager"
     };
-    match objects.iter().find(is_own).and_then(|lease| time::is_fresh(lease, now)) {
+    match objects.iter().find(is_own).and_then(|lease| is_lease_fresh(lease, now)) {
         Some(false) => ControllerSet::none(),
         _ => CONTROLLERS.parse().unwrap_or_else(|_| ControllerSet::all()),
     }
@@ -162,7 +164,7 @@ fn is_ready(node: &Value) -> bool {
 async fn renew(sandbox: Sandbox, leases: Vec<Held>, start: Timestamp) {
     let (client, begun) = (sandbox.client(User::admin(), "holder"), Instant::now());
     loop {
-        tokio::time::sleep(time::RENEWAL).await;
+        tokio::time::sleep(RENEWAL).await;
         let elapsed = SignedDuration::try_from(begun.elapsed()).unwrap_or_default();
         let now = start.checked_add(elapsed).unwrap_or(start).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
         for lease in &leases {
@@ -188,7 +190,7 @@ struct Held {
 
 /// Returns the Leases that are renewed.
 fn held(objects: &[Value], now: Timestamp) -> Vec<Held> {
-    let leases = objects.iter().filter(|object| object["kind"] == "Lease" && time::is_fresh(object, now) == Some(true));
+    let leases = objects.iter().filter(|object| object["kind"] == "Lease" && is_lease_fresh(object, now) == Some(true));
     leases
         .map(|lease| Held {
             namespace: text(&lease["metadata"], "namespace").to_owned(),

@@ -1,5 +1,6 @@
 //! Leases: whether their holders live.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::traces::Traces;
@@ -72,15 +73,42 @@ fn starts_with_name(holder: &str, name: &str) -> bool {
 pub(crate) fn renewal(case: &Case<'_>, lease: &Value) -> Option<Renewal> {
     let text = object::text(lease, "/spec/renewTime")?;
     let seconds = case.seconds_since(text.parse().ok()?);
-    let duration = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
     let reference = kinds::LEASE.named(object::namespace(lease), object::name(lease));
     let fact = Fact::new(&reference, "spec.renewTime", text);
-    Some(Renewal { fresh: seconds < (DURATIONS * duration).max(AT_LEAST), seconds, fact })
+    Some(Renewal { fresh: is_fresh(lease, seconds), seconds, fact })
+}
+
+/// Returns whether the holder of a Lease has renewed it lately; none if it never did, or has released it.
+pub fn is_lease_fresh(lease: &Value, now: Timestamp) -> Option<bool> {
+    let renewed: Timestamp = object::text(lease, "/spec/renewTime")?.parse().ok()?;
+    Some(is_fresh(lease, now.as_second() - renewed.as_second()))
+}
+
+/// Returns whether the holder of a Lease lives, so many seconds after it has renewed it.
+fn is_fresh(lease: &Value, seconds: i64) -> bool {
+    let duration = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
+    seconds < (DURATIONS * duration).max(AT_LEAST)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn leases_grow_old() {
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        for (renewed, duration, expected) in [
+            ("2026-01-01T00:09:30.000000Z", 15, Some(true)),
+            ("2026-01-01T00:08:30.000000Z", 15, Some(false)),
+            ("2026-01-01T00:08:30.000000Z", 60, Some(true)),
+            ("", 15, None),
+        ] {
+            let lease = json!({"spec": {"renewTime": renewed, "leaseDurationSeconds": duration}});
+            assert_eq!(is_lease_fresh(&lease, now), expected, "{lease}");
+        }
+    }
 
     #[test]
     fn a_holder_is_a_workload_or_one_of_its_pods() {
