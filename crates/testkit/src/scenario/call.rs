@@ -138,10 +138,11 @@ pub(super) fn words(line: &str) -> Vec<String> {
 
 /// The output of a command, which can be read while it runs.
 #[derive(Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Vec<u8>>>);
+pub struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl Shared {
-    pub(super) fn text(&self) -> String {
+    /// Returns what was written so far.
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 }

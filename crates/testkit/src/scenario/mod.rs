@@ -38,6 +38,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use admin::Admin;
+pub use call::Shared;
 pub use faults::Fault;
 pub use items::{ItemAction, ItemExpect};
 pub use lab::{ControlPlanes, Lab};

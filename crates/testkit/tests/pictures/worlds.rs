@@ -1,14 +1,10 @@
 //! The pages: what the program prints for clusters and folders made for it.
 
-use std::{
-    collections::BTreeMap,
-    io::{Cursor, Write},
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeMap, io::Cursor, path::Path, sync::Arc};
 
 use billhook::{Cluster, Connect, World};
 use billhook_sandbox::{Options, Sandbox, User};
+use billhook_testkit::scenario::Shared;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -63,26 +59,6 @@ fn printed(files: &[(&str, &str)], args: &str) -> String {
         std::fs::write(path, text).unwrap();
     }
     on_paused_clock(print(folder.path(), args, Arc::new(Cluster::connect), 0))
-}
-
-/// An output stream whose content can be read.
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Shared {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Returns the page of a plan that creates a Namespace and so many ConfigMaps.

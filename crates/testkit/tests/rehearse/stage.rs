@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{Cursor, Write},
-    sync::{Arc, Mutex},
+    io::Cursor,
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use billhook_sandbox::{
 };
 use billhook_testkit::{
     control_plane::{ControlPlane, User},
-    scenario::Admin,
+    scenario::{Admin, Shared},
 };
 use http::Method;
 use kube::{Client, api::DynamicObject, client::Body};
@@ -361,24 +361,4 @@ async fn run(folder: &std::path::Path, line: &str, connect: Connect) -> (u8, Str
     };
     let exit = Box::pin(billhook::run(world)).await;
     (exit, out.text(), err.text())
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Shared {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
