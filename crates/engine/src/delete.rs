@@ -7,6 +7,7 @@ mod machine;
 mod messages;
 mod namespaces;
 mod objects;
+mod observed;
 mod reads;
 mod reasons;
 mod snapshots;

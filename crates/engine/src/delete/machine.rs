@@ -9,9 +9,9 @@ use std::{
     vec,
 };
 
-use billhook_cluster::{Change, DeleteAnswer, ErrorKind, resource_version::is_older};
+use billhook_cluster::{DeleteAnswer, ErrorKind};
 use billhook_objects::{GroupKind, ObjectKey, Uid};
-use billhook_plan::{DeleteWork, Observed, Plan, QueryId};
+use billhook_plan::{DeleteWork, Plan, QueryId};
 use billhook_policy::GoDuration;
 
 use super::{
@@ -21,15 +21,12 @@ use super::{
 };
 use crate::{
     Blocker, Event, FinalizersRemoved, Status,
-    node::{GRACE, MAX_PAUSE, NodeResult, WINDOW, Written, conflict_pause, pause},
+    node::{GRACE, NodeResult, WINDOW, Written, conflict_pause, pause},
 };
-
-/// The longest pause before an object that is recreated again and again is deleted again.
-const MAX_RECREATION_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether a collection is known to be empty.
 #[derive(Clone, Copy, PartialEq)]
-enum Emptiness {
+pub(super) enum Emptiness {
     Unknown,
     /// It is being listed, or will be once a timer expires.
     Listing,
@@ -39,14 +36,14 @@ enum Emptiness {
 /// A node that deletes. It ends when the API server has confirmed of each object that it is gone.
 pub(super) struct Machine<'a> {
     pub(super) plan: &'a Plan,
-    node: usize,
+    pub(super) node: usize,
     pub(super) work: &'a DeleteWork,
     /// The value of the release's label; none if the objects come from manifests alone.
-    label: Option<&'a str>,
+    pub(super) label: Option<&'a str>,
     /// What the nodes before it have written of its objects, until it starts.
     written: Written,
     pub(super) objects: Objects,
-    queue: VecDeque<ObjectKey>,
+    pub(super) queue: VecDeque<ObjectKey>,
     /// Objects whose force stage may have a request to send.
     pub(super) force_queue: VecDeque<ObjectKey>,
     /// Objects to read, unless a watch shows them or their end first.
@@ -60,21 +57,21 @@ pub(super) struct Machine<'a> {
     pub(super) looks: Looks,
     /// The collections of the node, each listed once all known objects are gone: the watch confirms what it saw, only a
     /// list confirms that there is nothing else.
-    collections: Vec<Emptiness>,
+    pub(super) collections: Vec<Emptiness>,
     /// Why lists of collections failed, so that each reason is reported once.
-    failed_lists: HashSet<String>,
+    pub(super) failed_lists: HashSet<String>,
     /// Queries whose objects are the instances of a CRD under a force stage.
-    instance_queries: HashSet<QueryId>,
+    pub(super) instance_queries: HashSet<QueryId>,
     /// Queries whose watch cannot reach the API server.
-    away: HashSet<QueryId>,
+    pub(super) away: HashSet<QueryId>,
     /// Objects of collections that were created later than this, in seconds since 1970 by the server's clock, are ignored.
-    latest: Option<i64>,
+    pub(super) latest: Option<i64>,
     /// Those of them that exist, each with its UID.
-    ignored: BTreeMap<ObjectKey, Uid>,
+    pub(super) ignored: BTreeMap<ObjectKey, Uid>,
     stopping: bool,
     ended: bool,
     pub(super) effects: Vec<Effect>,
-    result: NodeResult,
+    pub(super) result: NodeResult,
 }
 
 impl<'a> Machine<'a> {
@@ -276,18 +273,18 @@ impl<'a> Machine<'a> {
         self.effects.push(Effect::Emit(event));
     }
 
-    fn kind(&self, query: QueryId) -> &'a GroupKind {
+    pub(super) fn kind(&self, query: QueryId) -> &'a GroupKind {
         &self.plan.queries[query].resource.kind
     }
 
     /// Adds an object to the group.
-    fn insert(&mut self, key: ObjectKey, object: Object) {
+    pub(super) fn insert(&mut self, key: ObjectKey, object: Object) {
         self.set_emptiness(object.query, Emptiness::Unknown);
         self.objects.insert(key, object);
     }
 
     /// Sets the emptiness of the collections of a query.
-    fn set_emptiness(&mut self, query: QueryId, emptiness: Emptiness) {
+    pub(super) fn set_emptiness(&mut self, query: QueryId, emptiness: Emptiness) {
         for (current, collection) in self.collections.iter_mut().zip(&self.work.collections) {
             if collection.query == query {
                 *current = emptiness;
@@ -307,7 +304,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Leaves an object because of its annotations.
-    fn keep(&mut self, key: ObjectKey) {
+    pub(super) fn keep(&mut self, key: ObjectKey) {
         let Some(object) = self.objects.get(&key) else { return };
         let cause = object.kept_because();
         self.objects.set_state(&key, State::Kept);
@@ -421,209 +418,8 @@ impl<'a> Machine<'a> {
         self.emit(Event::Refused { node: self.node, object: key.clone(), message: message.to_owned(), retried });
     }
 
-    fn list_answered(&mut self, index: usize, answer: Result<Vec<Observed>, Failure>) {
-        let query = self.work.collections[index].query;
-        match answer {
-            Ok(mut found) => {
-                // A watch may report them later.
-                for late in found.extract_if(.., |object| self.is_late(object)).collect::<Vec<_>>() {
-                    self.ignore(late.key(self.kind(query)), late);
-                }
-                found.retain(|object| !self.is_stranded(&object.key(self.kind(query)), &object.uid));
-                // It is not listing any more if an object was added to it since: then this answer is too old.
-                let is_empty = found.is_empty() && self.collections[index] == Emptiness::Listing;
-                self.collections[index] = if is_empty { Emptiness::Confirmed } else { Emptiness::Unknown };
-                for object in found {
-                    self.observed(query, object.key(self.kind(query)), object);
-                }
-            }
-            // A kind that is not served has no objects.
-            Err(Failure { kind: ErrorKind::NotServed, .. }) => self.collections[index] = Emptiness::Confirmed,
-            Err(failure) => {
-                // Where listing is forbidden, the watch or the single reads have to suffice.
-                let retried = failure.kind != ErrorKind::Forbidden;
-                let reason = format!("{}: {}", self.kind(query), failure.message);
-                if self.failed_lists.insert(reason.clone()) {
-                    self.emit(Event::ListFailed { node: self.node, reason, retried });
-                }
-                if retried {
-                    self.set_timer(Timer::List(index), MAX_PAUSE);
-                } else {
-                    self.collections[index] = Emptiness::Confirmed;
-                }
-            }
-        }
-    }
-
-    fn changed(&mut self, query: QueryId, change: Change) {
-        match change {
-            Change::Present(object) => {
-                let (key, uid) = (object.key(self.kind(query)), object.uid.clone());
-                self.observed(query, key.clone(), object);
-                if let Some(object) = self.objects.present(&key, &uid) {
-                    object.watched = true;
-                }
-            }
-            Change::Gone { namespace, name, uid } => {
-                let key = ObjectKey { kind: self.kind(query).clone(), namespace, name };
-                if self.ignored.get(&key) == Some(&uid) {
-                    self.ignored.remove(&key);
-                }
-                self.gone(&key, &uid);
-            }
-            Change::KindGone => {
-                for (key, uid) in self.objects.present_of(query) {
-                    self.gone(&key, &uid);
-                }
-                self.set_emptiness(query, Emptiness::Confirmed);
-            }
-            Change::Away(reason) => {
-                if self.away.is_empty() {
-                    self.emit(Event::ServerAway { cluster: self.cluster(), reason });
-                }
-                self.away.insert(query);
-            }
-            Change::Back => {
-                if self.away.remove(&query) && self.away.is_empty() {
-                    self.emit(Event::ServerBack { cluster: self.cluster() });
-                }
-            }
-            Change::PollOnly(reason) => self.emit(Event::PollOnly { node: self.node, reason }),
-        }
-    }
-
-    fn cluster(&self) -> Option<String> {
+    pub(super) fn cluster(&self) -> Option<String> {
         self.plan.nodes[self.node].cluster.clone()
-    }
-
-    /// A watch, a list or a read shows an object.
-    pub(super) fn observed(&mut self, query: QueryId, key: ObjectKey, found: Observed) {
-        let tracked = self.objects.get_mut(&key);
-        if self.instance_queries.contains(&query) && tracked.as_ref().is_none_or(|object| object.instance) {
-            return self.instance_observed(query, key, found);
-        }
-        match tracked {
-            Some(object) if object.uid == found.uid => {
-                // A watch may be behind a read.
-                if !matches!(object.state, State::Gone | State::Stranded)
-                    && !is_older(&found.resource_version, &object.resource_version)
-                {
-                    (object.annotations, object.resource_version) = (found.annotations, found.resource_version);
-                    self.settle(&key);
-                    self.set_finalizers(&key, found.finalizers);
-                    if found.deleting {
-                        self.deleting(&key, found.deleted_at);
-                    }
-                }
-            }
-
-            // A watch reports the old object gone before it shows a new one. This one may be behind the watch of another
-            // query or behind a read, and then show an even older object: only a read can tell.
-            Some(object) if object.state != State::Gone && !object.replaced => self.read(key),
-            Some(_) => {
-                self.objects.set_state(&key, State::Gone);
-                self.settle(&key);
-                self.appeared(key, found);
-            }
-            None => self.appeared(key, found),
-        }
-    }
-
-    /// An object has a name that no present object of the group has. It is deleted too if a collection contains it, or
-    /// if it replaced an object of the group and carries the release's label. Any other replacement remains.
-    fn appeared(&mut self, key: ObjectKey, found: Observed) {
-        let contains = |query: QueryId| *self.kind(query) == key.kind;
-        let collection = self.work.collections.iter().find(|c| contains(c.query) && c.contains(&found));
-        if collection.is_some() && self.is_late(&found) {
-            return self.ignore(key, found);
-        }
-        let is_ours = self.label.is_some_and(|label| found.carries(label));
-        let replaced = self.objects.get_mut(&key);
-        let query = collection.map(|c| c.query).or(replaced.as_ref().filter(|_| is_ours).map(|object| object.query));
-        match (query, replaced) {
-            (Some(query), replaced) => {
-                let mut object = Object::new(found.uid, query, found.finalizers);
-                (object.annotations, object.resource_version) = (found.annotations, found.resource_version);
-                if let Some(replaced) = replaced {
-                    (object.instances, object.recreated) = (replaced.instances, replaced.recreated);
-                    (object.recreations, object.creator) = (replaced.recreations + 1, replaced.creator.take());
-                }
-                self.insert(key.clone(), object);
-                self.emit(Event::Appeared { node: self.node, object: key.clone() });
-                self.delete_in_time(key);
-            }
-            (None, Some(replaced)) => {
-                if !std::mem::replace(&mut replaced.recreated, true) {
-                    self.result.recreated.push(key.clone());
-                    self.emit(Event::Recreated { node: self.node, object: key });
-                }
-            }
-            // A query by label also shows the release's objects of other groups.
-            (None, None) => {}
-        }
-    }
-
-    /// Returns whether an object was created too late for the collections of the node.
-    fn is_late(&self, object: &Observed) -> bool {
-        self.latest.is_some_and(|latest| object.created_at.is_some_and(|created| created > latest))
-    }
-
-    fn ignore(&mut self, key: ObjectKey, found: Observed) {
-        if self.ignored.insert(key.clone(), found.uid.clone()).is_none_or(|uid| uid != found.uid) {
-            self.emit(Event::Ignored { node: self.node, object: key });
-        }
-    }
-
-    /// Queues the DELETE of an object that has appeared. One that is recreated again and again is deleted less and less
-    /// often: a controller that competes with the deletion must not be driven.
-    fn delete_in_time(&mut self, key: ObjectKey) {
-        let Some(object) = self.objects.get(&key) else { return };
-        let (recreations, uid) = (object.recreations, object.uid.clone());
-        if recreations < 2 {
-            return self.queue.push_back(key);
-        }
-        self.recreated_again(&key);
-        self.set_timer(Timer::Again(key, uid), recreation_pause(recreations));
-    }
-
-    /// An object carries a `deletionTimestamp`.
-    fn deleting(&mut self, key: &ObjectKey, deleted_at: Option<i64>) {
-        let Some(object) = self.objects.get_mut(key) else { return };
-        object.deleted_at = deleted_at.or(object.deleted_at);
-        // Another client has requested the deletion of an object that is kept: nothing is forced.
-        match object.state {
-            State::Kept => return,
-            State::Queued | State::Refused { .. } if object.annotations.treatment().is_kept() => {
-                return self.keep(key.clone());
-            }
-            _ => {}
-        }
-        if object.state == State::Deleting {
-            self.finalize_after(key);
-            if self.objects.get(key).is_some_and(Object::is_forced) {
-                self.force(key);
-            }
-            return;
-        }
-        let (finalizers, uid) = (object.finalizers.clone(), object.uid.clone());
-        self.objects.set_state(key, State::Deleting);
-        self.emit(Event::Deleting { node: self.node, object: key.clone(), finalizers });
-        self.force_after(key.clone(), uid.clone(), deleted_at);
-        self.finalize_after(key);
-        self.release_snapshot_after(key, uid, deleted_at);
-        self.start_looking(key);
-    }
-
-    /// The API server has confirmed that an object is gone.
-    pub(super) fn gone(&mut self, key: &ObjectKey, uid: &Uid) {
-        let Some(object) = self.objects.present(key, uid).filter(|object| !object.replaced) else { return };
-        let is_member = !object.instance;
-        self.objects.set_state(key, State::Gone);
-        self.settle(key);
-        if is_member {
-            self.result.gone.push(key.clone());
-            self.emit(Event::Gone { node: self.node, object: key.clone(), uid: uid.clone() });
-        }
     }
 
     pub(super) fn finalizers_removed(&mut self, object: ObjectKey, finalizers: Vec<String>) {
@@ -676,9 +472,4 @@ impl<'a> Machine<'a> {
             Timer::Grace => self.end(Status::Interrupted),
         }
     }
-}
-
-/// Returns how long to wait before an object that was recreated this often is deleted again.
-fn recreation_pause(recreations: u32) -> Duration {
-    Duration::from_secs(1 << (recreations - 2).min(5)).min(MAX_RECREATION_PAUSE)
 }
