@@ -11,7 +11,7 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
-use billhook_hosts::{Behind, Dialer, HostRules, Relay};
+use billhook_hosts::{Behind, Dialer, Gate, HostRules, Relay};
 use billhook_objects::{Catalog, Digest, ObjectKey};
 use billhook_plan::Resource;
 use serde_json::{Value, json};
@@ -61,6 +61,8 @@ pub struct OpenTarget {
     door: Door,
     /// What connects to it.
     dialer: Dialer,
+    /// What stops requests once another process may work on the items; a program's, too.
+    fence: Fence,
     tokens: Option<Tokens>,
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
@@ -125,7 +127,9 @@ impl OpenTarget {
                 let failed = |error: std::io::Error| {
                     ItemFailure::new("Relay", format!("listen on loopback: {error}"), ErrorCode::InternalProblem)
                 };
-                Some(Relay::start(self.dialer.clone(), host, *port, behind).await.map_err(failed)?)
+                let (dialer, fence) = (self.dialer.clone(), self.fence.clone());
+                let gate = Gate::new(move || fence.lets_pass());
+                Some(Relay::start(dialer, host, *port, behind, gate).await.map_err(failed)?)
             }
         };
         let proxy = match &relay {
@@ -171,13 +175,13 @@ impl Targets {
         before.map(|before| before.spec)
     }
 
-    /// Removes a Target, and returns its specification.
     /// Returns the names of a namespace's Targets.
     pub fn names(&self, namespace: &str) -> Vec<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.keys().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect()
     }
 
+    /// Removes a Target, and returns its specification.
     pub fn remove(&self, namespace: &str, name: &str) -> Option<TargetSpec> {
         let key = (namespace.to_owned(), name.to_owned());
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -261,6 +265,7 @@ impl Targets {
             access,
             door,
             dialer,
+            fence: self.fence.clone(),
             tokens,
             catalog: SharedAnswer::new(FAILURE_AGE),
             version: SharedAnswer::new(FAILURE_AGE),

@@ -1,9 +1,16 @@
 //! A door to one host for another program, which neither resolves the host's name nor chooses an address.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
 };
@@ -27,11 +34,33 @@ pub enum Behind {
     Proxy,
 }
 
+/// Whether bytes of the program may still pass.
+#[derive(Clone)]
+pub struct Gate(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Gate {
+    /// Makes a gate that asks this function before each connection, and before each write to one.
+    pub fn new(is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_open))
+    }
+
+    fn is_open(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&self.is_open()).finish()
+    }
+}
+
 /// A listener on loopback, all connections of which end at one host.
 ///
 /// A program that is given the relay as its HTTP proxy reaches that host alone, at an address that was checked for this very
 /// connection: not an address to which the name resolves later, and not a server to which the host redirects. Dropping it
-/// ends all connections.
+/// ends all connections. So does its [`Gate`] once it is closed, with the first bytes that the program sends after that: a
+/// process that was frozen together with the program passes nothing on when it wakes up, even before it can drop the relay.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -44,10 +73,10 @@ impl Relay {
     /// # Errors
     ///
     /// When there is no free port on loopback.
-    pub async fn start(dialer: Dialer, host: &str, port: u16, behind: Behind) -> io::Result<Self> {
+    pub async fn start(dialer: Dialer, host: &str, port: u16, behind: Behind, gate: Gate) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let place = Arc::new(Place { dialer, host: host.to_owned(), port, behind });
+        let place = Arc::new(Place { dialer, host: host.to_owned(), port, behind, gate });
         let task = tokio::spawn(serve(listener, place)).abort_handle();
         Ok(Self { address, task })
     }
@@ -70,6 +99,7 @@ struct Place {
     host: String,
     port: u16,
     behind: Behind,
+    gate: Gate,
 }
 
 async fn serve(listener: TcpListener, place: Arc<Place>) {
@@ -103,11 +133,15 @@ impl Place {
         if tunnel.is_some_and(|authority| !self.is_authority(authority)) {
             return refuse(&mut stream, "403 connections to other servers are not allowed").await;
         }
-        let mut server = match self.dialer.dial(&self.host, self.port).await {
+        if !self.gate.is_open() {
+            return refuse(&mut stream, "403 this process may not connect any more").await;
+        }
+        let server = match self.dialer.dial(&self.host, self.port).await {
             Ok(server) => server,
             Err(error @ DialError::Denied(_)) => return refuse(&mut stream, &format!("403 {error}")).await,
             Err(error) => return refuse(&mut stream, &format!("502 {error}")).await,
         };
+        let mut server = Gated { server, gate: &self.gate };
         match tunnel {
             Some(_) => stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?,
             None => server.write_all(&head).await?,
@@ -119,6 +153,35 @@ impl Place {
     fn is_authority(&self, authority: &str) -> bool {
         let Some((host, port)) = authority.rsplit_once(':') else { return false };
         host.eq_ignore_ascii_case(&self.host) && port.parse() == Ok(self.port)
+    }
+}
+
+/// A connection to the server that writes only while the gate is open.
+struct Gated<'a> {
+    server: TcpStream,
+    gate: &'a Gate,
+}
+
+impl AsyncRead for Gated<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.server).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Gated<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.gate.is_open() {
+            return Poll::Ready(Err(io::ErrorKind::PermissionDenied.into()));
+        }
+        Pin::new(&mut self.server).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.server).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.server).poll_shutdown(cx)
     }
 }
 
