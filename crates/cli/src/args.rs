@@ -36,7 +36,7 @@ pub(crate) struct GlobalArgs {
     /// Time limit for a single request; 0 means no limit [default: 30s]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION")]
     pub(crate) request_timeout: Option<GoDuration>,
-    /// Print results in this format; apply and delete print one JSON event per line
+    /// Print results in this format; with json, commands that change the cluster print one event per line
     #[arg(long, short, global = true, value_name = "FORMAT", default_value = "text")]
     pub(crate) output: OutputFormat,
     /// Color the output

@@ -127,4 +127,9 @@ mod tests {
         let waiting = taken_over(&locked, Duration::from_millis(20_100));
         assert_eq!(waiting, format!("{taken}; waiting 21s until it has stopped"));
     }
+    #[test]
+    fn the_texts_say_how_long_a_lock_lasts() {
+        let lasts = format!("about {}", seconds(billhook_cluster::LOCK_DURATION));
+        assert!(RESUME_UNLOCKED.contains(&lasts) && INTERRUPTED_TWICE.contains(&lasts), "{lasts}");
+    }
 }

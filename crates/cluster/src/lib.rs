@@ -59,8 +59,8 @@ pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
 pub use finalizers::RemoveAnswer;
 pub use inventory::{
-    BackupWriter, Begun, HeldLock, Holder, InventoryStore, MAX_PARTS, NewBackup, PackedBackup, ReleaseInfo, Stored,
-    TakeOver, Token,
+    BackupWriter, Begun, HeldLock, Holder, InventoryStore, LOCK_DURATION, MAX_PARTS, NewBackup, PackedBackup,
+    ReleaseInfo, Stored, TakeOver, Token,
 };
 pub use lease::{Clock, HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld, Predecessor, Term};
 pub use look::Place;

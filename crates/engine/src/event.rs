@@ -526,7 +526,7 @@ impl Goal {
     /// Returns what an operation as a whole is about.
     pub(crate) fn of(operation: Operation) -> Self {
         match operation {
-            Operation::Apply => Self::Applied,
+            Operation::Apply | Operation::Restore => Self::Applied,
             Operation::Delete | Operation::Clean => Self::Gone,
         }
     }

@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
                     self.result.recreated.push(object.clone());
                     context.emit(Event::Recreated { node, object: object.clone() });
                 }
-                let blocker = Blocker::Refused { message: AGAIN.to_owned(), by: RefusedBy::Server };
+                let blocker = Blocker::Refused { message: AGAIN.to_owned(), by: RefusedBy::Changed };
                 self.result.left.push((object, Some(blocker)));
                 Status::Failed
             }

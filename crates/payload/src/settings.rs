@@ -19,7 +19,7 @@ pub struct Settings {
     pub capabilities: Option<BTreeSet<String>>,
     /// The identifier of clusters that some manifests exclude.
     pub exclude: Option<String>,
-    /// The objects that somebody else manages.
+    /// The objects that another manager is responsible for.
     pub overrides: Vec<Override>,
 }
 
@@ -58,7 +58,7 @@ impl Settings {
     }
 }
 
-/// An object that is left to somebody else, `KIND/NAMESPACE/NAME` or `KIND/NAME`.
+/// An object that is left to another manager, `KIND/NAMESPACE/NAME` or `KIND/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The kind as discovery spells it.

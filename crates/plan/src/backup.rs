@@ -41,7 +41,7 @@ pub enum BackupNote {
     Ended { object: ObjectKey },
     /// The data of volumes is not part of a backup.
     VolumeData { objects: Vec<ObjectKey> },
-    /// What the object stood for outside of the cluster is created anew.
+    /// What the object stood for outside of the cluster is created again.
     External { object: ObjectKey },
     /// An owner does not exist any more and is not restored, so that its dependent is restored without it.
     OwnerMissing { object: ObjectKey, owner: ObjectKey },

@@ -170,6 +170,8 @@ pub enum Operation {
     Delete,
     /// Delete all objects of certain kinds, whoever created them.
     Clean,
+    /// Deploy what a deletion has saved.
+    Restore,
 }
 
 impl Operation {
@@ -179,6 +181,7 @@ impl Operation {
             Self::Apply => "apply",
             Self::Delete => "delete",
             Self::Clean => "clean",
+            Self::Restore => "restore",
         }
     }
 }

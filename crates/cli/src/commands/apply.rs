@@ -202,7 +202,8 @@ pub(crate) async fn execute(
         }
         DryRun::None => {}
     }
-    let guarded = operate::guard(session, &prepared.plan, how.yes);
+    let review = format!("billhook plan {}", prepared.plan.operation.name());
+    let guarded = operate::guard(session, &prepared.plan, Some(&review), how.yes);
     operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
     guarded?;
     let flags = RunFlags { timeout, force_conflicts: how.force_conflicts, ..RunFlags::default() };

@@ -66,7 +66,7 @@ struct RunArgs {
     #[arg(long, value_name = "DURATION", global = true)]
     timeout: Option<GoDuration>,
     /// Accept this flag without effect: only the name confirms this command
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, hide = true)]
     yes: bool,
 }
 
@@ -76,7 +76,7 @@ struct StagesArgs {
     /// Use the stages of this file [default: webhooks, then extended-apis, then kubernetes-resources, as Gardener does]
     #[arg(long, short, value_name = "FILE")]
     filename: Option<PathBuf>,
-    /// Leave objects that match this label selector; can be repeated [default: shoot.gardener.cloud/no-cleanup]
+    /// Leave objects that match this label selector, instead of those with the default; can be repeated [default: shoot.gardener.cloud/no-cleanup]
     #[arg(long, value_name = "SELECTOR")]
     exclude: Vec<Exclude>,
     /// Remove finalizers this long after the deletionTimestamp, if the stage would do it later; 0s means at once; can be repeated

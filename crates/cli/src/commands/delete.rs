@@ -219,7 +219,7 @@ pub(crate) async fn run(
     }
     let deletes = prepared.plan.deletions() + collections(&prepared.plan) > 0;
     let confirmed = deletes && session.stdin_terminal && !args.yes;
-    let mut guarded = operate::guard(session, &prepared.plan, args.yes);
+    let mut guarded = operate::guard(session, &prepared.plan, Some("billhook plan delete"), args.yes);
     if guarded.is_ok() && confirmed {
         guarded = operate::confirm(session, interrupts, &prepared.plan).await;
     }

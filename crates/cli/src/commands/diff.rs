@@ -40,7 +40,7 @@ Exit codes:
   1  there are differences
   2  invalid input
   3  interrupted
-  4  a guard would stop the apply
+  4  the plan is refused, for example because objects belong to another release or because more would be deleted than --max-deletions allows
   5  failed, or the API server rejects the write of an object";
 
 /// Runs the command.
@@ -82,6 +82,10 @@ async fn compare(session: &Session, args: DiffArgs) -> Result<Exit, CommandError
             format!("{} not compared; the output names each with the reason", render::count(failed, "object"));
         let error = CommandError::new(Exit::NotCompared, problem);
         return Err(if conflicts { error.hint(text::TAKE_OVER) } else { error });
+    }
+    // --yes answers the other dangerous notes, and only the apply has it.
+    if prepared.plan.notes.iter().any(|note| text::answer(note).is_some_and(|flag| flag != text::YES)) {
+        return Ok(Exit::Refused);
     }
     Ok(if differing.is_empty() { Exit::Done } else { Exit::Different })
 }

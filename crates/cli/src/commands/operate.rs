@@ -118,8 +118,8 @@ pub(crate) async fn give_back(clusters: &Clusters, taken: Option<&ReleaseName>, 
     }
 }
 
-/// Rejects a plan with dangerous notes, unless the flags that answer them are given.
-pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), CommandError> {
+/// Rejects a plan with dangerous notes, unless the flags that answer them are given. The command `review` shows the plan, if one does.
+pub(crate) fn guard(session: &Session, plan: &Plan, review: Option<&str>, yes: bool) -> Result<(), CommandError> {
     let is_open = |flag: &&str| !(yes && *flag == text::YES);
     let open: Vec<(&Note, &str)> =
         plan.notes.iter().filter_map(|note| Some((note, text::answer(note).filter(is_open)?))).collect();
@@ -132,9 +132,8 @@ pub(crate) fn guard(session: &Session, plan: &Plan, yes: bool) -> Result<(), Com
     let problem = format!("the plan has {notes}; nothing was changed");
     let mut error = CommandError::new(Exit::Refused, problem);
     if open.iter().any(|(_, flag)| *flag == text::YES) {
-        let verb = plan.operation.name();
-        let hint = format!("review the plan with billhook plan {verb} …, then pass --yes to carry it out anyway");
-        error = error.hint(hint);
+        let review = review.map(|command| format!("review the plan with {command} …, then ")).unwrap_or_default();
+        error = error.hint(format!("{review}pass --yes to carry it out anyway"));
     }
     if open.iter().any(|(_, flag)| *flag != text::YES) {
         error = error.hint("allow more deletions with --max-deletions N");

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::{
+    args::OutputFormat,
     error::{CommandError, Exit},
     render::{self, diff::Row, picture},
     session::{Interrupts, Session},
@@ -76,6 +77,11 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
         }
         PlanCommand::Delete(PlanDeleteArgs { deletion, suggest_policy }) => {
+            if suggest_policy && session.global.output != OutputFormat::Text {
+                return Err(CommandError::input(
+                    "--suggest-policy prints a policy file, and cannot be combined with -o",
+                ));
+            }
             let planned = interrupts.unless(delete::plan(session, deletion, delete::Mode::default())).await?;
             let prepared = planned.map(|planned| planned.prepared);
             if let Some(policy) = prepared.as_ref().and_then(|prepared| prepared.safe_policy.as_ref())

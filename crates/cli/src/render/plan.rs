@@ -124,7 +124,7 @@ fn amounts(plan: &Plan) -> String {
             let groups = count(groups(plan), "group");
             parts.push(format!("{}{more} in {groups}", count(deletions, "object")));
         }
-        Operation::Apply | Operation::Delete | Operation::Clean => {}
+        Operation::Apply | Operation::Restore | Operation::Delete | Operation::Clean => {}
     }
     if parts.is_empty() { "nothing to do".to_owned() } else { parts.join(", ") }
 }

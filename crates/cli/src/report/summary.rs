@@ -64,6 +64,7 @@ fn done(progress: &Progress, summary: &Summary, paint: Paint) -> String {
         true if progress.operation == Some(Operation::Clean) => "cleaned",
         true if progress.release.is_some() && summary.uncovered.iter().any(remains) => "retained",
         true => "deleted",
+        false if progress.operation == Some(Operation::Restore) => "restored",
         false => "applied",
     };
     let what = match &progress.release {

@@ -386,3 +386,20 @@ fn the_guide_shows_what_the_commands_print() {
     }
     assert!(commands >= 10, "{commands}");
 }
+
+#[test]
+fn the_guide_names_every_flag() {
+    let guide = include_str!("../../../../docs/payloads.md");
+    let command = billhook::command();
+    let payload = command.find_subcommand("payload").unwrap();
+    let mut missing = Vec::new();
+    for command in payload.get_subcommands() {
+        let flags = command.get_arguments().filter(|flag| !flag.is_global_set() && !flag.is_hide_set());
+        for flag in flags.filter_map(|flag| flag.get_long()).filter(|flag| !matches!(*flag, "help" | "timeout")) {
+            if !guide.contains(&format!("--{flag}")) {
+                missing.push(format!("{} --{flag}", command.get_name()));
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+}

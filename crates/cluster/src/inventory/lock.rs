@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// How long a lock lasts without a renewal.
-const DURATION: Duration = Duration::from_secs(30);
+pub const LOCK_DURATION: Duration = Duration::from_secs(30);
 /// The holder stops earlier than that, so that no request is in flight when another command takes the lock over.
 const TIMING: Timing =
     Timing { limit: Duration::from_secs(20), every: Duration::from_secs(10), retry: Duration::from_secs(2) };
@@ -74,7 +74,7 @@ impl Holder {
             pid: self.pid,
             id: self.id.clone(),
             since,
-            duration_seconds: DURATION.as_secs(),
+            duration_seconds: LOCK_DURATION.as_secs(),
             renewals: 0,
             lease: self.lease.clone(),
         }

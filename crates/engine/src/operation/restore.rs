@@ -7,8 +7,8 @@ use std::{
 
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, ResourceType, Scope, wellknown};
 use billhook_plan::{
-    ApplyAction, ApplyTask, BackupNote, LateOwner, MissingNamespaces, Note, NoteKind, PatchTask, Phase, PlanError,
-    Problem, Resource, Tie, UncoveredCause, UncoveredNote, Unlabelled, Wait,
+    ApplyAction, ApplyTask, BackupNote, LateOwner, MissingNamespaces, Note, NoteKind, Operation, PatchTask, Phase,
+    PlanError, Problem, Resource, Tie, UncoveredCause, UncoveredNote, Unlabelled, Wait,
 };
 use billhook_policy::{Propagation, UpdateStrategy};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -84,6 +84,7 @@ pub async fn prepare_restore(clusters: &Clusters, input: RestoreInput) -> Result
     prepared.record.restore(&left);
     // What the deletion has left is not of an earlier version.
     let plan = &mut prepared.plan;
+    plan.operation = Operation::Restore;
     plan.notes.retain(|note| !matches!(note.kind, NoteKind::Uncovered(UncoveredNote::NotPruned { .. })));
     plan.uncovered.retain(|uncovered| uncovered.cause != UncoveredCause::NoGroup);
     let (others, exist) = others(clusters, &catalog, std::mem::take(&mut restoration.others)).await?;

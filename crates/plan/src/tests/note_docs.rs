@@ -64,7 +64,7 @@ fn explained(kind: &NoteKind) -> (&'static str, &'static str) {
             "Find out to which release it belongs, and remove it from the other one.",
         ),
         NoteKind::Unlabelled { .. } => (
-            "An object is in the record of the release, but does not carry its label: somebody removed the label, or edited the record.",
+            "An object is in the record of the release, but does not carry its label: another client removed the label, or edited the record.",
             "Check the object; `--yes` deletes it.",
         ),
         NoteKind::ScopeChanged { .. } => {
@@ -214,7 +214,7 @@ fn explained(kind: &NoteKind) -> (&'static str, &'static str) {
                 "Restore the data from a backup of the storage system.",
             ),
             BackupNote::External { .. } => (
-                "What an object stood for outside of the cluster, such as a load balancer, is created anew.",
+                "What an object stood for outside of the cluster, such as a load balancer, is created again.",
                 "Update what refers to its former address.",
             ),
             BackupNote::OwnerMissing { .. } => (

@@ -181,7 +181,7 @@ impl Passes<'_> {
             if let Some(limit) = remaining {
                 billhook_plan::warn_of_limit(&mut prepared.plan, limit);
             }
-            operate::guard(self.session, &prepared.plan, self.args.yes).map(|()| prepared)
+            operate::guard(self.session, &prepared.plan, None, self.args.yes).map(|()| prepared)
         });
         let prepared = match guarded {
             Ok(prepared) => prepared,
@@ -228,7 +228,7 @@ impl Passes<'_> {
         match result {
             Ok(done) => Ok(Some(done)),
             Err(error) if self.args.watch.is_some() && number > 0 => {
-                self.session.printer.warn(&publisher.failed(&error, "the pass is made nevertheless").text());
+                self.session.printer.warn(&publisher.failed(&error, "the pass continues without it").text());
                 Ok(None)
             }
             Err(error) => Err(publisher.failed(&error, "nothing was applied")),
