@@ -11,9 +11,10 @@ use tokio::runtime::Handle;
 #[cfg(feature = "sandbox")]
 use crate::sandbox;
 use crate::{
+    clock::now,
     config,
     error::{CommandError, Exit},
-    session::{Session, now},
+    session::Session,
 };
 
 /// A cluster, and the namespace that the command works in.

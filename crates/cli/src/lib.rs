@@ -6,6 +6,7 @@
 mod args;
 mod backup_dir;
 mod chart;
+mod clock;
 mod commands;
 mod config;
 mod connect;

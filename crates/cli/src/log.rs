@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     args::{GlobalArgs, LogFormat, LogLevel},
+    clock::{now, timestamp},
     error::CommandError,
     output::{Printer, json},
-    session::{Session, now, timestamp},
 };
 
 /// What is logged, and how.
@@ -56,8 +56,8 @@ struct Line<'a> {
 }
 
 impl Log {
-    pub(crate) fn new(session: &Session) -> Self {
-        Self { printer: session.printer.clone(), results: session.json(), logging: session.logging }
+    pub(crate) fn new(printer: Printer, results: bool, logging: Logging) -> Self {
+        Self { printer, results, logging }
     }
 
     /// Makes one that prints nothing.

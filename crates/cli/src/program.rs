@@ -21,7 +21,7 @@ use crate::{
         validate, webhook, why,
     },
     error::{CommandError, Exit},
-    log::{Log, Logging},
+    log::Logging,
     output::{Paint, Printer},
     session::{Interrupts, Session},
     text,
@@ -166,7 +166,7 @@ pub(crate) async fn run(world: World) -> Exit {
         if error.exit == Exit::Unfinished && session.has_taken_over.get().is_some() {
             error.hints.push(text::RESUME_UNLOCKED.to_owned());
         }
-        if !Log::new(&session).fail(&error) {
+        if !session.log().fail(&error) {
             printer.error(&error);
         }
         error.exit

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     args::{GlobalArgs, OutputFormat},
     error::{CommandError, Exit},
-    log::Logging,
+    log::{Log, Logging},
     output::Printer,
     world::Connect,
 };
@@ -40,19 +40,12 @@ pub(crate) struct Session {
     pub(crate) has_taken_over: OnceLock<()>,
 }
 
-/// Returns the wall-clock time.
-#[expect(clippy::disallowed_methods, reason = "a timestamp to record, not a measurement")]
-pub(crate) fn timestamp() -> jiff::Timestamp {
-    jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default()
-}
-
-/// Returns the wall-clock time in RFC 3339 format, in whole seconds.
-pub(crate) fn now() -> String {
-    let now = timestamp();
-    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
-}
-
 impl Session {
+    /// Returns where the command logs.
+    pub(crate) fn log(&self) -> Log {
+        Log::new(self.printer.clone(), self.json(), self.logging)
+    }
+
     /// Returns whether results are printed as JSON.
     pub(crate) fn json(&self) -> bool {
         self.global.output == OutputFormat::Json

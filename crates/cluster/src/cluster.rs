@@ -19,6 +19,7 @@ use crate::{
     client,
     counts::{Counters, RequestCounts},
     error::{Error, ErrorKind},
+    fence::Fence,
     limiter::Limiter,
     recent_deletes::RecentDeletes,
     recent_names::RecentNames,
@@ -83,38 +84,6 @@ pub struct Cluster {
     pub(crate) fences: Vec<Fence>,
     /// Whether a list that is up to half a minute old tells which objects do not exist.
     pub(crate) uses_recent_names: bool,
-}
-
-/// A check before each request whether it may still be sent, for a process that another one may replace. That of a request with
-/// a body, as all writes have, is repeated when the connection takes the body.
-#[derive(Clone)]
-pub struct Fence {
-    may_send: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Why requests fail when they may not be sent.
-    pub(crate) why: Arc<str>,
-}
-
-impl Fence {
-    /// Makes a fence that calls this function before each request. Requests that it stops fail with this message.
-    pub fn new(why: impl Into<Arc<str>>, may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { may_send: Arc::new(may_send), why: why.into() }
-    }
-
-    /// Makes a fence that lets every request pass.
-    pub fn open() -> Self {
-        Self::new("", || true)
-    }
-
-    /// Returns whether a request may be sent now, for clients other than a [`Cluster`].
-    pub fn lets_pass(&self) -> bool {
-        (self.may_send)()
-    }
-}
-
-impl fmt::Debug for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Fence").field(&self.lets_pass()).finish()
-    }
 }
 
 /// The versions in which a kind is served, the preferred one first; none where discovery cannot tell.

@@ -15,7 +15,7 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use kube::client::Body;
 use tower::BoxError;
 
-use crate::cluster::Fence;
+use crate::fence::Fence;
 
 /// The fences of a request, as an extension of it.
 #[derive(Clone)]

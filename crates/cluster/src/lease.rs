@@ -18,9 +18,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    cluster::{Cluster, Fence},
+    cluster::Cluster,
     counts::Verb,
     error::{Error, ErrorKind},
+    fence::Fence,
     request::Call,
     tenure::{Moment, Renew, Tenure, Timing},
     url,

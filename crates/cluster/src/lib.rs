@@ -20,6 +20,7 @@ mod decode;
 mod delete;
 mod discovery;
 mod error;
+mod fence;
 mod finalizers;
 mod guarded_body;
 mod inventory;
@@ -53,10 +54,11 @@ mod write;
 pub use apply::{Applied, ApplyOptions};
 pub use bearer::Bearer;
 pub use client::connect;
-pub use cluster::{Cluster, Fence, Options};
+pub use cluster::{Cluster, Options};
 pub use counts::{RequestCounts, count_requests};
 pub use delete::{DeleteAnswer, DeleteOptions};
 pub use error::{Error, ErrorKind, FieldConflict, Status};
+pub use fence::Fence;
 pub use finalizers::RemoveAnswer;
 pub use inventory::{
     BackupWriter, Begun, HeldLock, Holder, InventoryStore, LOCK_DURATION, MAX_PARTS, NewBackup, PackedBackup,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
+use crate::error::{Error, ErrorKind};
+
 /// An entry of `managedFields`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -87,9 +89,16 @@ pub(crate) fn owns_fields(manager: &str, entries: &[ManagedEntry]) -> bool {
 }
 
 /// Returns the manager that wrote first; none if it is not known.
-pub(crate) fn creator(entries: &[ManagedEntry]) -> Option<&str> {
+fn creator(entries: &[ManagedEntry]) -> Option<&str> {
     let first = entries.iter().min_by_key(|entry| entry.time.as_ref())?;
     first.manager.as_deref().filter(|manager| !manager.is_empty())
+}
+
+/// Returns the error for an object that another client has created or recreated.
+pub(crate) fn not_as_seen(what: &str, recreated: bool, entries: &[ManagedEntry]) -> Error {
+    let how = if recreated { "recreated" } else { "created" };
+    let by = creator(entries).unwrap_or("another client");
+    Error::new(what, ErrorKind::NotAsSeen).because(format!("it was {how} by {by} in the meantime"))
 }
 
 /// Returns the entries after `manager` has taken over what the `former` managers have applied; none if that is nothing.

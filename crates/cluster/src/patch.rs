@@ -10,9 +10,9 @@ use crate::{
     counts::Verb,
     decode::Managed,
     error::{Error, object_name},
+    managed::not_as_seen,
     request::Call,
     url,
-    write::not_as_seen,
 };
 
 /// A patch of an object.

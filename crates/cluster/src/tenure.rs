@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::{cluster::Fence, error::Error};
+use crate::{error::Error, fence::Fence};
 
 /// Something that can be renewed.
 pub(crate) trait Renew: Send + 'static {

@@ -18,7 +18,7 @@ use crate::{
     counts::Verb,
     decode::Managed,
     error::{Error, ErrorKind, Status, object_name},
-    managed::{ManagedEntry, creator, owns_fields},
+    managed::{not_as_seen, owns_fields},
     patch::{Patch, PatchKind, strict_url},
     request::Call,
     strategy::{self, Change},
@@ -274,13 +274,6 @@ impl Target<'_> {
             _ => Next::Refused(not_as_seen(&self.what, expected.is_some(), &entries)),
         }
     }
-}
-
-/// Returns the error for an object that another client has created or recreated.
-pub(crate) fn not_as_seen(what: &str, recreated: bool, entries: &[ManagedEntry]) -> Error {
-    let how = if recreated { "recreated" } else { "created" };
-    let by = creator(entries).unwrap_or("another client");
-    Error::new(what, ErrorKind::NotAsSeen).because(format!("it was {how} by {by} in the meantime"))
 }
 
 /// Returns whether the server may have rejected a write because the object is not as expected. A server that finds fields of

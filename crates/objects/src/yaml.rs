@@ -6,6 +6,7 @@
 //! as JSON first, so it may contain several consecutive objects.
 
 mod error;
+mod limits;
 mod node;
 mod plain;
 mod scalar;

@@ -14,10 +14,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clock::timestamp,
     commands::{apart::Thread, serving::Server},
     error::{CommandError, Exit},
-    log::Log,
-    session::{Interrupts, Session, timestamp},
+    session::{Interrupts, Session},
 };
 
 /// Reconcile DeployItems until interrupted: deploy and delete their objects group by group
@@ -161,7 +161,7 @@ pub(crate) async fn run(
         }
         None => None,
     };
-    let log = Log::new(session);
+    let log = session.log();
     log.say("controller-started", json!({}), "reconciling DeployItems; press Ctrl-C to stop");
     let mut controller = std::pin::pin!(controller.run(stop.clone()));
     let ended = tokio::select! {

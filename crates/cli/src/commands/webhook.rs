@@ -20,7 +20,6 @@ use self::{
 };
 use crate::{
     error::{CommandError, Exit},
-    log::Log,
     session::{Interrupts, Session},
     watched::Watched,
 };
@@ -86,7 +85,7 @@ pub(crate) async fn run(
         }
     };
 
-    let log = Log::new(session);
+    let log = session.log();
     let url = format!("https://{address}");
     let text = format!("serving admission reviews at {url}; press Ctrl-C to stop");
     log.say("webhook-started", json!({"url": url}), &text);

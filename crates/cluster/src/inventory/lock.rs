@@ -28,10 +28,10 @@ use super::{
     store::{InventoryStore, WRITES, changed, is_conflict},
 };
 use crate::{
-    cluster::Fence,
     counts::Verb,
     decode::META,
     error::{Error, ErrorKind},
+    fence::Fence,
     lease::{HeldLease, LeaseAge},
     request::Call,
     tenure::{Moment, Renew, Tenure, Timing},

@@ -3,8 +3,8 @@
 use std::{fmt, num::NonZeroUsize};
 
 use super::{
+    limits::{MAX_COPIED, MAX_HEIGHT, MAX_NESTING},
     node::Place,
-    tree::{MAX_COPIED, MAX_HEIGHT, MAX_NESTING},
 };
 
 /// A text that is not YAML, or is YAML without an equivalent in JSON.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{Error, ErrorKind},
+    limits::{MAX_COPIED, MAX_HEIGHT, MAX_NESTING},
     node::{Key, Node, NodeKind, Place},
     scalar::{self, Scalar, Tag},
 };
@@ -103,15 +104,6 @@ impl Extent {
         Self { size: 1, weight: NODE + text.len(), height: 1 }
     }
 }
-
-/// The maximum depth of a document before aliases are expanded.
-pub(super) const MAX_NESTING: usize = 255;
-
-/// The maximum depth of a document after aliases are expanded.
-pub(super) const MAX_HEIGHT: usize = 1000;
-
-/// The maximum [weight](Extent::weight) of all copies that aliases and their anchors need.
-pub(super) const MAX_COPIED: usize = 16 << 20;
 
 enum Content<T: Tree> {
     Sequence(Vec<T>),

@@ -22,11 +22,12 @@ use self::{
 };
 use super::{open, publish::Publisher, warn_unused};
 use crate::{
+    clock::now,
     commands::operate,
     error::{CommandError, Exit},
     input,
     render::count,
-    session::{Interrupts, Session, now},
+    session::{Interrupts, Session},
 };
 
 /// Runs the command.

@@ -12,8 +12,9 @@ use billhook_plan::Resource;
 use tokio::time::timeout;
 
 use crate::{
+    clock::now,
     error::{CommandError, Exit},
-    session::{Interrupts, now},
+    session::Interrupts,
 };
 
 /// How long a status may take to be published after an interruption, or after a pass that did not start.

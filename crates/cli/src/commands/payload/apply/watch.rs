@@ -33,6 +33,7 @@ use super::{
     pass::{End, Passed, Passes, Tally, Turn},
 };
 use crate::{
+    clock::{now, timestamp},
     commands::{
         operate,
         payload::{Chosen, open, publish::Publisher, read_folder, warn_unused},
@@ -42,7 +43,7 @@ use crate::{
     input,
     log::Log,
     render::{count, duration},
-    session::{Interrupts, Session, now, timestamp},
+    session::{Interrupts, Session},
 };
 
 /// Something that is being done.
@@ -152,7 +153,7 @@ impl<'a> Watch<'a> {
     ) -> Result<Self, CommandError> {
         let folder = Folder::watch(session.path(&args.folder)).map_err(|error| not_watched(args, &error))?;
         let reports = folder.reports();
-        let log = Log::new(session);
+        let log = session.log();
         let publisher = chosen.cluster_version.as_deref().map(|name| Arc::new(Publisher::new(name, &release)));
         let reader = Reader::new(folder, &session.directory, &args.folder, &chosen.settings, log.clone());
         Ok(Self {
