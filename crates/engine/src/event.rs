@@ -252,6 +252,35 @@ pub struct Summary {
     pub recorded: Option<Recorded>,
 }
 
+impl Summary {
+    /// Returns the summary of a run that did nothing, and ended like this.
+    pub fn new(status: Status) -> Self {
+        Self {
+            status,
+            gone: 0,
+            applied: 0,
+            unchanged: 0,
+            requested: Vec::new(),
+            incomplete: None,
+            left: Vec::new(),
+            uncovered: Vec::new(),
+            left_out: Vec::new(),
+            finalizers_removed: Vec::new(),
+            recreated: Vec::new(),
+            ignored: Vec::new(),
+            error: None,
+            requests: BTreeMap::new(),
+            elapsed_ms: 0,
+            record_error: None,
+            lock_lost: false,
+            retained: false,
+            backup: None,
+            proof: None,
+            recorded: None,
+        }
+    }
+}
+
 /// What the record of a release says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
@@ -570,11 +599,7 @@ mod tests {
             (Status::TimedOut, vec![("refused", "no")]),
             (Status::Interrupted, vec![("refused", "no")]),
         ] {
-            let summary: Summary = serde_json::from_value(serde_json::json!({
-                "status": status, "gone": 0, "applied": 0, "unchanged": 0, "left": all, "uncovered": [],
-                "finalizersRemoved": [], "recreated": [], "requests": {}, "elapsedMs": 0,
-            }))
-            .unwrap();
+            let summary = Summary { left: all.clone(), ..Summary::new(status) };
             let found: Vec<_> = summary.failures().map(|failed| (failed.object.name.as_str(), failed.error)).collect();
             assert_eq!(found, expected, "{status:?}");
             let awaited: Vec<_> = summary.awaited().map(|object| object.name.as_str()).collect();

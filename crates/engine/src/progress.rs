@@ -248,7 +248,17 @@ impl NodeProgress {
             Event::NodeFinished { status, elapsed_ms, .. } => {
                 self.state = NodeState::Ended { status: *status, elapsed_ms: *elapsed_ms };
             }
-            _ => {}
+            // They are not about the objects of one node.
+            Event::Started { .. }
+            | Event::ServerAway { .. }
+            | Event::ServerBack { .. }
+            | Event::Finished(_)
+            | Event::NamespaceCreated { .. }
+            | Event::PollOnly { .. }
+            | Event::ListFailed { .. }
+            | Event::Ignored { .. }
+            | Event::SnapshotReleased { .. }
+            | Event::GracePeriodEnded { .. } => {}
         }
     }
 

@@ -233,27 +233,9 @@ fn left_out(plan: &Plan) -> Vec<Note> {
 async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begun: Instant) -> Outcome {
     let mut outcome = Outcome {
         summary: Summary {
-            status: Status::Done,
-            gone: 0,
-            applied: 0,
-            unchanged: 0,
-            requested: Vec::new(),
-            incomplete: None,
-            left: Vec::new(),
             uncovered: context.plan.uncovered.clone(),
             left_out: left_out(context.plan),
-            finalizers_removed: Vec::new(),
-            recreated: Vec::new(),
-            ignored: Vec::new(),
-            error: None,
-            requests: BTreeMap::new(),
-            elapsed_ms: 0,
-            record_error: None,
-            lock_lost: false,
-            retained: false,
-            backup: None,
-            proof: None,
-            recorded: None,
+            ..Summary::new(Status::Done)
         },
         gone: Vec::new(),
         applied: Vec::new(),

@@ -55,32 +55,6 @@ fn removed(name: &str, finalizer: &str) -> Event {
     Event::FinalizersRemoved { node: 1, object: key(name), finalizers: vec![finalizer.to_owned()] }
 }
 
-fn summary(status: Status) -> Summary {
-    Summary {
-        status,
-        gone: 0,
-        applied: 0,
-        unchanged: 0,
-        requested: Vec::new(),
-        incomplete: None,
-        left: Vec::new(),
-        uncovered: Vec::new(),
-        left_out: Vec::new(),
-        finalizers_removed: Vec::new(),
-        recreated: Vec::new(),
-        ignored: Vec::new(),
-        error: None,
-        requests: BTreeMap::new(),
-        elapsed_ms: 0,
-        record_error: None,
-        lock_lost: false,
-        retained: false,
-        backup: None,
-        proof: None,
-        recorded: None,
-    }
-}
-
 fn left(name: &str, blockers: &[Blocker]) -> Left {
     Left { object: key(name), group: "g".to_owned(), blockers: blockers.to_vec() }
 }
@@ -177,15 +151,15 @@ fn the_end_tells_what_was_done_or_what_remains_and_why() {
         check(&folded(&[started(operation, &[("g", 1)]), Event::Finished(Box::new(summary))]), reason, message);
     };
     let uncovered = vec![Uncovered { object: key("s"), cause: UncoveredCause::NoGroup, deleted_with: None }];
-    let done = Summary { gone: 3, uncovered, ..summary(Status::Done) };
+    let done = Summary { gone: 3, uncovered, ..Summary::new(Status::Done) };
     check(Operation::Delete, done, "Succeeded", "3 gone, 1 kept");
-    let done = Summary { applied: 2, unchanged: 4, gone: 1, ..summary(Status::Done) };
+    let done = Summary { applied: 2, unchanged: 4, gone: 1, ..Summary::new(Status::Done) };
     check(Operation::Apply, done, "Succeeded", "2 applied, 4 unchanged, 1 gone");
-    check(Operation::Apply, summary(Status::Done), "Succeeded", "nothing to do");
+    check(Operation::Apply, Summary::new(Status::Done), "Succeeded", "nothing to do");
     let finalizer = Blocker::Finalizer { finalizer: "x.example/y".to_owned(), manager: Some("m".to_owned()) };
     let over = Summary {
         left: vec![left("b", std::slice::from_ref(&finalizer)), left("c", &[Blocker::NotStarted])],
-        ..summary(Status::TimedOut)
+        ..Summary::new(Status::TimedOut)
     };
     let message = "time limit reached: 2 objects left: ConfigMap/a/b: finalizer x.example/y (set by m); \
                    1 in groups that were not started";
@@ -193,11 +167,11 @@ fn the_end_tells_what_was_done_or_what_remains_and_why() {
     let failed = Summary {
         left: vec![left("b", &[Blocker::Refused { message: "no".to_owned(), by: RefusedBy::Rights }])],
         record_error: Some("conflict".to_owned()),
-        ..summary(Status::Failed)
+        ..Summary::new(Status::Failed)
     };
     let message = "failed: 1 object not done: ConfigMap/a/b: request failed: no; release record not written: conflict";
     check(Operation::Apply, failed, "Failed", message);
-    check(Operation::Delete, summary(Status::Interrupted), "Interrupted", "interrupted: 0 objects left");
+    check(Operation::Delete, Summary::new(Status::Interrupted), "Interrupted", "interrupted: 0 objects left");
 }
 
 #[test]
@@ -266,6 +240,6 @@ async fn the_end_waits_for_a_write_in_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_after_the_end() {
-    let (written, took) = paced(9000, &[(1000, Event::Finished(Box::new(summary(Status::Done))))], 0).await;
+    let (written, took) = paced(9000, &[(1000, Event::Finished(Box::new(Summary::new(Status::Done))))], 0).await;
     assert_eq!((written, took), (Vec::new(), 9000));
 }
