@@ -8,6 +8,7 @@ use billhook_plan::{
     ApplyAction, ApplyTask, DeletionState, Directives, Entry, Failures, Inventory, Phase, Plan, RequestedDeletion, Work,
 };
 use billhook_policy::{ManifestPolicy, Policy};
+use serde_json::Value;
 
 use super::{NotWritten, Record, in_time, not_written};
 use crate::{
