@@ -257,7 +257,9 @@ title: a hung operator holds its Lease no more
 why: Widget shop/a
 kinds: [acme.example/v1 Widget widgets]
 operators: [{name: acme/core, group: acme.example, lease: 2h}]
-objects: [{kind: Widget, name: shop/a, deleted: 1h, finalizers: [acme.example/keep], by: core}]
+objects:
+- {kind: Widget, name: shop/a, deleted: 1h, finalizers: [acme.example/keep], by: core}
+- {kind: Pod, name: acme/core-7d4b9f6c5-x2v8k}
 expect: {code: finalizer-controller-absent, object: Widget shop/a, responsible: failing, says: [Lease, 2 h]}
 ---
 title: nothing is called absent right after the deletion without a trace
