@@ -25,6 +25,8 @@ pub(crate) struct Writers {
     pub(crate) accounts: Vec<Grant>,
     /// Whether users or groups may, too: their programs may run anywhere.
     pub(crate) others: bool,
+    /// Whether users are among these. Groups are people's.
+    pub(crate) users: bool,
     /// Whether all roles and bindings are known.
     pub(crate) complete: bool,
 }
@@ -33,7 +35,7 @@ pub(crate) struct Writers {
 ///
 /// A role that names a group belongs to a program that knows it.
 pub(crate) fn writers(case: &Case<'_>, groups: &[String], plural: Option<&str>, namespace: Option<&str>) -> Writers {
-    let mut found = Writers { accounts: Vec::new(), others: false, complete: true };
+    let mut found = Writers { accounts: Vec::new(), others: false, users: false, complete: true };
     let roles = case.list(&kinds::CLUSTER_ROLE, None, Priority::Controller);
     let bindings = case.list(&kinds::CLUSTER_ROLE_BINDING, None, Priority::Controller);
     found.complete = roles.is_complete() && bindings.is_complete();
@@ -150,7 +152,9 @@ impl Writers {
         for subject in object::list(binding, "/subjects") {
             let name = object::text(subject, "/name").unwrap_or_default();
             if object::text(subject, "/kind") != Some("ServiceAccount") {
-                self.others |= !name.starts_with("system:");
+                let is_own = name.starts_with("system:");
+                self.others |= !is_own;
+                self.users |= !is_own && object::text(subject, "/kind") == Some("User");
                 continue;
             }
             let namespace = object::text(subject, "/namespace").unwrap_or_default();

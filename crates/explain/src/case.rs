@@ -179,6 +179,12 @@ impl<'a> Case<'a> {
         self.list_of(kind.resource(), namespace, Content::Full, priority)
     }
 
+    /// Looks at a list of whole objects in all namespaces that a `fieldSelector` selects.
+    pub(crate) fn list_where(&self, kind: &Builtin, fields: &str, priority: Priority) -> Found<'a> {
+        let (resource, fields) = (kind.resource(), fields.to_owned());
+        self.found(Query::List { resource, namespace: None, fields, limit: PAGE, content: Content::Full }, priority)
+    }
+
     /// Looks at a list of whole objects, and at more of it if none on its first page is wanted.
     pub(crate) fn list_until(
         &self,

@@ -21,7 +21,7 @@ use crate::{
     case::{Case, Priority},
     cause::Strength,
     kinds,
-    known::known,
+    known::known_of,
     object, steps,
     workload::{Workload, Workloads, workloads},
 };
@@ -46,18 +46,28 @@ const PATIENCE: i64 = 60;
 
 /// Returns the controller that removes a finalizer of an object; none if the evidence does not tell.
 pub(crate) fn in_charge(case: &Case<'_>, reference: &ObjectRef, value: &Value, finalizer: &str) -> Option<Controller> {
-    let facts = known(finalizer);
+    let facts = known_of(finalizer, reference, value);
     if let Some(known) = facts.filter(|known| !known.component.is_empty()) {
         return Some(component(case, &known.component));
     }
     let manager = manager(value, finalizer);
     let workloads = workloads(case);
     let leases = Leases::look(case);
-    let traces = Traces::look(case, reference, finalizer, facts, manager);
-    match best(case, &workloads, &traces, reference) {
-        Some(workload) => Some(judge(case, workload, &leases)),
-        None => without_workload(case, value, &workloads, &leases, &traces),
+    let traces = Traces::look(case, reference, value, finalizer, facts, manager);
+    let alike = best(case, &workloads, &traces, reference, &leases);
+    let Some(workload) = alike.first() else {
+        return without_workload(case, value, &workloads, &leases, &traces);
+    };
+    if traces.is_unclear() {
+        return None;
     }
+    if alike.len() == 1 {
+        return Some(judge(case, workload, &leases));
+    }
+    // Which of these is in charge does not matter if all work; but what else is wrong with one of them proves nothing.
+    let all_work = alike.iter().all(|workload| workload.health(case).state == ResponsibleState::Working);
+    let name = workload.object.to_string();
+    all_work.then(|| Controller::new(name, ResponsibleState::Working, Strength::Possible))
 }
 
 /// Returns the field manager that set a finalizer, unless it is a tool.
@@ -84,7 +94,7 @@ pub(crate) fn component(case: &Case<'_>, name: &str) -> Controller {
             let known = Controller { state: ResponsibleState::Working, strength: Strength::Proven, ..unknown };
             Controller { facts: vec![fact], ..known }
         }
-        Some(Renewal { fresh: false, fact, seconds }) => Controller {
+        Some(Renewal { fact, seconds, .. }) => Controller {
             state: ResponsibleState::Failing,
             strength: Strength::Proven,
             problem: format!("it has not renewed its Lease for {}", crate::text::duration(seconds)),
@@ -95,19 +105,26 @@ pub(crate) fn component(case: &Case<'_>, name: &str) -> Controller {
     }
 }
 
-/// Returns the workload with the most traces; of equals one that works.
+/// Returns the workload with the most traces: several if their traces are the same. Of equals, one in the object's namespace is in
+/// charge, then one that has a known name itself.
 fn best<'w, 'a>(
     case: &Case<'a>,
     workloads: &'w Workloads<'a>,
     traces: &Traces<'a>,
     reference: &ObjectRef,
-) -> Option<&'w Workload<'a>> {
-    let scored = workloads.all.iter().map(|workload| (traces.score(case, workload, reference), workload));
-    let enough = scored.filter(|(score, _)| *score >= traces::ENOUGH);
-    let rank = |(score, workload): &(u32, &Workload<'_>)| {
-        (*score, workload.health(case).state == ResponsibleState::Working, std::cmp::Reverse(workload.object.clone()))
+    leases: &Leases<'a>,
+) -> Vec<&'w Workload<'a>> {
+    let rank = |workload: &Workload<'a>| {
+        let is_near = reference.namespace.as_deref() == Some(workload.namespace());
+        (traces.score(case, workload, reference, leases), is_near, traces.is_named(workload))
     };
-    enough.max_by_key(rank).map(|(_, workload)| workload)
+    let ranked = workloads.all.iter().map(|workload| (rank(workload), workload));
+    let enough: Vec<_> = ranked.filter(|((score, ..), _)| *score >= traces::ENOUGH).collect();
+    let most = enough.iter().map(|(rank, _)| *rank).max();
+    let mut alike: Vec<_> =
+        enough.into_iter().filter(|(rank, _)| Some(*rank) == most).map(|(_, workload)| workload).collect();
+    alike.sort_by(|a, b| a.object.cmp(&b.object));
+    alike
 }
 
 /// Judges a workload by its replicas, its Lease and its ServiceAccount.
@@ -139,11 +156,14 @@ fn judge(case: &Case<'_>, workload: &Workload<'_>, leases: &Leases<'_>) -> Contr
             controller.problem.clear();
             controller.facts.push(fact);
         }
-        Some(Renewal { fresh: false, fact, seconds }) => {
-            controller.state = ResponsibleState::Failing;
-            controller.facts.push(fact);
+        // Its replicas are newer than the Lease: they may do without.
+        Some(renewal) if health.state == ResponsibleState::Working && workload.has_changed_since(renewal.at) => {}
+        Some(renewal) => {
+            let is_held = health.state != ResponsibleState::Working || leases.is_held(case, workload, &renewal);
+            controller.state = if is_held { ResponsibleState::Failing } else { ResponsibleState::Unknown };
+            controller.facts.push(renewal.fact);
             if controller.problem.is_empty() {
-                let long = crate::text::duration(seconds);
+                let long = crate::text::duration(renewal.seconds);
                 controller.problem = format!("it runs, but has not renewed its Lease for {long}");
             }
         }
@@ -160,16 +180,20 @@ fn without_workload(
     leases: &Leases<'_>,
     traces: &Traces<'_>,
 ) -> Option<Controller> {
-    if let Some((name, renewal)) = leases.of_traces(case, traces) {
+    if let Some((name, renewal, strength)) = leases.of_traces(case, traces) {
         let state = if renewal.fresh { ResponsibleState::Working } else { ResponsibleState::Absent };
         let problem = match renewal.fresh {
             true => String::new(),
             false => format!("nobody has renewed its Lease for {}", crate::text::duration(renewal.seconds)),
         };
-        let found = Controller::new(format!("the holder of {name}"), state, Strength::Proven);
+        let found = Controller::new(format!("the holder of {name}"), state, strength);
         return Some(Controller { problem, facts: vec![renewal.fact], ..found });
     }
-    if !workloads.complete {
+    // A program that holds a Lease that was not read may be the controller. That of a known system is a workload.
+    let may_hold = leases.truncated || (!leases.complete && traces.known.is_none());
+    // What remains in the cluster of one that runs elsewhere may be that of another installation.
+    let is_elsewhere = traces.known.is_some_and(|known| known.outside);
+    if !workloads.complete || may_hold || is_elsewhere {
         return None;
     }
     if let Some(found) = traces.account(case, &workloads.all) {
@@ -183,10 +207,15 @@ fn without_workload(
         let name = workload.map_or_else(|| known.system.clone(), |workload| format!("{workload} of {}", known.system));
         let place = known.namespaces.first().map(|namespace| format!(", usually in namespace {namespace}"));
         let problem = format!("no such workload exists{}", place.unwrap_or_default());
-        return (!known.outside).then(|| Controller::absent(name, problem, Strength::Stated, Vec::new()));
+        // Rights of a user are those of a program that may run anywhere.
+        let is_elsewhere = traces.writers.as_ref().is_some_and(|writers| writers.users);
+        return (!is_elsewhere).then(|| Controller::absent(name, problem, Strength::Stated, Vec::new()));
     }
-    if let Some(release) = traces.release() {
-        let problem = format!("no workload of release {release} exists, which installed the CRD");
+    if workloads.all.iter().any(|workload| traces.is_of_release(workload)) {
+        return None;
+    }
+    if let Some(release) = traces.lost_release(case) {
+        let problem = format!("release {release}, which installed the CRD, does not exist, and no workload of it");
         return Some(Controller::absent(format!("release {release}"), problem, Strength::Stated, traces.facts.clone()));
     }
     let nobody_else = traces.writers.as_ref().is_some_and(|w| w.complete && w.accounts.is_empty() && !w.others);

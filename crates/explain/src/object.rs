@@ -67,6 +67,11 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 pub(crate) struct Condition<'a>(&'a Value);
 
 impl<'a> Condition<'a> {
+    /// Returns the condition as it is.
+    pub(crate) fn value(self) -> &'a Value {
+        self.0
+    }
+
     fn text(self, key: &str) -> &'a str {
         self.0.get(key).and_then(Value::as_str).unwrap_or_default()
     }

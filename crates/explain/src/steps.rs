@@ -2,7 +2,9 @@
 //!
 //! A command with the risk `none` removes its cause. Advice without a command tells what to repair.
 
-use crate::{Backend, NextStep, ObjectRef, Risk, known::known, shell::quoted};
+use serde_json::Value;
+
+use crate::{Backend, NextStep, ObjectRef, Risk, known::known_of, shell::quoted};
 
 fn advice(message: impl Into<String>) -> NextStep {
     NextStep { risk: Risk::None, message: message.into(), command: None }
@@ -30,13 +32,17 @@ pub(crate) fn bring_back(controller: &str) -> NextStep {
     advice(format!("bring the same version of {controller} back, let it remove the finalizer, then remove it again"))
 }
 
-/// The finalizer is removed by hand, if it is known what that costs.
+/// The finalizer is removed by hand if its controller is absent.
 pub(crate) fn remove_finalizer(object: &ObjectRef, finalizer: &str, index: usize) -> Option<NextStep> {
-    let known = known(finalizer)?;
+    by_hand("only if that controller cannot come back", object, finalizer, index)
+}
+
+/// The finalizer is removed by hand, if it is known what that costs.
+fn by_hand(when: &str, object: &ObjectRef, finalizer: &str, index: usize) -> Option<NextStep> {
+    let known = known_of(finalizer, object, &Value::Null)?;
     let path = format!("/metadata/finalizers/{index}");
     let patch = format!(r#"[{{"op":"test","path":"{path}","value":"{finalizer}"}},{{"op":"remove","path":"{path}"}}]"#);
-    let message =
-        format!("only if that controller cannot come back: remove the finalizer by hand; what is lost: {}", known.lost);
+    let message = format!("{when}: remove the finalizer by hand; what is lost: {}", known.lost);
     Some(command(known.risk, message, format!("kubectl patch {} --type=json -p {}", target(object), quoted(&patch))))
 }
 
@@ -48,6 +54,24 @@ pub(crate) fn repair_reported() -> NextStep {
 /// Objects that a cleanup needs do not exist.
 pub(crate) fn restore(target: &str) -> NextStep {
     advice(format!("recreate {target} as it was, and let the controller finish"))
+}
+
+/// Objects that a cleanup needs do not exist, and cannot be recreated because their namespace is being deleted.
+pub(crate) fn lost(
+    target: &ObjectRef,
+    namespace: &str,
+    object: &ObjectRef,
+    finalizer: &str,
+    index: usize,
+) -> Vec<NextStep> {
+    let cannot = format!("namespace {namespace} is being deleted, so {target} cannot be created there again");
+    let by_hand = by_hand("if the controller cannot do without it", object, finalizer, index);
+    match by_hand {
+        Some(step) => vec![advice(cannot), step],
+        None => vec![advice(format!(
+            "{cannot}; find out what the controller has to clean up, do that by hand, then remove the finalizer"
+        ))],
+    }
 }
 
 /// Nobody knows who removes a finalizer.
@@ -160,6 +184,13 @@ pub(crate) fn dead_node(node: &str) -> Vec<NextStep> {
     vec![advice(format!(
         "prove that node {node} is off, then delete its Node object; a Pod that still runs there would write to the same volume"
     ))]
+}
+
+/// The node of a Pod does not exist.
+pub(crate) fn missing_node() -> Vec<NextStep> {
+    vec![advice(
+        "check that kube-controller-manager works: its garbage collector deletes the Pods of nodes that do not exist",
+    )]
 }
 
 /// A node does not end a Pod.

@@ -1,12 +1,14 @@
 //! Workloads that may be controllers, and whether they work.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
     Fact, ObjectRef, ResponsibleState,
     case::{Case, Priority},
     kinds::{self, Builtin},
-    object,
+    known::plain,
+    object, selector,
 };
 
 /// For how many seconds a workload may be unavailable in a restart.
@@ -84,6 +86,21 @@ impl<'a> Workload<'a> {
         self.name() == name || object::list(self.value, "/spec/template/spec/containers").any(container)
     }
 
+    /// Returns whether its containers or volumes name a CSI driver, whose name has dashes in place of other characters.
+    pub(crate) fn names_driver(&self, driver: &str) -> bool {
+        let names = |text: &str| {
+            let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-');
+            words.any(|word| plain(word) == driver)
+        };
+        let in_container = |container: &Value| {
+            let env = object::list(container, "/env").filter_map(|env| object::text(env, "/value"));
+            object::texts(container, "/args").chain(object::texts(container, "/command")).chain(env).any(names)
+        };
+        let in_volume = |volume: &Value| object::text(volume, "/hostPath/path").is_some_and(names);
+        object::list(self.value, "/spec/template/spec/containers").any(in_container)
+            || object::list(self.value, "/spec/template/spec/volumes").any(in_volume)
+    }
+
     /// Returns whether it works, by its replicas.
     pub(crate) fn health(&self, case: &Case<'_>) -> Health {
         let number = |pointer: &str| self.value.pointer(pointer).and_then(Value::as_i64);
@@ -110,7 +127,7 @@ impl<'a> Workload<'a> {
         if available > 0 {
             return health(ResponsibleState::Working, String::new(), fact);
         }
-        if self.has_just_changed(case) {
+        if self.has_just_changed(case) != Some(false) {
             return health(ResponsibleState::Unknown, "it is being started".to_owned(), fact);
         }
         let why = object::conditions(self.value)
@@ -124,12 +141,40 @@ impl<'a> Workload<'a> {
 }
 
 impl Workload<'_> {
-    /// Returns whether its replicas became unavailable just now, as in a restart.
-    fn has_just_changed(&self, case: &Case<'_>) -> bool {
-        let conditions = object::list(self.value, "/status/conditions");
-        let mut available = conditions.filter(|condition| object::text(condition, "/type") == Some("Available"));
-        let since = available.next().and_then(|condition| object::time(condition, "/lastTransitionTime"));
-        since.is_some_and(|since| case.seconds_since(since) < START)
+    /// Returns whether its replicas became unavailable just now, as in a restart; none if that is not known. Only Deployments have a
+    /// condition that tells; of others, the youngest Pod does.
+    fn has_just_changed(&self, case: &Case<'_>) -> Option<bool> {
+        let is_young = |since: Timestamp| case.seconds_since(since) < START;
+        if self.object.kind == "Deployment" {
+            return Some(self.time_of("Available", "/lastTransitionTime").is_some_and(is_young));
+        }
+        let pods = case.list(&kinds::POD, Some(self.namespace()), Priority::Controller);
+        let own = |pod: &&Value| {
+            let labels = pod.pointer("/metadata/labels").unwrap_or(&Value::Null);
+            selector::matches(self.value.pointer("/spec/selector"), labels)
+        };
+        let own: Vec<_> = pods.items().iter().filter(own).collect();
+        if own.is_empty() && !pods.is_complete() {
+            return None;
+        }
+        Some(own.into_iter().filter_map(|pod| object::time(pod, "/metadata/creationTimestamp")).any(is_young))
+    }
+
+    /// Returns whether it was created, or its replicas replaced, after some time.
+    pub(crate) fn has_changed_since(&self, time: Timestamp) -> bool {
+        let created = object::time(self.value, "/metadata/creationTimestamp");
+        let available = self.time_of("Available", "/lastTransitionTime");
+        // The end of a roll-out, at which the former replicas stop.
+        let replaced = self.time_of("Progressing", "/lastUpdateTime");
+        [created, available, replaced].into_iter().flatten().any(|at| at > time)
+    }
+
+    /// Returns a time of a condition.
+    fn time_of(&self, kind: &str, pointer: &str) -> Option<Timestamp> {
+        let mut conditions = object::list(self.value, "/status/conditions");
+        conditions
+            .find(|condition| object::text(condition, "/type") == Some(kind))
+            .and_then(|c| object::time(c, pointer))
     }
 }
 

@@ -1,26 +1,38 @@
 //! The traces that a controller leaves in a cluster.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeSet};
 
 use billhook_objects::wellknown;
 use serde_json::Value;
 
-use super::party::Controller;
+use super::{lease::Leases, party::Controller};
 use crate::{
-    Fact, ObjectRef,
+    Content, Fact, ObjectRef, ResponsibleState,
     access::{Grant, Writers, writers},
     admission::webhooks,
     backend::Service,
     case::{Case, Priority, Seen},
     cause::Strength,
     kinds,
-    known::Known,
+    known::{Instance, Known},
     object, selector,
     workload::Workload,
 };
 
 /// How many points make a workload the controller: one clear trace.
 pub(crate) const ENOUGH: u32 = 3;
+
+/// How many ServiceAccounts are looked at for programs that are no workloads.
+const ACCOUNTS: usize = 3;
+/// The annotation of a Secret with a token that names the ServiceAccount.
+const TOKEN_OF: &str = "kubernetes.io/service-account.name";
+
+/// What uses a ServiceAccount beside workloads.
+enum User {
+    Program(Box<Controller>),
+    Nobody,
+    Unknown,
+}
 
 /// What is known of the controller of a finalizer.
 pub(crate) struct Traces<'a> {
@@ -39,12 +51,15 @@ pub(crate) struct Traces<'a> {
     /// The evidence of the traces themselves.
     pub(crate) facts: Vec<Fact>,
     prefix: OnceCell<String>,
+    /// Which of several workloads of the known system is in charge, where it has several.
+    instance: Option<(&'static Instance, Option<String>)>,
 }
 
 impl<'a> Traces<'a> {
     pub(crate) fn look(
         case: &Case<'a>,
         reference: &ObjectRef,
+        value: &Value,
         finalizer: &str,
         known: Option<&'static Known>,
         manager: Option<&'a str>,
@@ -64,11 +79,50 @@ impl<'a> Traces<'a> {
         let set_by = manager
             .map(|manager| Fact::new(reference, "metadata.managedFields", format!("{finalizer} set by {manager}")));
         let facts = set_by.into_iter().collect();
-        Self { known, manager, groups, writers, crd, services, facts, prefix: OnceCell::new() }
+        let instance = known.and_then(|known| known.instance.as_ref());
+        let instance = instance.map(|instance| (instance, instance.of(value, finalizer)));
+        Self { known, manager, groups, writers, crd, services, facts, prefix: OnceCell::new(), instance }
+    }
+
+    /// Returns whether the system has several such workloads, and the object does not tell which is in charge of it.
+    pub(crate) fn is_unclear(&self) -> bool {
+        matches!(self.instance, Some((_, None)))
+    }
+
+    /// Returns whether a workload is in charge of the object, where its system has several.
+    fn is_of_instance(&self, workload: &Workload<'_>, leases: &Leases<'_>) -> bool {
+        match &self.instance {
+            Some((Instance::Label(key), Some(name))) => workload.label(key) == Some(name),
+            Some((Instance::Type, Some(name))) => format!("-{}-", workload.name()).contains(&format!("-{name}-")),
+            Some((Instance::Driver, Some(name))) => workload.names_driver(name) || leases.are_of_driver(workload, name),
+            Some((_, None)) | None => true,
+        }
+    }
+
+    /// Returns whether a workload has a known name itself, and not only one of its containers.
+    pub(crate) fn is_named(&self, workload: &Workload<'_>) -> bool {
+        self.known.is_some_and(|known| known.workloads.iter().any(|name| name == workload.name()))
+    }
+
+    /// Returns the namespaces that belong to the controller.
+    pub(crate) fn namespaces(&self) -> BTreeSet<&str> {
+        let accounts = self.writers.iter().flat_map(|writers| &writers.accounts).map(|grant| grant.namespace.as_str());
+        let usual = self.known.iter().flat_map(|known| &known.namespaces).map(String::as_str);
+        let of_release = self.release().map(|(namespace, _)| namespace);
+        accounts.chain(usual).chain(of_release).chain(self.services.iter().map(|service| service.namespace)).collect()
     }
 
     /// Returns how clearly a workload is the controller.
-    pub(crate) fn score(&self, case: &Case<'a>, workload: &Workload<'a>, reference: &ObjectRef) -> u32 {
+    pub(crate) fn score(
+        &self,
+        case: &Case<'a>,
+        workload: &Workload<'a>,
+        reference: &ObjectRef,
+        leases: &Leases<'a>,
+    ) -> u32 {
+        if !self.is_of_instance(workload, leases) {
+            return 0;
+        }
         let by_facts = self.known.map_or(0, |known| self.score_known(known, workload, reference));
         let is_writer =
             self.writers.as_ref().is_some_and(|writers| writers.accounts.iter().any(|g| is_of(g, workload)));
@@ -83,12 +137,8 @@ impl<'a> Traces<'a> {
         }
         let points = |is: bool, points: u32| if is { points } else { 0 };
         let mut score = by_facts + points(is_writer, 4) + points(is_manager, 3) + points(is_server, 3);
-        let release = |object: &'a Value| {
-            let annotation = |key| object::annotation(object, key);
-            Some((annotation("meta.helm.sh/release-namespace")?, annotation("meta.helm.sh/release-name")?))
-        };
         // One release may have several workloads: of these, other traces tell which.
-        if self.crd.and_then(release).is_some_and(|of_crd| release(workload.value) == Some(of_crd)) {
+        if self.is_of_release(workload) {
             score += 2;
         }
         score
@@ -134,8 +184,9 @@ impl<'a> Traces<'a> {
             return manager.to_owned();
         }
         let first = reference.api_version.group().split('.').next().unwrap_or_default();
-        let starts = known.workloads.iter().any(|name| !first.is_empty() && name.starts_with(&format!("{first}-")));
-        if starts { format!("{first}-") } else { String::new() }
+        let starts = |name: &String| !first.is_empty() && name.starts_with(&format!("{first}-"));
+        let is_one = known.workloads.iter().any(|name| name == first);
+        if !is_one && known.workloads.iter().any(starts) { format!("{first}-") } else { String::new() }
     }
 
     /// Returns the name of the workload in charge, if the reviewed facts have several.
@@ -152,23 +203,74 @@ impl<'a> Traces<'a> {
         if writers.accounts.iter().any(|grant| workloads.iter().any(|workload| is_of(grant, workload))) {
             return None;
         }
-        let grant = writers.accounts.first()?;
+        if writers.accounts.len() > ACCOUNTS {
+            return None;
+        }
+        let mut unused = None;
+        for grant in &writers.accounts {
+            let reference = kinds::SERVICE_ACCOUNT.named(Some(&grant.namespace), &grant.account);
+            match case.get_metadata(&reference, Priority::Controller) {
+                Seen::Missing => {}
+                // That of a known system is a workload: other programs may write its kinds, too.
+                Seen::There(_) if self.known.is_some() => return None,
+                Seen::There(_) => match self.user(case, grant) {
+                    User::Nobody => unused = unused.or(Some(grant)),
+                    User::Program(found) => return (writers.accounts.len() == 1).then_some(*found),
+                    User::Unknown => return None,
+                },
+                _ => return None,
+            }
+        }
+        let grant = unused.or(writers.accounts.first())?;
         let reference = kinds::SERVICE_ACCOUNT.named(Some(&grant.namespace), &grant.account);
-        let seen = case.get_metadata(&reference, Priority::Controller);
-        let (problem, strength, fact) = match seen {
-            Seen::Missing => {
-                let fact = Fact::missing(&reference);
-                (format!("{reference} may write this kind, but does not exist"), Strength::Proven, Some(fact))
+        // A program outside of the cluster can have a token of an account that exists.
+        let (problem, strength, fact) = match unused {
+            Some(_) => (format!("no workload uses {reference}, which may write this kind"), Strength::Possible, None),
+            None => {
+                let problem = format!("{reference} may write this kind, but does not exist");
+                (problem, Strength::Proven, Some(Fact::missing(&reference)))
             }
-            Seen::There(_) => {
-                (format!("no workload uses {reference}, which may write this kind"), Strength::Stated, None)
-            }
-            _ => return None,
         };
         let facts = self.facts.iter().cloned().chain([grant.fact.clone()]).chain(fact).collect();
         let name = self.manager.map_or_else(|| format!("the controller of {reference}"), str::to_owned);
         let found = Controller::absent(name, problem, strength, facts);
         Some(Controller { account: Some((grant.namespace.clone(), grant.account.clone())), ..found })
+    }
+
+    /// Returns the program that uses an account and is no workload: a Pod, one that is started from time to time, or one outside
+    /// of the cluster that has the account's token.
+    fn user(&self, case: &Case<'_>, grant: &Grant) -> User {
+        let (namespace, account) = (Some(grant.namespace.as_str()), grant.account.as_str());
+        let pods = case.list(&kinds::POD, namespace, Priority::Controller);
+        let jobs = case.list(&kinds::CRON_JOB, namespace, Priority::Controller);
+        let tokens = case.list_of(kinds::SECRET.resource(), namespace, Content::Metadata, Priority::Controller);
+        let program = |name: String, works: bool| {
+            let (state, strength) = match works {
+                true => (ResponsibleState::Working, Strength::Stated),
+                false => (ResponsibleState::Unknown, Strength::Possible),
+            };
+            let account = Some((grant.namespace.clone(), grant.account.clone()));
+            let facts = self.facts.iter().cloned().chain([grant.fact.clone()]).collect();
+            User::Program(Box::new(Controller { account, facts, ..Controller::new(name, state, strength) }))
+        };
+        let uses = |pod: &&Value| object::text(pod, "/spec/serviceAccountName") == Some(account);
+        let is_ready = |pod: &Value| object::condition(pod, "Ready").is_some_and(object::Condition::is_true);
+        if let Some(pod) = pods.items().iter().filter(uses).max_by_key(|pod| is_ready(pod)) {
+            return program(kinds::POD.named(namespace, object::name(pod)).to_string(), is_ready(pod));
+        }
+        let path = "/spec/jobTemplate/spec/template/spec/serviceAccountName";
+        if let Some(job) = jobs.items().iter().find(|job| object::text(job, path).unwrap_or("default") == account) {
+            return program(kinds::CRON_JOB.named(namespace, object::name(job)).to_string(), false);
+        }
+        let is_token = |secret: &Value| object::annotation(secret, TOKEN_OF) == Some(account);
+        if tokens.items().iter().any(is_token) {
+            let name = kinds::SERVICE_ACCOUNT.named(namespace, account);
+            return program(format!("a program with the token of {name}"), false);
+        }
+        match [pods, jobs, tokens].iter().all(|list| list.is_complete()) {
+            true => User::Nobody,
+            false => User::Unknown,
+        }
     }
 
     /// Returns the controller behind a webhook of the group, if the webhook's Service does not exist.
@@ -184,12 +286,30 @@ impl<'a> Traces<'a> {
         Some(Controller::absent(name, problem, Strength::Stated, facts))
     }
 
-    /// Returns the Helm release that installed the CRD, as `namespace/name`.
-    pub(crate) fn release(&self) -> Option<String> {
-        let annotation = |key| object::annotation(self.crd?, key);
-        let namespace = annotation("meta.helm.sh/release-namespace")?;
-        Some(format!("{namespace}/{}", annotation("meta.helm.sh/release-name")?))
+    /// Returns the namespace and name of the Helm release that installed the CRD.
+    fn release(&self) -> Option<(&'a str, &'a str)> {
+        self.crd.and_then(release)
     }
+
+    /// Returns whether the Helm release that installed the CRD has a workload.
+    pub(crate) fn is_of_release(&self, workload: &Workload<'_>) -> bool {
+        self.release().is_some_and(|of_crd| release(workload.value) == Some(of_crd))
+    }
+
+    /// Returns the Helm release that installed the CRD, as `namespace/name`, if it does not exist any more. One that exists and has
+    /// no workload may consist of CRDs alone.
+    pub(crate) fn lost_release(&self, case: &Case<'_>) -> Option<String> {
+        let (namespace, name) = self.release()?;
+        let records = case.list_of(kinds::SECRET.resource(), Some(namespace), Content::Metadata, Priority::Controller);
+        let start = format!("sh.helm.release.v1.{name}.v");
+        let is_gone = records.is_complete() && !records.items().iter().any(|one| object::name(one).starts_with(&start));
+        is_gone.then(|| format!("{namespace}/{name}"))
+    }
+}
+
+fn release(object: &Value) -> Option<(&str, &str)> {
+    let annotation = |key| object::annotation(object, key);
+    Some((annotation("meta.helm.sh/release-namespace")?, annotation("meta.helm.sh/release-name")?))
 }
 
 fn is_of(grant: &Grant, workload: &Workload<'_>) -> bool {

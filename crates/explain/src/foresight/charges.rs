@@ -10,19 +10,20 @@ use crate::{
     case::{Case, Priority},
     controller::{Controller, in_charge},
     kinds,
-    known::known,
+    known::{known, known_of},
     workload::workloads,
 };
 
 /// Returns what will become of the objects of a group, by the controller that has to remove their finalizer.
 pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>, group: &Group<'_>) -> Vec<Foreseen> {
     let Some(sample) = group.objects.first() else { return Vec::new() };
-    let facts = known(group.finalizer);
-    let is_component = facts.is_some_and(|known| !known.component.is_empty());
+    let is_component = known(group.finalizer).is_some_and(|known| !known.component.is_empty());
     let metadata = sample.value();
     // Who set the finalizer is a trace of its controller; that of a component needs none.
     let live = if is_component { None } else { case.get(&sample.object, Priority::Subject).value() };
-    let controller = in_charge(case, &sample.object, live.unwrap_or(&metadata), group.finalizer);
+    let value = live.unwrap_or(&metadata);
+    let facts = known_of(group.finalizer, &sample.object, value);
+    let controller = in_charge(case, &sample.object, value, group.finalizer);
     let (finalizer, objects) = (group.finalizer.to_owned(), group.references());
     let mut found = Vec::new();
     let works = controller

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How many kinds are searched for dependents.
-const KINDS: usize = 16;
+const KINDS: usize = 20;
 /// How many seconds the garbage collector may need: it learns about new kinds every 30 s.
 const PATIENCE: i64 = 120;
 /// Kinds that own nothing and are many.
@@ -85,10 +85,10 @@ fn dependents(case: &Case<'_>, owner: &ObjectRef, value: &Value, is_foreground: 
             object::text(reference, "/uid") == Some(object::uid(value)) && (blocks || !is_foreground)
         })
     };
-    let (nearest, others) = kinds(case, owner);
-    let mut search = |kinds: &[Resource]| {
+    let mut left = KINDS;
+    for kinds in kinds(case, owner) {
         let mut is_read = true;
-        for resource in kinds.iter().take(KINDS) {
+        for resource in kinds.iter().take(left) {
             let list = case.list_of(resource.clone(), owner.namespace.as_deref(), Content::Metadata, Priority::Cause);
             is_read &= !matches!(list, Found::Unknown);
             found.complete &= list.is_complete();
@@ -100,22 +100,23 @@ fn dependents(case: &Case<'_>, owner: &ObjectRef, value: &Value, is_foreground: 
             found.samples.extend(samples(&own).into_iter().map(name));
             found.objects.extend(own.iter().map(name));
         }
-        found.complete &= kinds.len() <= KINDS;
-        is_read && found.objects.is_empty()
-    };
-    if search(&nearest) {
-        search(&others);
+        found.complete &= kinds.len() <= left;
+        left = left.saturating_sub(kinds.len());
+        if !is_read || !found.objects.is_empty() {
+            break;
+        }
     }
     found
 }
 
-/// Returns the kinds that may be dependents, the nearest first, and those to search if none of these is one. What a workload
-/// creates is known; others add dependents of custom kinds to it.
-fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, Vec<Resource>) {
+/// Returns the kinds that may be dependents, the nearest first, and those to search next if none of these is one. What a workload
+/// creates is known; others add dependents to it, most often of custom kinds.
+fn kinds(case: &Case<'_>, owner: &ObjectRef) -> Vec<Vec<Resource>> {
     let created: &[&str] = match (owner.api_version.group(), owner.kind.as_str()) {
         ("apps", "Deployment") => &["ReplicaSet"],
         ("batch", "CronJob") => &["Job"],
-        ("apps", "ReplicaSet" | "DaemonSet" | "StatefulSet") | ("batch", "Job") => &["Pod"],
+        ("apps", "StatefulSet") => &["Pod", "PersistentVolumeClaim"],
+        ("apps", "ReplicaSet" | "DaemonSet") | ("batch", "Job") => &["Pod"],
         _ => &[],
     };
     let own = owner.api_version.group();
@@ -140,9 +141,11 @@ fn kinds(case: &Case<'_>, owner: &ObjectRef) -> (Vec<Resource>, Vec<Resource>) {
         kinds.iter().filter(|kind| is_wanted(&kind.kind)).map(|kind| Resource::of(kind, None)).collect()
     };
     if created.is_empty() {
-        (of(&|_| true), Vec::new())
+        vec![of(&|_| true)]
     } else {
-        (of(&|kind| created.contains(&kind.kind.as_str())), of(&|kind| is_custom(&kind.group)))
+        let is_created = |kind: &GroupKind| created.contains(&kind.kind.as_str());
+        let built_in = of(&|kind| !is_created(kind) && !is_custom(&kind.group));
+        vec![of(&is_created), of(&|kind| is_custom(&kind.group)), built_in]
     }
 }
 

@@ -7,19 +7,18 @@ use billhook_objects::wellknown;
 use serde_json::Value;
 
 use crate::{
-    Access, Cause, Fact, ObjectRef, Reason, Responsible, ResponsibleState,
-    case::Case,
+    Access, Cause, Fact, NextStep, ObjectRef, Reason, Responsible, ResponsibleState,
+    case::{Case, Priority},
     cause::Strength,
     controller::{self, Controller},
-    object, quoted, references, report,
+    kinds, object, quoted, references,
+    report::{self, CASCADE},
     rule::Held,
     steps,
 };
 
 /// After how many seconds a controller that changes nothing is not called slow any more.
 const LONG: i64 = 600;
-/// For how many seconds what an object refers to may be gone before it: in a cascade, both are deleted at once.
-const CASCADE: i64 = 120;
 
 /// Pods use the claim.
 pub(crate) const CLAIM: &str = "kubernetes.io/pvc-protection";
@@ -151,18 +150,41 @@ fn reported(
 ) -> Option<Cause> {
     let report = report::of(case, reference, value);
     let young = report.is_none() && case.age_of_deletion(value) < CASCADE;
-    let missing = if young { Vec::new() } else { references::missing(case, reference, value) };
+    // Parts of the control plane need nothing that an object refers to.
+    let is_component = controller.is_some_and(|controller| controller.of_control_plane);
+    let missing = if young || is_component { Vec::new() } else { references::missing(case, reference, value) };
     let text = match (&report, missing.first()) {
         (Some(fact), _) => fact.value.clone(),
         (None, Some(facts)) => format!("{} names {}, which does not exist", facts[0].path, facts[0].value),
         (None, None) => return None,
     };
     let quoted = report.as_ref().and_then(|fact| quoted::cause(case, &fact.value, fact.clone()));
-    let restore = missing.first().map(|facts| steps::restore(&facts[0].value));
-    let step = restore.unwrap_or_else(steps::repair_reported);
+    let restore = missing.first().map(|facts| restore(case, &facts[1].object, reference, value, finalizer));
+    let steps = restore.unwrap_or_else(|| vec![steps::repair_reported()]);
     let evidence = report.into_iter().chain(missing.into_iter().flatten());
-    let cause = failing(reference, finalizer, controller, text, Strength::Stated).evidence(evidence).steps([step]);
+    let cause = failing(reference, finalizer, controller, text, Strength::Stated).evidence(evidence).steps(steps);
     Some(cause.because(quoted))
+}
+
+/// What can be done about an object that does not exist and that a cleanup needs.
+fn restore(
+    case: &Case<'_>,
+    target: &ObjectRef,
+    reference: &ObjectRef,
+    value: &Value,
+    finalizer: &str,
+) -> Vec<NextStep> {
+    let is_ending = |namespace: &&str| {
+        let namespace = kinds::NAMESPACE.named(None, *namespace);
+        case.get_metadata(&namespace, Priority::Detail).value().is_some_and(object::is_deleting)
+    };
+    match target.namespace.as_deref().filter(is_ending) {
+        Some(namespace) => {
+            let index = object::finalizers(value).iter().position(|known| *known == finalizer).unwrap_or_default();
+            steps::lost(target, namespace, reference, finalizer, index)
+        }
+        None => vec![steps::restore(&target.to_string())],
+    }
 }
 
 fn failing(
@@ -257,7 +279,9 @@ title: a hung operator holds its Lease no more
 why: Widget shop/a
 kinds: [acme.example/v1 Widget widgets]
 operators: [{name: acme/core, group: acme.example, lease: 2h}]
-objects: [{kind: Widget, name: shop/a, deleted: 1h, finalizers: [acme.example/keep], by: core}]
+objects:
+- {kind: Widget, name: shop/a, deleted: 1h, finalizers: [acme.example/keep], by: core}
+- {kind: Pod, name: acme/core-7d4b9f6c5-x2v8k}
 expect: {code: finalizer-controller-absent, object: Widget shop/a, responsible: failing, says: [Lease, 2 h]}
 ---
 title: nothing is called absent right after the deletion without a trace

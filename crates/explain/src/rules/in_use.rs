@@ -25,11 +25,11 @@ pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
 
 fn cause(case: &Case<'_>, held: &Held<'_>, value: &Value, finalizer: &str) -> Option<Cause> {
     let users = match finalizer {
-        CLAIM => pods(case, held.object),
+        CLAIM => pods(case, held.object, value),
         VOLUME => claims(value),
         CONFIGURATION => counted(held.object, value),
         _ if finalizer.starts_with(ATTACHED) => attachments(case, held.object),
-        _ => snapshots(case, held.object, value),
+        _ => snapshots(case, held.object, value, finalizer),
     };
     // Nobody uses it: then it is for the finalizer's controller to act.
     let is_partial = users.as_ref().is_some_and(|users| users.is_partial);
@@ -83,11 +83,21 @@ fn items<'a>(
     }
 }
 
-/// Every Pod with a node and the claim among its volumes counts, whatever its phase.
-fn pods(case: &Case<'_>, claim: &ObjectRef) -> Option<Users> {
+/// Every Pod with a node and the claim among its volumes counts, whatever its phase. The claim of an ephemeral volume has the names
+/// of Pod and volume, and is owned by that Pod.
+fn pods(case: &Case<'_>, claim: &ObjectRef, value: &Value) -> Option<Users> {
     let uses = |pod: &Value| {
         let mut volumes = object::list(pod, "/spec/volumes");
-        let is_mounted = |volume| object::text(volume, "/persistentVolumeClaim/claimName") == Some(&claim.name);
+        let is_owner = |owner: &Value| object::text(owner, "/uid") == Some(object::uid(pod));
+        let is_own = || object::list(value, "/metadata/ownerReferences").any(is_owner);
+        let is_mounted = |volume: &Value| {
+            let is_named = || {
+                let volume = object::text(volume, "/name").unwrap_or_default();
+                claim.name == format!("{}-{volume}", object::name(pod))
+            };
+            object::text(volume, "/persistentVolumeClaim/claimName") == Some(&claim.name)
+                || (volume.get("ephemeral").is_some() && is_named() && is_own())
+        };
         volumes.any(is_mounted) && object::text(pod, "/spec/nodeName").is_some()
     };
     let (pods, is_partial) = items(case, &kinds::POD, claim.namespace.as_deref(), uses)?;
@@ -127,8 +137,9 @@ fn attachments(case: &Case<'_>, object: &ObjectRef) -> Option<Users> {
     Some(users)
 }
 
-/// A snapshot that is not ready uses its source; one that is bound uses its content.
-fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Option<Users> {
+/// A snapshot that is not ready uses its source; one that is bound uses its content. If both are deleted, the snapshot waits for its
+/// content, and that for its driver.
+fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value, finalizer: &str) -> Option<Users> {
     let mut users = Users::default();
     if kinds::CLAIM.is(reference) {
         let uses = |snapshot: &Value| {
@@ -153,14 +164,22 @@ fn snapshots(case: &Case<'_>, reference: &ObjectRef, value: &Value) -> Option<Us
             let name = kinds::CLAIM.named(object::namespace(claim), object::name(claim));
             users.add(name, "spec.dataSource", &reference.name, object::is_deleting(claim));
         }
+        let content = object::text(value, "/status/boundVolumeSnapshotContentName")
+            .filter(|_| finalizer.ends_with("-bound-protection"));
+        let live = |name| case.builtin(&kinds::SNAPSHOT_CONTENT, None, name, Priority::Cause).value();
+        if let Some(content) = content.and_then(live).filter(|content| object::is_deleting(content)) {
+            let name = kinds::SNAPSHOT_CONTENT.named(None, object::name(content));
+            users.add(name, "spec.volumeSnapshotRef", &reference.name, true);
+        }
     } else if kinds::SNAPSHOT_CONTENT.is(reference) {
         let namespace = object::text(value, "/spec/volumeSnapshotRef/namespace");
         let name = object::text(value, "/spec/volumeSnapshotRef/name")?;
         let snapshot = kinds::SNAPSHOT.named(namespace, name);
         let live = case.builtin(&kinds::SNAPSHOT, namespace, name, Priority::Cause).value();
         let uid = object::text(value, "/spec/volumeSnapshotRef/uid");
-        if let Some(live) = live.filter(|live| uid.is_none_or(|uid| uid == object::uid(live))) {
-            users.add(snapshot, "status.boundVolumeSnapshotContentName", &reference.name, object::is_deleting(live));
+        let is_user = |live: &&Value| uid.is_none_or(|uid| uid == object::uid(live)) && !object::is_deleting(live);
+        if live.filter(is_user).is_some() {
+            users.add(snapshot, "status.boundVolumeSnapshotContentName", &reference.name, false);
         }
     }
     Some(users)

@@ -8,7 +8,7 @@ use crate::{
     Cause, Fact, PodWait, Reason, Responsible, ResponsibleState,
     case::{Case, Priority, Seen},
     cause::Strength,
-    kinds, object,
+    controller, kinds, object,
     rule::Held,
     steps,
 };
@@ -18,11 +18,16 @@ const PATIENCE: i64 = 60;
 
 pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
     let value = held.seen.value().filter(|value| kinds::POD.is(held.object) && object::is_deleting(value));
-    // What holds a Pod with finalizers is their controllers.
-    let Some(value) = value.filter(|value| object::finalizers(value).is_empty()) else { return Vec::new() };
+    let Some(value) = value else { return Vec::new() };
     let Some(name) = object::text(value, "/spec/nodeName") else { return Vec::new() };
     // The deletionTimestamp of a Pod is the end of its grace period.
     let over = case.age_of_deletion(value);
+    // What holds a Pod with finalizers is their controllers, unless these wait for its end, which its node does not confirm.
+    let is_held = !object::finalizers(value).is_empty();
+    let has_ended = ["Succeeded", "Failed"].iter().any(|end| object::text(value, "/status/phase") == Some(end));
+    if is_held && (has_ended || over < 0) {
+        return Vec::new();
+    }
     let end = Fact::new(
         held.object,
         "metadata.deletionTimestamp",
@@ -38,10 +43,20 @@ pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
     }
     let node = kinds::NODE.named(None, name);
     match case.builtin(&kinds::NODE, None, name, Priority::Cause) {
+        // The garbage collector of Pods ends it, so that only the finalizer holds it.
+        Seen::Missing if is_held => Vec::new(),
         Seen::Missing => {
+            let manager = controller::component(case, "kube-controller-manager");
+            if manager.state == ResponsibleState::Failing {
+                let why = format!("kube-controller-manager: {}", manager.problem);
+                let reason = Reason::ControllerManager { controller: "the garbage collector of Pods", why };
+                let found = Cause::new(held.object, reason, Strength::Proven).evidence(manager.facts);
+                let party = Responsible::new("kube-controller-manager", ResponsibleState::Failing);
+                return vec![found.responsible(party).steps(steps::control_plane("kube-controller-manager"))];
+            }
             let found =
                 cause(PodWait::NodeMissing(name.to_owned()), ResponsibleState::Absent, vec![Fact::missing(&node)]);
-            vec![found.steps(steps::dead_node(name))]
+            vec![found.steps(steps::missing_node())]
         }
         Seen::There(live) if !is_ready(live) => {
             let ready = object::condition(live, "Ready").map_or("no condition Ready".to_owned(), |ready| ready.shown());
@@ -49,6 +64,7 @@ pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
             let found = cause(PodWait::NodeSilent(name.to_owned()), ResponsibleState::Failing, vec![fact]);
             vec![found.steps(steps::dead_node(name))]
         }
+        Seen::There(_) if is_held => Vec::new(),
         Seen::There(_) if over < PATIENCE => {
             vec![cause(PodWait::Grace { seconds: 0 }, ResponsibleState::Working, Vec::new())]
         }

@@ -15,6 +15,7 @@ const SITUATIONS: [&str; 6] = [
 ];
 const SLOW: &str = include_str!("situations/slow.yaml");
 const OTHERS: &str = include_str!("situations/others.yaml");
+const PARTIES: &str = include_str!("situations/parties.yaml");
 
 /// How many situations the collection has.
 const COLLECTED: usize = 78;
@@ -27,7 +28,7 @@ pub(super) fn slow() -> Vec<World> {
 }
 
 pub(super) fn all() -> Vec<World> {
-    SITUATIONS.iter().chain([&SLOW, &OTHERS]).flat_map(|file| read(file)).collect()
+    SITUATIONS.iter().chain([&SLOW, &OTHERS, &PARTIES]).flat_map(|file| read(file)).collect()
 }
 
 /// Returns what differs from the expectations.
@@ -66,6 +67,13 @@ fn check(world: &World, finding: &Finding, requests: usize) -> Vec<String> {
             wrong.push(format!("no command {wanted:?} in {:?}", finding.next_steps));
         }
     }
+    let advice = |wanted: &str| finding.next_steps.iter().any(|step| says(&step.message, wanted));
+    let missing = texts(expected, "advice").into_iter().filter(|wanted| !advice(wanted));
+    wrong.extend(missing.map(|wanted| format!("no step {wanted:?} in {:?}", finding.next_steps)));
+    let told = |text: &str| says(message, text) || says(&root["responsible"].to_string(), text) || advice(text);
+    wrong.extend(
+        texts(expected, "not").into_iter().filter(|text| told(text)).map(|text| format!("says {text:?}: {message:?}")),
+    );
     if let Some(strength) = expected["strength"].as_str() {
         let found = crate::tree::root(&finding.causes).map(|cause| format!("{:?}", cause.strength).to_lowercase());
         if found.as_deref() != Some(strength) {
@@ -154,6 +162,13 @@ fn every_situation_is_explained() {
 #[test]
 fn situations_outside_of_the_collection_are_explained() {
     let failures = run(&read(OTHERS));
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Who is in charge, where more than one party could be, or where the evidence for one is weak.
+#[test]
+fn no_party_is_blamed_by_mistake() {
+    let failures = run(&read(PARTIES));
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }
 

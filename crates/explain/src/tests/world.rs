@@ -118,6 +118,9 @@ impl World {
         if let Some(ago) = take("deleted") {
             metadata["deletionTimestamp"] = time(ago.as_str().unwrap()).into();
         }
+        if let Some(ago) = take("created") {
+            metadata["creationTimestamp"] = time(ago.as_str().unwrap()).into();
+        }
         if let Some(manager) = take("by") {
             let owned: Map<String, Value> =
                 texts(&metadata, "finalizers").iter().map(|f| (format!("v:{}", json!(f)), json!({}))).collect();
@@ -183,14 +186,15 @@ impl World {
             let without = texts(&operator, "without");
             let has = |part: &str| !without.iter().any(|missing| missing == part);
             let number = |key: &str, default: i64| operator.get(key).and_then(Value::as_i64).unwrap_or(default);
-            let place = |name: &str| json!({"name": name, "namespace": namespace, "uid": format!("uid-{name}")});
+            let created = operator.get("created").and_then(Value::as_str).map(time);
+            let place = |name: &str| json!({"name": name, "namespace": namespace, "uid": format!("uid-{name}"), "creationTimestamp": created});
             let groups = json!([operator["group"]]);
             let labels = operator.get("labels").cloned().unwrap_or_else(|| json!({"app": name}));
             let mut parts = Vec::new();
             if has("deployment") {
                 let kind = operator.get("kind").and_then(Value::as_str).unwrap_or("Deployment");
                 parts.push(json!({"apiVersion": "apps/v1", "kind": kind, "metadata": place(name),
-                    "spec": {"replicas": number("replicas", 1), "template": {"metadata": {"labels": labels}, "spec": {
+                    "spec": {"replicas": number("replicas", 1), "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
                         "serviceAccountName": name, "containers": [{"name": "manager", "image": format!("registry.example/{name}:v1")}]}}},
                     "status": {"availableReplicas": number("available", 1)}}));
             }
@@ -321,10 +325,12 @@ impl World {
             }
             Query::List { resource, namespace, fields, limit, .. } => {
                 let uid = fields.strip_prefix("involvedObject.uid=");
+                let not = fields.strip_prefix("metadata.namespace!=");
                 let selected = |object: &&Value| {
                     is_of(object, &resource.kind)
                         && namespace.as_deref().is_none_or(|namespace| object["metadata"]["namespace"] == *namespace)
                         && uid.is_none_or(|uid| object["involvedObject"]["uid"] == *uid)
+                        && not.is_none_or(|namespace| object["metadata"]["namespace"] != *namespace)
                 };
                 let mut items: Vec<_> = self.objects.iter().filter(selected).cloned().collect();
                 let complete = items.len() <= *limit as usize;
