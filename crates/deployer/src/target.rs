@@ -11,7 +11,7 @@ use std::{
 };
 
 use billhook_cluster::{Cluster, Error, Fence, Options, SharedAnswer};
-use billhook_hosts::{Behind, Dialer, HostRules, Relay};
+use billhook_hosts::{Behind, Dialer, Gate, HostRules, Relay};
 use billhook_objects::{Catalog, Digest, ObjectKey};
 use billhook_plan::Resource;
 use serde_json::{Value, json};
@@ -61,6 +61,8 @@ pub struct OpenTarget {
     door: Door,
     /// What connects to it.
     dialer: Dialer,
+    /// Lets programs send while this process may.
+    gate: Gate,
     tokens: Option<Tokens>,
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
@@ -102,7 +104,9 @@ impl OpenTarget {
     /// Returns the access for a program that is about to connect, and works until a time.
     ///
     /// The program quotes answers in its errors, so an API server must have answered before. It neither resolves the name of the
-    /// server nor chooses its address: it connects to a [`Relay`].
+    /// server nor chooses its address: it connects to a [`Relay`], which the fence closes. So a program of a leader that was frozen
+    /// and replaced changes nothing any more, although it is a process of its own. Only an HTTPS proxy of the kubeconfig is connected
+    /// to directly.
     ///
     /// # Errors
     ///
@@ -125,7 +129,8 @@ impl OpenTarget {
                 let failed = |error: std::io::Error| {
                     ItemFailure::new("Relay", format!("listen on loopback: {error}"), ErrorCode::InternalProblem)
                 };
-                Some(Relay::start(self.dialer.clone(), host, *port, behind).await.map_err(failed)?)
+                let relay = Relay::start(self.dialer.clone(), self.gate.clone(), host, *port, behind);
+                Some(relay.await.map_err(failed)?)
             }
         };
         let proxy = match &relay {
@@ -158,7 +163,7 @@ impl ProgramAccess {
 }
 
 impl Targets {
-    /// Creates the connections for a home cluster. They send no requests once the fence is down.
+    /// Creates the connections for a home cluster. Neither they nor programs send requests once the fence is down.
     pub fn new(home: Cluster, connect: Connect, rules: ConnectionRules, fence: Fence, metrics: Metrics) -> Self {
         Self { home, connect, rules, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
@@ -171,13 +176,13 @@ impl Targets {
         before.map(|before| before.spec)
     }
 
-    /// Removes a Target, and returns its specification.
     /// Returns the names of a namespace's Targets.
     pub fn names(&self, namespace: &str) -> Vec<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.keys().filter(|key| key.0 == namespace).map(|key| key.1.clone()).collect()
     }
 
+    /// Removes a Target, and returns its specification.
     pub fn remove(&self, namespace: &str, name: &str) -> Option<TargetSpec> {
         let key = (namespace.to_owned(), name.to_owned());
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -255,7 +260,9 @@ impl Targets {
         let options = Options { bearer: tokens.as_ref().map(Tokens::bearer), ..options };
         let cluster =
             (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
+        let fence = self.fence.clone();
         Ok(OpenTarget {
+            gate: Gate::new(move || fence.lets_pass()),
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
             access,

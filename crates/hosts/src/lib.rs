@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use address::{is_ambiguous, is_link_local, reached};
 pub use dial::{DialError, Dialer, Resolve, Resolved};
 pub use pattern::{HostPattern, PatternError};
-pub use relay::{Behind, Relay};
+pub use relay::{Behind, Gate, Relay};
 
 /// Which hosts may be connected to. Without patterns, all except those with link-local addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
