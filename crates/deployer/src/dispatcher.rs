@@ -570,6 +570,6 @@ fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
 }
 
 #[cfg(test)]
-mod crowd;
+pub(crate) mod crowd;
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ async fn served() -> BTreeSet<String> {
     metrics.set_item(&key, Some(item));
     metrics.add_target(&key);
     metrics.opened_target(&key, None);
-    metrics.follow_helms(&Helms::new(Path::new("helm"), Dialer::default(), None));
+    metrics.follow_helms(&Helms::new(billhook_charts::Helm::new("helm"), Dialer::default()));
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let cluster = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
     let _counted = metrics.count_requests(cluster.clone());
