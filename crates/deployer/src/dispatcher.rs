@@ -386,7 +386,7 @@ impl Dispatcher {
             _ if state.queued => {}
             _ => {
                 state.queued = true;
-                let (key, permits) = (key.clone(), self.slots.acquire(&object));
+                let (key, permits) = (key.clone(), self.slots.acquire(&object, object.size));
                 self.queue.push(permits.map(|permits| (key, permits)).boxed());
             }
         }

@@ -54,7 +54,7 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
     /// Work on at most this many items at the same time, those that wait for other parties included; one namespace gets at
-    /// most half of them
+    /// most half of them, and an item counts as one for each 64 KiB of its configuration
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(2..))]
     max_items: u32,
     /// Let running work go on for this time after SIGTERM or Ctrl-C, before it is asked to stop; a second one ends it at once

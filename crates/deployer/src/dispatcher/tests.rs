@@ -131,7 +131,7 @@ async fn metrics_show_what_waits_and_fails() {
     dispatcher.handle(in_phase("Progressing", 1));
     check(1, 0, "60.0");
     // Work in progress does not wait for a slot, but it is not finished.
-    let slot = dispatcher.slots.acquire(&item("1")).await;
+    let slot = dispatcher.slots.acquire(&item("1"), 0).await;
     dispatcher.consider(&key(), slot);
     check(0, 0, "60.0");
     dispatcher.finish(&key(), Outcome::Retry { version: None, pause: Duration::from_secs(1) });
