@@ -58,8 +58,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 return Ok(code);
             }
         }
-        let (kubectl, helm) = programs.join().map_err(|_| anyhow!("building the programs panicked"))??;
-        tests.env("BILLHOOK_KUBECTL", kubectl).env("BILLHOOK_HELM", helm);
+        for (variable, program) in programs.join().map_err(|_| anyhow!("building the programs panicked"))?? {
+            tests.env(variable, program);
+        }
         if everything {
             let mut tests = test();
             tests.args(PROCESSES);
@@ -111,13 +112,14 @@ fn packages(args: &[OsString]) -> Vec<String> {
     packages
 }
 
-/// Finds or builds the programs that tests run. Returns the paths of kubectl and helm.
-fn programs() -> Result<(PathBuf, PathBuf)> {
+/// Finds or builds the programs that tests run. Returns the variables that tell tests the paths of some.
+fn programs() -> Result<[(&'static str, PathBuf); 3]> {
     let kubectl = Binaries::locate_or_build(progress)?.kubectl().to_owned();
     let helm = Binaries::helm(progress)?;
     Binaries::registry(progress)?;
     Binaries::crane(progress)?;
-    Ok((kubectl, helm))
+    let promtool = Binaries::promtool(progress)?;
+    Ok([("BILLHOOK_KUBECTL", kubectl), ("BILLHOOK_HELM", helm), ("BILLHOOK_PROMTOOL", promtool)])
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::{
     error::ErrorKind,
     home::Home,
     http::Client,
-    isolation::HelmUser,
     program::{Program, Script},
+    users::HelmUsers,
 };
 
 /// The helm program, and what fetches charts for it, with a cache. Clones share the cache.
@@ -23,7 +23,7 @@ use crate::{
 pub struct Helm {
     path: PathBuf,
     stop: CancellationToken,
-    pub(crate) user: Option<HelmUser>,
+    users: Option<HelmUsers>,
     pub(crate) client: Client,
     label: Option<String>,
     pub(crate) cache: Arc<Cache>,
@@ -37,7 +37,7 @@ impl Helm {
         Self {
             path: path.into(),
             stop: CancellationToken::new(),
-            user: None,
+            users: None,
             client,
             label: None,
             cache: Arc::default(),
@@ -50,15 +50,15 @@ impl Helm {
         Self { script: Some(Script(Arc::new(script))), ..Self::new("helm") }
     }
 
-    /// Runs helm as another user when it works with the charts and clusters of others.
+    /// Runs helm as other users when it works with the charts and clusters of others.
     #[must_use]
-    pub fn running_as(self, user: Option<HelmUser>) -> Self {
-        Self { user, ..self }
+    pub fn running_as(self, users: Option<HelmUsers>) -> Self {
+        Self { users, ..self }
     }
 
     /// Creates the private folder of a run.
     pub(crate) fn home(&self) -> Result<Home, ErrorKind> {
-        Home::new(self.user).map_err(ErrorKind::Folder)
+        Home::new(self.users.as_ref().map(HelmUsers::take)).map_err(ErrorKind::Folder)
     }
 
     /// Fetches charts only from hosts that this dialer connects to.

@@ -9,13 +9,13 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{isolation::HelmUser, program::Program};
+use crate::{program::Program, users::HelmUser};
 
 /// A temporary folder that only this user can read. Dropping it deletes the folder.
 #[derive(Debug)]
 pub(crate) struct Home {
     folder: TempDir,
-    /// Who owns the files, if it is another user.
+    /// Who owns the files, if it is another user. Dropped after the folder, so that the next run of this user finds nothing.
     user: Option<HelmUser>,
 }
 
@@ -31,7 +31,7 @@ impl Home {
 
     /// Makes helm's user the owner of a file or folder.
     fn give(&self, path: &Path) -> io::Result<()> {
-        match self.user {
+        match &self.user {
             Some(user) => lchown(path, Some(user.id()), Some(user.id())),
             None => Ok(()),
         }
@@ -72,7 +72,7 @@ impl Home {
             .with("DOCKER_CONFIG", folder("docker"))
             .with("KUBECACHEDIR", folder("kube"))
             .within(self.path())
-            .isolated(self.user)
+            .isolated(self.user.clone())
     }
 
     pub(crate) fn path(&self) -> &Path {

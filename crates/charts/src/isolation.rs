@@ -23,83 +23,15 @@ const FILE: u64 = 128;
 /// Variables that limit Go programs: they return memory in time, use two cores at most, and print no stacks.
 const GO: [(&str, &str); 3] = [("GOMEMLIMIT", "384MiB"), ("GOMAXPROCS", "2"), ("GOTRACEBACK", "none")];
 
-/// The ID of a user that helm runs as, and of its group.
-///
-/// Files that only the controller may read, such as the token of its ServiceAccount, are then out of helm's reach, even if a
-/// mistake in helm lets a chart read files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HelmUser(u32);
-
-/// Why helm cannot run as a user.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HelmUserError {
-    /// It would have the rights of the controller.
-    #[error("it must be another user than root and than that of the controller")]
-    Same,
-    /// The controller may not run programs as other users.
-    #[error("the controller must run as root to run helm as another user")]
-    NotRoot,
-    /// The controller lacks capabilities.
-    #[error("the controller needs the capabilities {0} to run helm as another user")]
-    Capabilities(String),
-    /// The operating system does not tell the capabilities.
-    #[error("only Linux is supported")]
-    System,
-}
-
-impl HelmUser {
-    /// Checks that programs can be run as a user, and ended.
-    ///
-    /// # Errors
-    ///
-    /// When the user is root or that of this process, or when this process is not root with the capabilities that are needed: to
-    /// run a program as another user, to give files to it, to read and delete those that it writes, and to kill it.
-    pub fn new(id: u32) -> Result<Self, HelmUserError> {
-        let own = rustix::process::geteuid().as_raw();
-        if id == 0 || id == own {
-            return Err(HelmUserError::Same);
-        }
-        if own != 0 {
-            return Err(HelmUserError::NotRoot);
-        }
-        check_capabilities()?;
-        Ok(Self(id))
-    }
-
-    pub(crate) fn id(self) -> u32 {
-        self.0
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn check_capabilities() -> Result<(), HelmUserError> {
-    use rustix::thread::{CapabilitySet, capabilities};
-    const NEEDED: [(CapabilitySet, &str); 5] = [
-        (CapabilitySet::CHOWN, "CHOWN"),
-        (CapabilitySet::DAC_OVERRIDE, "DAC_OVERRIDE"),
-        (CapabilitySet::KILL, "KILL"),
-        (CapabilitySet::SETGID, "SETGID"),
-        (CapabilitySet::SETUID, "SETUID"),
-    ];
-    let own = capabilities(None).map_err(|_| HelmUserError::System)?.effective;
-    let missing: Vec<_> = NEEDED.iter().filter(|(one, _)| !own.contains(*one)).map(|(_, name)| *name).collect();
-    if missing.is_empty() { Ok(()) } else { Err(HelmUserError::Capabilities(missing.join(", "))) }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn check_capabilities() -> Result<(), HelmUserError> {
-    Err(HelmUserError::System)
-}
-
 /// Restricts a command. Its process group has its process ID.
 ///
 /// On Linux, it ends when the thread that starts it ends, can gain no privileges, and has limits for memory, CPU time and
 /// the size of files. It writes no core dumps, which would contain credentials.
-pub(crate) fn restrict(command: &mut Command, user: Option<HelmUser>) {
+pub(crate) fn restrict(command: &mut Command, user: Option<u32>) {
     command.process_group(0).env_clear();
     let inherited = INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     command.envs(inherited).envs(GO);
-    if let Some(HelmUser(id)) = user {
+    if let Some(id) = user {
         // The process is root's, so its supplementary groups are dropped, too.
         command.uid(id).gid(id);
     }

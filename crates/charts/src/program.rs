@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::isolation::{self, HelmUser};
+use crate::{isolation, users::HelmUser};
 
 /// An error of running a program.
 #[derive(Debug, thiserror::Error)]
@@ -244,7 +244,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(arguments).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
         if self.isolated {
-            isolation::restrict(&mut command, self.user);
+            isolation::restrict(&mut command, self.user.as_ref().map(HelmUser::id));
         }
         for (name, value) in &self.environment {
             match value {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use billhook_charts::{
-    Capabilities, Chart, DeployOptions, Error, ErrorKind, Helm, HelmUser, ProgramError, Release, RepositoryAuth,
+    Capabilities, Chart, DeployOptions, Error, ErrorKind, Helm, HelmUsers, ProgramError, Release, RepositoryAuth,
     Source, install_or_upgrade, kustomize, template,
 };
 use billhook_objects::ObjectKey;
@@ -359,9 +359,9 @@ async fn helm_inherits_no_variables_and_has_limits() {
     }
 }
 
-/// Returns the user that helm runs as in tests; `None`, with a message, if this process cannot run programs as others.
-fn other_user() -> Option<HelmUser> {
-    match HelmUser::new(64_123) {
+/// Returns the users that helm runs as in tests; `None`, with a message, if this process cannot run programs as others.
+fn other_users(ids: &str) -> Option<HelmUsers> {
+    match HelmUsers::new(ids.parse().unwrap(), 2) {
         Ok(user) => Some(user),
         Err(error) => {
             eprintln!("skipped: {error}");
@@ -376,7 +376,7 @@ fn permit(path: &Path, mode: u32) {
 
 #[tokio::test]
 async fn helm_runs_as_another_user_who_cannot_read_what_only_the_controller_may_read() {
-    let Some(user) = other_user() else { return };
+    let Some(users) = other_users("64123") else { return };
     let folder = tempfile::tempdir().unwrap();
     // The script writes beside itself what it sees, and leaves files that the controller has to read and to delete.
     let helm = script(
@@ -397,7 +397,7 @@ async fn helm_runs_as_another_user_who_cannot_read_what_only_the_controller_may_
     std::fs::write(folder.path().join("out"), "").unwrap();
     permit(&folder.path().join("out"), 0o666);
     let chart = Chart::from(ChartSource::Archive(packed()));
-    template(&chart, &RELEASE, None, None, &helm.running_as(Some(user))).await.unwrap();
+    template(&chart, &RELEASE, None, None, &helm.running_as(Some(users))).await.unwrap();
     let out = std::fs::read_to_string(folder.path().join("out")).unwrap();
     assert!(out.contains("user: 64123 64123 64123\n"), "{out}");
     assert!(out.contains("home: 64123 64123 700\n"), "{out}");
@@ -409,16 +409,71 @@ async fn helm_runs_as_another_user_who_cannot_read_what_only_the_controller_may_
     assert!(!Path::new(home).exists(), "{out}");
 }
 
+/// Runs helm twice at the same time and once after that. Each run tells its user, how many files of another run it can read, how many
+/// other runs it can signal, and how many files its user has left elsewhere.
+async fn three_runs(users: HelmUsers) -> String {
+    const RUN: &str = "#!/bin/sh\numask 077\nhere=$(dirname \"$0\")\nall=$(dirname \"$HOME\")\n\
+        readable=$(cat $(cat \"$here/left\") 2>/dev/null | grep -c mine)\n\
+        signalled=$(for pid in $(cat \"$here/pids\"); do kill -0 \"$pid\" 2>/dev/null && echo yes; done | grep -c yes)\n\
+        left=$(find \"$all\" -maxdepth 1 -user \"$(id -u)\" ! -path \"$HOME\" 2>/dev/null | wc -l)\n\
+        echo mine >\"$TMPDIR/left\"\necho \"$TMPDIR/left\" >>\"$here/left\"\necho $$ >>\"$here/pids\"\n\
+        echo \"$(id -u) $readable $signalled $left\" >>\"$here/out\"\nread -r line <\"$here/end\"\n\
+        echo '{kind: Pod, apiVersion: v1, metadata: {name: a}}'\n";
+    let folder = tempfile::tempdir().unwrap();
+    let helm = script(folder.path(), RUN).running_as(Some(users));
+    let end = folder.path().join("end");
+    assert!(std::process::Command::new("mkfifo").arg(&end).status().unwrap().success());
+    for name in ["out", "pids", "left"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    for (name, mode) in [("", 0o755), ("helm", 0o755), ("out", 0o666), ("pids", 0o666), ("left", 0o666), ("end", 0o666)]
+    {
+        permit(&folder.path().join(name), mode);
+    }
+    // Open for reading, too, so that lines remain until a run reads them.
+    let mut end = std::fs::OpenOptions::new().read(true).write(true).open(end).unwrap();
+    let told = async |count: usize| {
+        loop {
+            let out = std::fs::read_to_string(folder.path().join("out")).unwrap();
+            if out.lines().count() == count {
+                return out;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let chart = Chart::from(ChartSource::Archive(packed()));
+    let run = async |before: usize| {
+        told(before).await;
+        template(&chart, &RELEASE, None, None, &helm).await.unwrap();
+    };
+    let let_end = async {
+        told(2).await;
+        std::io::Write::write_all(&mut end, b"\n\n").unwrap();
+    };
+    tokio::join!(run(0), run(1), let_end);
+    std::io::Write::write_all(&mut end, b"\n").unwrap();
+    run(2).await;
+    told(3).await
+}
+
+#[tokio::test]
+async fn runs_at_the_same_time_are_different_users_and_leave_nothing_to_the_next() {
+    let (Some(two), Some(one)) = (other_users("64200-64201"), other_users("64300")) else { return };
+    assert_eq!(three_runs(two).await, "64200 0 0 0\n64201 0 0 0\n64200 0 0 0\n");
+    // One user is not separated from itself.
+    assert_eq!(three_runs(one).await, "64300 0 0 0\n64300 1 1 1\n64300 0 0 0\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_helm_of_another_user_can_be_stopped() {
-    let Some(user) = other_user() else { return };
+    let Some(users) = other_users("64123") else { return };
     let folder = tempfile::tempdir().unwrap();
     let rest = "exec 3>PIPE\ntrap '' TERM\nsleep 1000 &\necho ready >&3\nsleep 1000\n";
     let (helm, pipe) = waiting(folder.path(), rest);
     permit(folder.path(), 0o755);
     permit(&folder.path().join("helm"), 0o755);
     permit(&pipe, 0o666);
-    let (ended, written) = stop_deployment(&helm.running_as(Some(user)), pipe).await;
+    let (ended, written) = stop_deployment(&helm.running_as(Some(users)), pipe).await;
     assert_eq!(written, "");
     assert!(message(&ended.unwrap_err()).ends_with("was stopped"));
 }
@@ -427,11 +482,11 @@ async fn a_helm_of_another_user_can_be_stopped() {
 fn helm_does_not_run_as_root_or_as_the_user_of_the_controller() {
     let own = rustix::process::geteuid().as_raw();
     for user in [0, own] {
-        let error = HelmUser::new(user).unwrap_err();
+        let error = HelmUsers::new(user.to_string().parse().unwrap(), 2).unwrap_err();
         assert_eq!(error.to_string(), "it must be another user than root and than that of the controller");
     }
     if own != 0 {
-        let error = HelmUser::new(64_123).unwrap_err();
+        let error = HelmUsers::new("64123".parse().unwrap(), 2).unwrap_err();
         assert_eq!(error.to_string(), "the controller must run as root to run helm as another user");
     }
 }

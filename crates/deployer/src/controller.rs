@@ -184,7 +184,7 @@ impl Controller {
             fence,
             metrics.clone(),
         );
-        let helms = Helms::new(&options.helm, options.connections.dialer.clone(), options.helm_user);
+        let helms = Helms::new(options.helm.clone(), options.connections.dialer.clone());
         metrics.follow_helms(&helms);
         let shared = Shared { home, targets, options, metrics, events, helms, term, crash, places: Places::default() };
         let grace = shared.options.grace;
@@ -255,5 +255,7 @@ async fn wait_for_others(
     Ok(())
 }
 
+#[cfg(test)]
+mod outage;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,11 @@
 //! the start of its last attempt, which its annotation tells: `docs/deployitems.md` has the rules for users. Usual work costs no
 //! request for this: only an attempt on a suspect writes the annotation before, and removes it after.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -127,25 +131,50 @@ fn record(item: &DeployItem) -> Option<Record> {
 }
 
 /// The places for attempts on suspects: for some with one crash, or for one with more.
+///
+/// Each namespace has as many of its own, which an attempt takes first. So at most one attempt that is to be alone waits for the places
+/// of all, or as many others as there are places, whatever annotations a tenant writes: other tenants wait for no more than that.
 #[derive(Clone)]
-pub(crate) struct Places(Arc<Semaphore>);
+pub(crate) struct Places {
+    all: Arc<Semaphore>,
+    of_namespaces: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+/// A place, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _in_namespace: OwnedSemaphorePermit,
+    _among_all: OwnedSemaphorePermit,
+}
+
+fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(usize::try_from(TOGETHER).unwrap_or(1)))
+}
 
 impl Default for Places {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(usize::try_from(TOGETHER).unwrap_or(1))))
+        Self { all: places(), of_namespaces: Arc::default() }
     }
 }
 
 impl Places {
-    /// Waits for a place; none once they are closed.
-    pub(crate) async fn take(&self, suspicion: Suspicion) -> Option<OwnedSemaphorePermit> {
-        let places = if suspicion.count > 1 { TOGETHER } else { 1 };
-        Arc::clone(&self.0).acquire_many_owned(places).await.ok()
+    /// Waits for a place for an item of a namespace; none once they are closed.
+    pub(crate) async fn take(&self, namespace: &str, suspicion: Suspicion) -> Option<Place> {
+        let count = if suspicion.count > 1 { TOGETHER } else { 1 };
+        let own = {
+            let mut all = self.of_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, places| Arc::strong_count(places) > 1);
+            Arc::clone(all.entry(namespace.to_owned()).or_insert_with(places))
+        };
+        let in_namespace = own.acquire_many_owned(count).await.ok()?;
+        let among_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
+        Some(Place { _in_namespace: in_namespace, _among_all: among_all })
     }
 
     /// Lets no further attempt start.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.all.close();
+        self.of_namespaces.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|places| places.close());
     }
 }
 
@@ -227,14 +256,35 @@ mod tests {
     #[tokio::test]
     async fn an_item_with_two_crashes_is_alone() {
         let (places, suspect) = (Places::default(), |count| Suspicion { count, last_crash: at(0) });
-        let some: Vec<_> = (0..TOGETHER).map(|_| places.take(suspect(1)).now_or_never()).collect();
+        let some: Vec<_> = (0..TOGETHER).map(|_| places.take("a", suspect(1)).now_or_never()).collect();
         assert!(some.iter().all(|place| matches!(place, Some(Some(_)))));
-        assert!(places.take(suspect(1)).now_or_never().is_none());
-        assert!(places.take(suspect(2)).now_or_never().is_none());
+        assert!(places.take("a", suspect(1)).now_or_never().is_none());
+        assert!(places.take("a", suspect(2)).now_or_never().is_none());
         drop(some);
-        let alone = places.take(suspect(2)).now_or_never().flatten();
-        assert!(alone.is_some() && places.take(suspect(1)).now_or_never().is_none());
+        let alone = places.take("a", suspect(2)).now_or_never().flatten();
+        assert!(alone.is_some() && places.take("a", suspect(1)).now_or_never().is_none());
         places.close();
-        assert!(matches!(places.take(suspect(1)).now_or_never(), Some(None)));
+        assert!(matches!(places.take("a", suspect(1)).now_or_never(), Some(None)));
+    }
+
+    /// Whoever may write DeployItems may also write the annotation.
+    #[tokio::test(start_paused = true)]
+    async fn the_suspects_of_a_namespace_delay_those_of_others_once_only() {
+        let (places, suspect) = (Places::default(), |count| Suspicion { count, last_crash: at(0) });
+        let mut forged = tokio::task::JoinSet::new();
+        for count in [2].repeat(50).into_iter().chain([1].repeat(200)) {
+            let places = places.clone();
+            forged.spawn(async move {
+                let _place = places.take("bad", suspect(count)).await;
+                tokio::time::sleep(suspect(count).place()).await;
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        for count in [1, 2, 1] {
+            let begun = tokio::time::Instant::now();
+            drop(places.take("good", suspect(count)).await);
+            assert!(begun.elapsed() <= 2 * PLACE[1], "{count}: {:?}", begun.elapsed());
+        }
+        assert!(!forged.is_empty() && forged.try_join_next().is_some());
     }
 }

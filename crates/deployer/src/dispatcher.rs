@@ -386,7 +386,7 @@ impl Dispatcher {
             _ if state.queued => {}
             _ => {
                 state.queued = true;
-                let (key, permits) = (key.clone(), self.slots.acquire(&object));
+                let (key, permits) = (key.clone(), self.slots.acquire(&object, object.size));
                 self.queue.push(permits.map(|permits| (key, permits)).boxed());
             }
         }
@@ -570,6 +570,6 @@ fn key_of(metadata: &kube::core::ObjectMeta) -> Key {
 }
 
 #[cfg(test)]
-mod crowd;
+pub(crate) mod crowd;
 #[cfg(test)]
 mod tests;

@@ -54,13 +54,16 @@ struct Queue {
 
 struct Waiting {
     number: u64,
+    /// How many slots it takes.
+    weight: usize,
     sender: oneshot::Sender<FairSlot>,
 }
 
-/// The permit to run helm, until it is dropped.
+/// The permit to use a slot, or several ones, until it is dropped.
 pub(crate) struct FairSlot {
     queue: Arc<Mutex<Queue>>,
     party: Party,
+    weight: usize,
 }
 
 impl FairSlots {
@@ -85,13 +88,23 @@ impl FairSlots {
 
     /// Waits for a slot; none once they are closed.
     pub(crate) fn take(&self, party: Party) -> impl Future<Output = Option<FairSlot>> + Send + use<> {
+        self.take_many(party, 1)
+    }
+
+    /// Waits until it is the turn of work that takes this many slots; none once they are closed. It starts like work that takes one,
+    /// so it need not wait until that many are free.
+    pub(crate) fn take_many(
+        &self,
+        party: Party,
+        weight: usize,
+    ) -> impl Future<Output = Option<FairSlot>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut queue = lock(&self.0);
             if !queue.is_closed {
                 queue.count += 1;
                 let number = queue.count;
-                queue.waiting.entry(party).or_default().push_back(Waiting { number, sender });
+                queue.waiting.entry(party).or_default().push_back(Waiting { number, weight, sender });
             }
         }
         assign(&self.0);
@@ -109,7 +122,7 @@ impl Drop for FairSlot {
         {
             let mut queue = lock(&self.queue);
             if let Some(running) = queue.running.get_mut(&self.party) {
-                *running -= 1;
+                *running -= self.weight;
             }
             queue.running.retain(|_, running| *running > 0);
         }
@@ -125,15 +138,15 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 fn assign(queue: &Arc<Mutex<Queue>>) {
     loop {
         let next = lock(queue).take_next();
-        let Some((party, sender)) = next else { return };
+        let Some((party, weight, sender)) = next else { return };
         // If the work was stopped in between, the slot is dropped, which assigns it again. The queue is not locked here.
-        let _stopped = sender.send(FairSlot { queue: Arc::clone(queue), party });
+        let _stopped = sender.send(FairSlot { queue: Arc::clone(queue), party, weight });
     }
 }
 
 impl Queue {
     /// Removes the work whose turn it is from the queue, and counts it as running.
-    fn take_next(&mut self) -> Option<(Party, oneshot::Sender<FairSlot>)> {
+    fn take_next(&mut self) -> Option<(Party, usize, oneshot::Sender<FairSlot>)> {
         self.waiting.retain(|_, waiting| {
             while waiting.front().is_some_and(|first| first.sender.is_closed()) {
                 waiting.pop_front();
@@ -142,8 +155,8 @@ impl Queue {
         });
         let party = self.turn()?;
         let next = self.waiting.get_mut(&party)?.pop_front()?;
-        *self.running.entry(party.clone()).or_default() += 1;
-        Some((party, next.sender))
+        *self.running.entry(party.clone()).or_default() += next.weight;
+        Some((party, next.weight, next.sender))
     }
 
     fn turn(&self) -> Option<Party> {
@@ -182,10 +195,10 @@ mod tests {
         let mut receivers = Vec::new();
         for (number, name) in (1..).zip(waiting) {
             let (sender, receiver) = oneshot::channel();
-            queue.waiting.entry(party(name)).or_default().push_back(Waiting { number, sender });
+            queue.waiting.entry(party(name)).or_default().push_back(Waiting { number, weight: 1, sender });
             receivers.push(receiver);
         }
-        let next = queue.take_next().map(|(party, _)| party);
+        let next = queue.take_next().map(|(party, ..)| party);
         assert_eq!(next, expected.map(party), "{slots} slots, running {running:?}, waiting {waiting:?}");
     }
 
@@ -210,6 +223,24 @@ mod tests {
         check(8, &["a/x", "a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
         check(8, &["a/x", "a/x", "a/x", "a/y", "b/x"], &["b/x"], Some("b/x"));
         check(8, &["a/x", "a/x", "a/x", "a/y", "b/x", "b/x"], &["b/x"], None);
+    }
+
+    #[tokio::test]
+    async fn heavy_work_counts_as_several() {
+        let slots = FairSlots::new(8);
+        let take = |name: &str, weight| slots.take_many(party(name), weight).now_or_never().flatten();
+        let first = take("a/x", 6);
+        assert!(first.is_some());
+        assert_eq!(slots.counts().used, 6);
+        // Two are free, which is less than the namespace has.
+        assert!(take("a/y", 1).is_none());
+        // Other work starts even if it takes more than are left, because otherwise light work could keep it waiting forever.
+        let second = take("b/x", 20);
+        assert!(second.is_some() && take("c/x", 1).is_none());
+        drop(second);
+        assert!(take("c/x", 1).is_some());
+        drop(first);
+        assert_eq!(slots.counts().used, 0);
     }
 
     #[tokio::test]

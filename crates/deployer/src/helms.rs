@@ -1,11 +1,14 @@
 //! The helm program, and how often it runs at the same time.
 
-use std::path::Path;
-
-use billhook_charts::{Helm, HelmUser};
+use billhook_charts::Helm;
 use billhook_hosts::Dialer;
 
 use crate::fair::FairSlots;
+
+const RENDERS: usize = 4;
+const RELEASES: usize = 8;
+/// How many helm programs of a controller run at the same time at most.
+pub const MAX_HELMS: usize = RENDERS + RELEASES;
 
 /// The helm program, with limits on how often it runs at the same time: each run uses about 60 MiB (helm 4.3), and the
 /// controller has a memory limit.
@@ -19,9 +22,9 @@ pub(crate) struct Helms {
 }
 
 impl Helms {
-    /// Creates the limits for the program with this path, which runs as this user. Charts are fetched with the dialer.
-    pub(crate) fn new(program: &Path, dialer: Dialer, user: Option<HelmUser>) -> Self {
-        let program = Helm::new(program).fetching_with(dialer).running_as(user);
-        Self { program, renders: FairSlots::new(4), releases: FairSlots::new(8) }
+    /// Creates the limits for a program. Charts are fetched with the dialer.
+    pub(crate) fn new(program: Helm, dialer: Dialer) -> Self {
+        let program = program.fetching_with(dialer);
+        Self { program, renders: FairSlots::new(RENDERS), releases: FairSlots::new(RELEASES) }
     }
 }

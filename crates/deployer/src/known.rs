@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::{
     api::{Condition, DeployItem, DeployItemStatus, has_finalizer},
@@ -15,6 +16,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct KnownItem {
     object: DeployItem,
+    /// The size of its configuration in bytes, about as JSON.
+    pub size: usize,
     /// The schedule of its `continuousReconcile`.
     pub schedule: Option<Schedule>,
     /// Whether no deployer has written its status, so that the whole status is kept.
@@ -55,15 +58,28 @@ impl From<DeployItem> for KnownItem {
         let kept = status.as_ref().map(kept);
         let is_untouched = kept == status;
         let is_fresh = is_untouched && may_be_fresh && configuration(&object).is_ok();
-        object.spec.config = None;
+        let size = object.spec.config.take().as_ref().map_or(0, size);
         object.status = kept;
-        Self { object, schedule, is_untouched, is_fresh }
+        Self { object, size, schedule, is_untouched, is_fresh }
     }
 }
 
 impl<'de> Deserialize<'de> for KnownItem {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         DeployItem::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// Returns about how many bytes a value has as JSON.
+fn size(value: &Value) -> usize {
+    const SCALAR: usize = 4;
+    match value {
+        Value::String(text) => SCALAR + text.len(),
+        Value::Array(items) => SCALAR + items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => {
+            SCALAR + fields.iter().map(|(key, value)| SCALAR + key.len() + size(value)).sum::<usize>()
+        }
+        _ => SCALAR,
     }
 }
 
@@ -122,6 +138,7 @@ mod tests {
             "deployer": { "identity": "i", "name": "n", "version": "v" }, "providerStatus": { "a": "b" },
         }));
         assert_eq!(item.spec.config, None);
+        assert!((100..200).contains(&item.size), "{}", item.size);
         assert_eq!(item.metadata.managed_fields, None);
         assert_eq!(item.metadata.annotations.as_ref().unwrap().keys().collect::<Vec<_>>(), ["x"]);
         let status = item.status.as_ref().unwrap();

@@ -47,8 +47,10 @@ mod trigger;
 mod waited;
 mod warnings;
 
+pub use billhook_charts::Helm;
 pub use controller::{Apart, Controller, ControllerError};
 pub use dispatcher::TYPES;
+pub use helms::MAX_HELMS;
 pub use metrics::Metrics;
 pub use mode::Mode;
 pub use shard::Shard;

@@ -9,12 +9,12 @@ use billhook_policy::Diagnostic;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     api::{DeployItemStatus, ErrorCode, Phase},
     configuration::{DEFAULT_TIMEOUT, configuration, time_limit},
-    crashes::Suspicion,
+    crashes::{Place, Suspicion},
     error::{ItemFailure, TIMED_OUT},
     events::Severity,
     halt::{Halt, Stop},
@@ -109,21 +109,17 @@ async fn suspected(item: &mut Item, due: Due, halt: Halt, suspicion: Suspicion) 
 }
 
 /// Waits for the turn of an item that may have killed a controller, and notes that an attempt begins.
-async fn wait_for_turn(
-    item: &mut Item,
-    halt: &Halt,
-    suspicion: Suspicion,
-) -> Result<Option<OwnedSemaphorePermit>, Stop> {
+async fn wait_for_turn(item: &mut Item, halt: &Halt, suspicion: Suspicion) -> Result<Option<Place>, Stop> {
     let waited = Waited::begin();
     let mut place = None;
     if suspicion.set_aside().is_none() {
         if !suspicion.pause().is_zero() {
             item.report(Report { running: true, reason: SUSPECTED, message: suspicion.message() }).await?;
         }
-        let places = item.shared.places.clone();
+        let (places, namespace) = (item.shared.places.clone(), item.namespace.clone());
         let turn = async move {
             tokio::time::sleep(suspicion.pause()).await;
-            places.take(suspicion).await
+            places.take(&namespace, suspicion).await
         };
         place = Some(halt.stoppable(None, "waiting for its turn", turn).await?.ok_or(Stop::Halted)?);
     }

@@ -1,8 +1,8 @@
 //! State that the work on all items shares.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use billhook_charts::HelmUser;
+use billhook_charts::Helm;
 use billhook_cluster::{Cluster, LeaseOptions, Term};
 use billhook_policy::LabelSelector;
 use jiff::Timestamp;
@@ -41,10 +41,8 @@ pub struct ControllerOptions {
     pub connections: ConnectionRules,
     /// Returns the current time.
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// The path of the helm program.
-    pub helm: PathBuf,
-    /// The user that helm runs as; none for that of the controller.
-    pub helm_user: Option<HelmUser>,
+    /// The helm program.
+    pub helm: Helm,
     /// Which Targets are handled; all if empty.
     pub target_selectors: Vec<TargetSelector>,
     /// The metrics that the controller updates.

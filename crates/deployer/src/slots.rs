@@ -22,6 +22,8 @@ pub(crate) const MAX_HOLD: Duration = Duration::from_secs(2);
 /// How many items start at the same time. As many requests to the home cluster are sent at the same time, so that with more, each
 /// item would take longer and all would need more memory.
 const STARTS: usize = 64;
+/// How much of a configuration, in bytes, one place is for.
+const PER_PLACE: usize = 64 << 10;
 /// With so many Targets, those that have no items at work are forgotten.
 const MANY_TARGETS: usize = 256;
 
@@ -29,7 +31,7 @@ const MANY_TARGETS: usize = 256;
 pub(crate) struct Permits {
     /// A slot of its Target and one of those that all items share, for the start of the work.
     pub start: (OwnedSemaphorePermit, FairSlot),
-    /// A place among all items, until the work ends.
+    /// A place among all items, or several ones for a large configuration, until the work ends.
     pub place: FairSlot,
 }
 
@@ -47,8 +49,12 @@ impl Slots {
         Self { targets: Mutex::default(), starts: FairSlots::new(STARTS), places: FairSlots::new(places) }
     }
 
-    /// Waits for the permits for an item.
-    pub(crate) fn acquire(&self, item: &DeployItem) -> impl Future<Output = Option<Permits>> + Send + use<> {
+    /// Waits for the permits for an item whose configuration has this size in bytes.
+    pub(crate) fn acquire(
+        &self,
+        item: &DeployItem,
+        size: usize,
+    ) -> impl Future<Output = Option<Permits>> + Send + use<> {
         let party = Party::of(item);
         let target = {
             let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +67,7 @@ impl Slots {
         let (starts, places) = (self.starts.clone(), self.places.clone());
         async move {
             let target = target.acquire_owned().await.ok()?;
-            let place = places.take(party.clone()).await?;
+            let place = places.take_many(party.clone(), size.div_ceil(PER_PLACE).max(1)).await?;
             Some(Permits { start: (target, starts.take(party).await?), place })
         }
     }
@@ -96,13 +102,13 @@ mod tests {
     async fn slow_items_release_their_slots_and_targets_do_not_share_slots() {
         let slots = Slots::new(1000);
         let slow = || async {
-            let slot = slots.acquire(&item("a")).await;
+            let slot = slots.acquire(&item("a"), 0).await;
             hold_slot(slot.map(|permits| permits.start), MAX_HOLD, std::future::pending::<()>()).await;
         };
         let mut all_slow = pin!(futures::future::join_all((0..SLOTS_PER_TARGET).map(|_| slow())));
         let begun = tokio::time::Instant::now();
         let take = async |target| {
-            slots.acquire(&item(target)).await;
+            slots.acquire(&item(target), 0).await;
             begun.elapsed()
         };
         let times = async { (take("b").await, take("a").await) };
@@ -121,7 +127,7 @@ mod tests {
         let mut taken = Vec::new();
         for namespace in ["a", "b", "c", "d", "e"] {
             for count in 0.. {
-                let permits = slots.acquire(&item_in(namespace, &format!("t{count}")));
+                let permits = slots.acquire(&item_in(namespace, &format!("t{count}")), 0);
                 let Ok(Some(Permits { place, .. })) = tokio::time::timeout(Duration::from_secs(600), permits).await
                 else {
                     taken.push(count);
@@ -133,6 +139,21 @@ mod tests {
         }
         assert_eq!(taken, [8, 4, 2, 1, 1]);
         held.clear();
-        assert!(slots.acquire(&item_in("f", "t")).await.is_some());
+        assert!(slots.acquire(&item_in("f", "t"), 0).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_configurations_take_several_places() {
+        let slots = Slots::new(64);
+        let mut held = Vec::new();
+        for count in 0..10 {
+            let permits = slots.acquire(&item_in("a", &format!("t{count}")), 1 << 20);
+            if let Ok(Some(permits)) = tokio::time::timeout(Duration::from_secs(600), permits).await {
+                held.push(permits.place);
+            }
+        }
+        // 16 places each: with two, none of the 32 places for one namespace is left.
+        assert_eq!(held.len(), 2);
+        assert!(slots.acquire(&item_in("b", "t"), 1 << 20).await.is_some());
     }
 }

@@ -61,8 +61,8 @@ pub struct OpenTarget {
     door: Door,
     /// What connects to it.
     dialer: Dialer,
-    /// What stops requests once another process may work on the items; a program's, too.
-    fence: Fence,
+    /// Lets programs send while this process may.
+    gate: Gate,
     tokens: Option<Tokens>,
     _counted: CountedCluster,
     catalog: SharedAnswer<Arc<Catalog>>,
@@ -104,7 +104,9 @@ impl OpenTarget {
     /// Returns the access for a program that is about to connect, and works until a time.
     ///
     /// The program quotes answers in its errors, so an API server must have answered before. It neither resolves the name of the
-    /// server nor chooses its address: it connects to a [`Relay`].
+    /// server nor chooses its address: it connects to a [`Relay`], which the fence closes. So a program of a leader that was frozen
+    /// and replaced changes nothing any more, although it is a process of its own. Only an HTTPS proxy of the kubeconfig is connected
+    /// to directly.
     ///
     /// # Errors
     ///
@@ -127,9 +129,8 @@ impl OpenTarget {
                 let failed = |error: std::io::Error| {
                     ItemFailure::new("Relay", format!("listen on loopback: {error}"), ErrorCode::InternalProblem)
                 };
-                let (dialer, fence) = (self.dialer.clone(), self.fence.clone());
-                let gate = Gate::new(move || fence.lets_pass());
-                Some(Relay::start(dialer, host, *port, behind, gate).await.map_err(failed)?)
+                let relay = Relay::start(self.dialer.clone(), self.gate.clone(), host, *port, behind);
+                Some(relay.await.map_err(failed)?)
             }
         };
         let proxy = match &relay {
@@ -162,7 +163,7 @@ impl ProgramAccess {
 }
 
 impl Targets {
-    /// Creates the connections for a home cluster. They send no requests once the fence is down.
+    /// Creates the connections for a home cluster. Neither they nor programs send requests once the fence is down.
     pub fn new(home: Cluster, connect: Connect, rules: ConnectionRules, fence: Fence, metrics: Metrics) -> Self {
         Self { home, connect, rules, fence, metrics, known: Mutex::default(), open: Mutex::default() }
     }
@@ -259,13 +260,14 @@ impl Targets {
         let options = Options { bearer: tokens.as_ref().map(Tokens::bearer), ..options };
         let cluster =
             (self.connect)(config, options).map_err(|error| wrong(error.to_string()))?.fenced(self.fence.clone());
+        let fence = self.fence.clone();
         Ok(OpenTarget {
+            gate: Gate::new(move || fence.lets_pass()),
             _counted: self.metrics.count_requests(cluster.clone()),
             cluster,
             access,
             door,
             dialer,
-            fence: self.fence.clone(),
             tokens,
             catalog: SharedAnswer::new(FAILURE_AGE),
             version: SharedAnswer::new(FAILURE_AGE),

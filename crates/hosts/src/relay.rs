@@ -1,17 +1,10 @@
 //! A door to one host for another program, which neither resolves the host's name nor chooses an address.
 
-use std::{
-    fmt, io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, copy},
+    net::{TcpListener, TcpStream, tcp::WriteHalf},
     task::{AbortHandle, JoinSet},
 };
 
@@ -21,6 +14,8 @@ use crate::dial::{DialError, Dialer};
 const MAX_HEAD: usize = 8 << 10;
 /// How many connections may be open at once.
 const MAX_OPEN: usize = 256;
+/// How much is forwarded at once.
+const BUFFER: usize = 16 << 10;
 /// How long a program may take to ask for a tunnel after it has connected.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -34,33 +29,32 @@ pub enum Behind {
     Proxy,
 }
 
-/// Whether bytes of the program may still pass.
+/// Tells at any time whether the program may still send something.
 #[derive(Clone)]
 pub struct Gate(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Gate {
-    /// Makes a gate that asks this function before each connection, and before each write to one.
-    pub fn new(is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_open))
+    /// Makes a gate that calls this function before anything is sent.
+    pub fn new(may_send: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(may_send))
     }
 
-    fn is_open(&self) -> bool {
-        (self.0)()
+    fn check(&self) -> io::Result<()> {
+        if (self.0)() { Ok(()) } else { Err(io::ErrorKind::ConnectionAborted.into()) }
     }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Gate").field(&self.is_open()).finish()
+        f.debug_tuple("Gate").field(&(self.0)()).finish()
     }
 }
 
 /// A listener on loopback, all connections of which end at one host.
 ///
 /// A program that is given the relay as its HTTP proxy reaches that host alone, at an address that was checked for this very
-/// connection: not an address to which the name resolves later, and not a server to which the host redirects. Dropping it
-/// ends all connections. So does its [`Gate`] once it is closed, with the first bytes that the program sends after that: a
-/// process that was frozen together with the program passes nothing on when it wakes up, even before it can drop the relay.
+/// connection: not an address to which the name resolves later, and not a server to which the host redirects. Nothing that the
+/// program sends passes a closed gate, also not if it was sent before. Dropping the relay ends all connections.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -73,10 +67,10 @@ impl Relay {
     /// # Errors
     ///
     /// When there is no free port on loopback.
-    pub async fn start(dialer: Dialer, host: &str, port: u16, behind: Behind, gate: Gate) -> io::Result<Self> {
+    pub async fn start(dialer: Dialer, gate: Gate, host: &str, port: u16, behind: Behind) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let place = Arc::new(Place { dialer, host: host.to_owned(), port, behind, gate });
+        let place = Arc::new(Place { dialer, gate, host: host.to_owned(), port, behind });
         let task = tokio::spawn(serve(listener, place)).abort_handle();
         Ok(Self { address, task })
     }
@@ -96,10 +90,10 @@ impl Drop for Relay {
 /// Where connections end.
 struct Place {
     dialer: Dialer,
+    gate: Gate,
     host: String,
     port: u16,
     behind: Behind,
-    gate: Gate,
 }
 
 async fn serve(listener: TcpListener, place: Arc<Place>) {
@@ -133,55 +127,55 @@ impl Place {
         if tunnel.is_some_and(|authority| !self.is_authority(authority)) {
             return refuse(&mut stream, "403 connections to other servers are not allowed").await;
         }
-        if !self.gate.is_open() {
-            return refuse(&mut stream, "403 this process may not connect any more").await;
-        }
-        let server = match self.dialer.dial(&self.host, self.port).await {
+        let mut server = match self.dialer.dial(&self.host, self.port).await {
             Ok(server) => server,
             Err(error @ DialError::Denied(_)) => return refuse(&mut stream, &format!("403 {error}")).await,
             Err(error) => return refuse(&mut stream, &format!("502 {error}")).await,
         };
-        let mut server = Gated { server, gate: &self.gate };
+        let (mut from_program, mut to_program) = stream.split();
+        let (mut from_server, mut to_server) = server.split();
         match tunnel {
-            Some(_) => stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?,
-            None => server.write_all(&head).await?,
+            Some(_) => to_program.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?,
+            None => self.send(&head, &to_server).await?,
         }
-        copy_bidirectional(&mut stream, &mut server).await.map(drop)
+        let requests = self.pass(&mut from_program, &mut to_server);
+        let answers = async {
+            copy(&mut from_server, &mut to_program).await?;
+            to_program.shutdown().await
+        };
+        tokio::try_join!(requests, answers).map(drop)
+    }
+
+    /// Forwards what the program sends until it has sent all.
+    async fn pass(&self, program: &mut (impl AsyncRead + Unpin), server: &mut WriteHalf<'_>) -> io::Result<()> {
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            match program.read(&mut buffer).await? {
+                0 => return server.shutdown().await,
+                count => self.send(&buffer[..count], server).await?,
+            }
+        }
+    }
+
+    /// Sends bytes while the gate is open. It is asked each time the connection takes some: this process may have been frozen in
+    /// between.
+    async fn send(&self, mut bytes: &[u8], server: &WriteHalf<'_>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            server.writable().await?;
+            self.gate.check()?;
+            match server.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether `HOST:PORT` is this place.
     fn is_authority(&self, authority: &str) -> bool {
         let Some((host, port)) = authority.rsplit_once(':') else { return false };
         host.eq_ignore_ascii_case(&self.host) && port.parse() == Ok(self.port)
-    }
-}
-
-/// A connection to the server that writes only while the gate is open.
-struct Gated<'a> {
-    server: TcpStream,
-    gate: &'a Gate,
-}
-
-impl AsyncRead for Gated<'_> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.server).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Gated<'_> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.gate.is_open() {
-            return Poll::Ready(Err(io::ErrorKind::PermissionDenied.into()));
-        }
-        Pin::new(&mut self.server).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.server).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.server).poll_shutdown(cx)
     }
 }
 

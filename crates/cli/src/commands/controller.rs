@@ -2,10 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use billhook_charts::HelmUser;
+use billhook_charts::{Helm, HelmUsers, UserIds};
 use billhook_cluster::LeaseOptions;
 use billhook_deployer::{
-    Apart, ConnectionRules, Controller, ControllerError, ControllerOptions, Metrics, Mode, Shard, TargetSelector,
+    Apart, ConnectionRules, Controller, ControllerError, ControllerOptions, MAX_HELMS, Metrics, Mode, Shard,
+    TargetSelector,
 };
 use billhook_hosts::{Dialer, HostPattern, HostRules};
 use billhook_policy::{GoDuration, LabelSelector};
@@ -53,7 +54,7 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
     /// Work on at most this many items at the same time, those that wait for other parties included; one namespace gets at
-    /// most half of them
+    /// most half of them, and an item counts as one for each 64 KiB of its configuration
     #[arg(long, value_name = "NUMBER", default_value = "1000", value_parser = clap::value_parser!(u32).range(2..))]
     max_items: u32,
     /// Let running work go on for this time after SIGTERM or Ctrl-C, before it is asked to stop; a second one ends it at once
@@ -77,10 +78,11 @@ pub(crate) struct ControllerArgs {
     /// '{labels: [{key: env, operator: in, values: [prod]}]}'; can be repeated, and one must match [default: all Targets]
     #[arg(long, value_name = "SELECTOR")]
     target_selector: Vec<TargetSelector>,
-    /// Run helm as this user and group, so that it cannot read what only the controller may read; the controller must be root,
-    /// with the capabilities CHOWN, DAC_OVERRIDE, KILL, SETGID and SETUID [default: the user of the controller]
+    /// Run helm as this user and group, so that it cannot read what only the controller may read; with a range such as
+    /// 65600-65615, run helms at the same time as different users. The controller must be root, with the capabilities CHOWN,
+    /// DAC_OVERRIDE, KILL, SETGID and SETUID [default: the user of the controller]
     #[arg(long, value_name = "ID")]
-    helm_user: Option<u32>,
+    helm_user: Option<UserIds>,
 }
 
 const EXAMPLES: &str = "\
@@ -107,8 +109,8 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: ControllerArgs,
 ) -> Result<Exit, CommandError> {
-    let helm_user = args.helm_user.map(HelmUser::new).transpose();
-    let helm_user = helm_user.map_err(|error| CommandError::input(format!("--helm-user: {error}")))?;
+    let helm_users = args.helm_user.map(|ids| HelmUsers::new(ids, MAX_HELMS)).transpose();
+    let helm_users = helm_users.map_err(|error| CommandError::input(format!("--helm-user: {error}")))?;
     let lease = |namespace: &str, identity: &str| LeaseOptions {
         lease_duration: args.lease_duration.0,
         renew_deadline: args.renew_deadline.0,
@@ -134,8 +136,7 @@ pub(crate) async fn run(
         shard: args.shard,
         connect: Arc::clone(&session.connect),
         now: Arc::new(timestamp),
-        helm: session.tool("BILLHOOK_HELM", "helm"),
-        helm_user,
+        helm: Helm::new(session.tool("BILLHOOK_HELM", "helm")).running_as(helm_users),
         target_selectors: args.target_selector,
         connections: ConnectionRules {
             dialer: Dialer::new(Arc::new(HostRules { allow: args.allow_host, deny: args.deny_host })),

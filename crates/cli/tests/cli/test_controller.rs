@@ -52,6 +52,10 @@ fn a_wrong_selector_or_user_is_an_error() {
         ("--target-selector {labels:[{key:env,operator:is}]}", "expected a selector such as"),
         ("--helm-user 0", "--helm-user: it must be another user than root and than that of the controller"),
         ("--helm-user me", "invalid value 'me' for '--helm-user <ID>'"),
+        (
+            "--helm-user 65600-65601",
+            "--helm-user: a range needs at least 12 users, because that many helms may run at the same time",
+        ),
     ] {
         let called = Place::new(&[]).call(&format!("--sandbox controller {flags}"));
         assert_eq!((called.exit, called.out.as_str()), (2, ""), "{flags}: {}", called.err);

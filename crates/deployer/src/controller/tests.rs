@@ -3,6 +3,7 @@ use std::sync::{
     mpsc,
 };
 
+use billhook_charts::Helm;
 use billhook_cluster::Options;
 use billhook_endpoints::{router, serve};
 use billhook_sandbox::{Sandbox, User};
@@ -41,8 +42,7 @@ fn options(lease: Option<LeaseOptions>) -> ControllerOptions {
         shard: Shard::default(),
         connect,
         now: Arc::new(now),
-        helm: "helm".into(),
-        helm_user: None,
+        helm: Helm::new("helm"),
         target_selectors: Vec::new(),
         connections: ConnectionRules::default(),
         metrics: Metrics::new(),

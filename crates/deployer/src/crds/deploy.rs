@@ -247,7 +247,7 @@ fn the_memory_limit_has_room_for_all_helms() {
     let deployment = &yaml::parse(&text).unwrap()[0].value;
     let limit = deployment.pointer("/spec/template/spec/containers/0/resources/limits/memory").unwrap();
     let limit: u64 = limit.as_str().unwrap().strip_suffix("Gi").unwrap().parse().unwrap();
-    let helms = Helms::new(Path::new("helm"), Dialer::default(), None);
+    let helms = Helms::new(billhook_charts::Helm::new("helm"), Dialer::default());
     let slots = helms.renders.counts().slots + helms.releases.counts().slots;
     assert!(
         limit * 1024 >= billhook_charts::MEMORY * u64::try_from(slots).unwrap() + 512,
@@ -292,6 +292,11 @@ fn values_of_the_chart_are_flags_and_what_these_need() {
     assert_eq!(capabilities["drop"][0], "ALL");
     let rules = chart["ClusterRole/billhook-controller"]["rules"].as_array().unwrap();
     assert!(rules.iter().any(|rule| rule["resources"][0] == "serviceaccounts/token"), "{rules:?}");
+    let Some(chart) = self::chart(&["helmUser=65600-65615"]) else { return };
+    let spec = chart["Deployment/billhook-controller"].pointer("/spec/template/spec").unwrap();
+    let args = spec["containers"][0]["args"].as_array().unwrap();
+    assert!(args.contains(&"--helm-user=65600-65615".into()), "{args:?}");
+    assert_eq!(spec["securityContext"]["runAsUser"], 0);
 }
 
 fn check(kustomization: &str, values: &[&str]) {

@@ -1,5 +1,4 @@
-use std::path::{Path, PathBuf};
-
+use billhook_charts::Helm;
 use billhook_cluster::{Cluster, Fence, Options};
 use billhook_hosts::Dialer;
 use billhook_sandbox::{Sandbox, User};
@@ -41,8 +40,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
         shard: Shard::default(),
         connect: Arc::clone(&connect),
         now: now.clone(),
-        helm: PathBuf::new(),
-        helm_user: None,
+        helm: Helm::new("helm"),
         target_selectors: Vec::new(),
         connections: ConnectionRules::default(),
         metrics: metrics.clone(),
@@ -52,7 +50,7 @@ fn shared(sandbox: &Sandbox, mode: Mode) -> Shared {
     };
     let (events, _writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    let (helms, places) = (Helms::new(Path::new(""), Dialer::default(), None), Places::default());
+    let (helms, places) = (Helms::new(Helm::new("helm"), Dialer::default()), Places::default());
     Shared { home, targets, options, metrics, events, helms, term: None, crash: None, places }
 }
 
@@ -133,7 +131,7 @@ async fn metrics_show_what_waits_and_fails() {
     dispatcher.handle(in_phase("Progressing", 1));
     check(1, 0, "60.0");
     // Work in progress does not wait for a slot, but it is not finished.
-    let slot = dispatcher.slots.acquire(&item("1")).await;
+    let slot = dispatcher.slots.acquire(&item("1"), 0).await;
     dispatcher.consider(&key(), slot);
     check(0, 0, "60.0");
     dispatcher.finish(&key(), Outcome::Retry { version: None, pause: Duration::from_secs(1) });

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use billhook_charts::Helm;
 use billhook_cluster::{Cluster, Options};
 use billhook_objects::{GroupKind, ObjectKey, yaml};
 use billhook_plan::Counts;
@@ -111,8 +112,7 @@ impl World {
             shard: Shard::default(),
             connect: Arc::new(move |_, options| Ok(Cluster::from_client(target.client(User::admin(), "own"), options))),
             now: Arc::new(Timestamp::now),
-            helm: "helm".into(),
-            helm_user: None,
+            helm: Helm::new("helm"),
             target_selectors: Vec::new(),
             connections: ConnectionRules::default(),
             metrics: Metrics::new(),

@@ -29,7 +29,7 @@ async fn served() -> BTreeSet<String> {
     metrics.set_item(&key, Some(item));
     metrics.add_target(&key);
     metrics.opened_target(&key, None);
-    metrics.follow_helms(&Helms::new(Path::new("helm"), Dialer::default(), None));
+    metrics.follow_helms(&Helms::new(billhook_charts::Helm::new("helm"), Dialer::default()));
     let sandbox = Sandbox::start(billhook_sandbox::Options::default());
     let cluster = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
     let _counted = metrics.count_requests(cluster.clone());
@@ -118,7 +118,7 @@ fn alerts_are_complete_and_panels_do_not_overlap() {
     assert_eq!([of("id"), of("title"), of("gridPos")], [panels.len(); 3]);
 }
 
-/// The series of an outage, in which one of two shards has no leader although another process leads something else.
+/// Returns tests with the series of an outage, in which one of two shards has no leader although another process leads something else.
 fn rule_tests() -> Value {
     let series = |name: &str, values: &str| json!({ "series": name, "values": values });
     let of_target = "{target_namespace=\"shop\",target=\"prod\"}";
@@ -160,7 +160,7 @@ fn rule_tests() -> Value {
             let name = alert["alert"].as_str().unwrap().to_owned();
             let severity = alert["labels"]["severity"].as_str().unwrap();
             let all = format!("count(ALERTS{{alertname=\"{name}\",alertstate=\"firing\",severity=\"{severity}\"}})");
-            let samples = if fires { json!([{ "labels": "{}", "value": 1 }]) } else { json!([]) };
+            let samples = if fires { one() } else { json!([]) };
             json!({ "expr": all, "eval_time": "100m", "exp_samples": samples })
         });
         tests.collect::<Vec<_>>()
@@ -169,17 +169,47 @@ fn rule_tests() -> Value {
         "rule_files": ["rules.json"],
         "evaluation_interval": "1m",
         "tests": [
-            { "interval": "1m", "input_series": bad, "promql_expr_test": count(true) },
+            { "interval": "1m", "input_series": bad.clone(), "promql_expr_test": count(true) },
+            { "interval": "1m", "input_series": bad, "promql_expr_test": from_minute() },
             { "interval": "1m", "input_series": good, "promql_expr_test": count(false) },
         ],
     })
+}
+
+/// Returns checks that each alert fires from this minute of the outage on, and not a minute earlier.
+fn from_minute() -> Vec<Value> {
+    let firsts = [
+        ("BillhookNoLeader", 5),
+        ("BillhookItemsFailing", 15),
+        // The oldest item waits for more than an hour from the first minute on.
+        ("BillhookItemNotFinished", 1 + 5),
+        ("BillhookTargetDown", 15),
+        ("BillhookQueueLong", 15),
+        ("BillhookHelmSlotsExhausted", 15),
+        // A rate has two samples from the first minute on.
+        ("BillhookRequestsFailing", 1 + 15),
+        ("BillhookEventsDropped", 1),
+    ];
+    let names: BTreeSet<_> = alerts().iter().map(|alert| alert["alert"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, firsts.iter().map(|(name, _)| (*name).to_owned()).collect());
+    let checks = firsts.iter().flat_map(|(name, first)| [(name, first - 1, json!([])), (name, *first, one())]);
+    let checks = checks.map(|(name, minute, samples)| {
+        let firing = format!("count(ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}})");
+        json!({ "expr": firing, "eval_time": format!("{minute}m"), "exp_samples": samples })
+    });
+    checks.collect()
+}
+
+/// Returns the one sample of a count of one.
+fn one() -> Value {
+    json!([{ "labels": "{}", "value": 1 }])
 }
 
 #[test]
 #[expect(clippy::print_stderr, reason = "a skipped test reports that it is skipped")]
 fn alerts_fire_in_an_outage_only() {
     let Some(promtool) = std::env::var_os("BILLHOOK_PROMTOOL") else {
-        return eprintln!("skipped: set BILLHOOK_PROMTOOL to the path of promtool");
+        return eprintln!("skipped: set BILLHOOK_PROMTOOL to the path of promtool, as cargo xtask test does");
     };
     let folder = tempfile::tempdir().unwrap();
     // JSON is YAML.

@@ -12,7 +12,11 @@ use kube::{
     client::Body,
 };
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::Instant,
+};
 
 use super::*;
 
@@ -211,4 +215,38 @@ async fn an_empty_key_of_a_secret_is_the_same_as_none() {
         let open = targets.open("default", "a").await;
         assert!(open.is_ok_and(|open| open.door.host == "a.example"), "{reference}");
     }
+}
+
+/// A helm is a process of its own: it may still send when its leader was frozen and another one leads.
+#[tokio::test]
+async fn a_program_sends_nothing_once_the_fence_is_down() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let sandbox = Sandbox::start(billhook_sandbox::Options::default());
+    let cluster = Cluster::from_client(sandbox.client(User::admin(), ""), Options::default());
+    let (own, leads) = (cluster.clone(), Arc::new(AtomicBool::new(true)));
+    let fence = Fence::new("this process is no longer the leader", {
+        let leads = Arc::clone(&leads);
+        move || leads.load(Ordering::Relaxed)
+    });
+    let connect: Connect = Arc::new(move |_, _| Ok(own.clone()));
+    let targets = Targets::new(cluster, connect, ConnectionRules::default(), fence, Metrics::new());
+    let mut config = kubeconfig("x");
+    config["clusters"][0]["cluster"]["server"] = json!(format!("http://{server}"));
+    targets.insert(target("a", json!({ "kubeconfig": config })));
+    let access = targets.open("ns", "a").await.unwrap().program_access(None).await.unwrap();
+    let given: Value = serde_json::from_str(access.kubeconfig()).unwrap();
+    let proxy = given["clusters"][0]["cluster"]["proxy-url"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let mut program = TcpStream::connect(proxy).await.unwrap();
+    let request = format!("POST http://{server}/x HTTP/1.1\r\nContent-Length: 4\r\n\r\n");
+    program.write_all(request.as_bytes()).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut head = vec![0; request.len()];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&head), request);
+    assert_eq!(program.try_write(b"body").unwrap(), 4);
+    leads.store(false, Ordering::Relaxed);
+    let mut rest = Vec::new();
+    let _ended = stream.read_to_end(&mut rest).await;
+    assert_eq!(rest, b"");
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use billhook::{Cluster, ClusterOptions};
 use billhook_deployer::{
-    ConnectionRules, Controller, ControllerOptions, Metrics, Mode, Shard,
+    ConnectionRules, Controller, ControllerOptions, Helm, Metrics, Mode, Shard,
     api::{GROUP, KUBERNETES_CLUSTER, VERSION},
 };
 use billhook_objects::{GroupKind, ObjectKey, wellknown};
@@ -148,8 +148,7 @@ impl Stage<'_> {
                 Plane::Sandbox(..) => self.clock().await?,
                 Plane::Real(_) => Arc::new(Timestamp::now),
             },
-            helm: if self.scenario.helm { helm()?.into() } else { "helm".into() },
-            helm_user: None,
+            helm: Helm::new(if self.scenario.helm { helm()? } else { "helm".to_owned() }),
             target_selectors: Vec::new(),
             connections: ConnectionRules {
                 home: Some(Arc::new(self.home_config().await?)),

@@ -323,3 +323,28 @@ fn json_with_user(server: &str, user: &str) -> String {
     });
     text.to_string().replace(r#""user":null"#, user)
 }
+
+/// Checks the Target of Landscaper's examples, whose certificates are redacted.
+#[test]
+#[expect(clippy::print_stderr, reason = "a test prints what it skips")]
+fn the_target_of_landscapers_examples_is_accepted() {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures");
+    let fixtures = std::env::var_os("BILLHOOK_FIXTURES").unwrap_or_else(|| default.into());
+    let path = Path::new(&fixtures).join("landscaper/21-Helm-cluster-target.yaml");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return eprintln!("skipped: {} does not exist; set BILLHOOK_FIXTURES to a folder with it", path.display());
+    };
+    // No API server accepts its annotations.
+    let spec = yaml::parse(&text).unwrap().remove(0).value["spec"].take();
+    let spec: crate::api::TargetSpec = serde_json::from_value(spec).unwrap();
+    assert!(spec.r#type == crate::api::KUBERNETES_CLUSTER && spec.secret_ref.is_none());
+    let kubeconfig = spec.config.unwrap()["kubeconfig"].as_str().unwrap().to_owned();
+    let problem = read(&kubeconfig).err().unwrap();
+    assert!(problem.contains("certificate-authority-data"), "{problem}");
+    let pem = STANDARD.encode(certificate());
+    let access = read(&kubeconfig.replace("<redacted>", &pem)).unwrap();
+    let cluster = &access.kubeconfig["clusters"][0]["cluster"];
+    let expected = json!({ "server": "https://127.0.0.1:50488", "certificate-authority-data": pem });
+    assert_eq!(*cluster, expected);
+    assert_eq!(access.kubeconfig["users"][0]["user"]["client-key-data"], pem);
+}
