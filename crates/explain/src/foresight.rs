@@ -46,6 +46,8 @@ pub struct Foresight<'a> {
     asked: BTreeSet<Query>,
     /// How many objects of a group that was not looked at.
     unexamined: usize,
+    /// Whether it is not told which objects need a webhook or an APIService.
+    is_brief: bool,
 }
 
 impl<'a> Foresight<'a> {
@@ -54,7 +56,16 @@ impl<'a> Foresight<'a> {
         objects.sort_by(|a, b| (a.contained, &a.object).cmp(&(b.contained, &b.object)));
         objects.dedup_by(|a, b| a.object.is_same(&b.object));
         let unexamined = groups(&objects).iter().skip(GROUPS).map(|group| group.objects.len()).sum();
-        Self { objects, steps, catalog, now, answers: Answers::new(), asked: BTreeSet::new(), unexamined }
+        let (answers, asked) = (Answers::new(), BTreeSet::new());
+        Self { objects, steps, catalog, now, answers, asked, unexamined, is_brief: false }
+    }
+
+    /// Does not tell which objects need a webhook or an APIService: that depends on the labels of each, and on those of its
+    /// Namespace.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        self.is_brief = true;
+        self
     }
 
     /// Returns whether there is anything to foresee: objects with finalizers, volumes, or kinds that matter to the deletion of
@@ -122,7 +133,7 @@ impl<'a> Foresight<'a> {
         let is_custom = groups.iter().any(|group| !is_component(group.finalizer));
         let has = |kinds: &[&Builtin]| self.objects.iter().any(|one| kinds.iter().any(|kind| kind.is(&one.object)));
         if has(&DANGEROUS) || (is_custom && has(&BACKENDS)) {
-            found.extend(backends::foresee(case, &fates));
+            found.extend(backends::foresee(case, &fates, self.is_brief));
         }
         found.extend(volumes::foresee(case, &fates));
         found

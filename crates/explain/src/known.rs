@@ -1,6 +1,9 @@
 //! Which controller removes which finalizer: the reviewed facts in `finalizers.yaml`.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
 
 use billhook_objects::yaml;
 use serde::Deserialize;
@@ -50,11 +53,14 @@ fn read() -> Result<Vec<Known>, String> {
     serde_json::from_value(one.value).map_err(|error| error.to_string())
 }
 
+/// The entries of exact names.
+static EXACT: LazyLock<HashMap<&str, &Known>> =
+    LazyLock::new(|| ALL.iter().flat_map(|one| one.finalizers.iter().map(move |name| (name.as_str(), one))).collect());
+
 /// Returns what is known of a finalizer. An exact name comes before a pattern.
 pub fn known(finalizer: &str) -> Option<&'static Known> {
-    let exact = |known: &&Known| known.finalizers.iter().any(|name| name == finalizer);
     let pattern = |known: &&Known| known.finalizers.iter().any(|pattern| covers(pattern, finalizer));
-    ALL.iter().find(exact).or_else(|| ALL.iter().find(pattern))
+    EXACT.get(finalizer).copied().or_else(|| ALL.iter().find(pattern))
 }
 
 fn covers(pattern: &str, finalizer: &str) -> bool {
