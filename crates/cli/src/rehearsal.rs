@@ -133,9 +133,10 @@ impl Rehearsal {
             billhook_plan::warn_of_limit(&mut prepared.plan, limit);
         }
         let own: HashSet<String> = prepared.own().map(str::to_owned).collect();
+        let planned: HashSet<String> = prepared.plan.deleted().map(|(_, _, uid, _)| uid.as_str().to_owned()).collect();
         let summary = billhook_engine::delete(&clusters, prepared, &options).await?;
         let after = sandbox.objects();
-        let subjects = outcome::remaining(&objects, &after, &own);
+        let subjects = outcome::remaining(&objects, &after, &planned);
         let catalog = clusters.own.catalog().await?;
         let unexplained = subjects.len().saturating_sub(EXPLAINED);
         let explained = subjects.into_iter().take(EXPLAINED);
@@ -161,9 +162,13 @@ async fn cast(
 ) -> Result<(Vec<actors::Role>, Vec<ObjectRef>), CommandError> {
     let sandbox = Sandbox::start(options.clone().controllers(ControllerSet::none()));
     let left = sandbox.copy(objects);
-    // From the last one on, so that the positions of the others remain.
-    let left: Vec<Value> = left.into_iter().rev().map(|at| objects.remove(at)).collect();
-    let foreign = left.iter().filter(|object| outcome::matters(object)).filter_map(ObjectRef::of).collect();
+    let left: HashSet<usize> = left.into_iter().collect();
+    let all = std::mem::take(objects).into_iter().enumerate();
+    let (left, kept): (Vec<_>, Vec<_>) = all.partition(|(at, _)| left.contains(at));
+    *objects = kept.into_iter().map(|(_, object)| object).collect();
+    let foreign =
+        left.iter().map(|(_, object)| object).filter(|object| outcome::matters(object)).filter_map(ObjectRef::of);
+    let foreign = foreign.collect();
     let cluster = Cluster::from_client(clients::reader(&sandbox, unread.to_vec()), ClusterOptions::default());
     let catalog = cluster.catalog().await?;
     let custodians = custodians(&cluster, &catalog, objects).await;

@@ -141,8 +141,8 @@ async fn list(cluster: &Cluster, place: &Place, namespace: Option<&str>, read: &
     let namespace = namespace.or(place.namespace.as_deref());
     let pages = OBJECTS / usize::try_from(page).unwrap_or(1);
     let scan = Scan { resource: &place.resource, namespace, whole: place.whole, page, pages };
-    let objects = &mut read.objects;
-    let complete = cluster.scan(&scan, |object| objects.extend(place.keep(object))).await?;
+    let (objects, complete) = cluster.scan(&scan, |object| place.keep(object)).await?;
+    read.objects.extend(objects);
     if !complete {
         let why = format!("only the first {OBJECTS} objects were read");
         let namespace = namespace.map(str::to_owned);
