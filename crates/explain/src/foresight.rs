@@ -44,6 +44,8 @@ pub struct Foresight<'a> {
     now: Timestamp,
     answers: Answers,
     asked: BTreeSet<Query>,
+    /// How many groups of objects with the same finalizer are looked at.
+    groups: usize,
     /// How many objects of a group that was not looked at.
     unexamined: usize,
     /// Whether it is not told which objects need a webhook or an APIService.
@@ -55,9 +57,17 @@ impl<'a> Foresight<'a> {
     pub fn new(mut objects: Vec<ToDelete>, steps: Steps, catalog: &'a Catalog, now: Timestamp) -> Self {
         objects.sort_by(|a, b| (a.contained, &a.object).cmp(&(b.contained, &b.object)));
         objects.dedup_by(|a, b| a.object.is_same(&b.object));
-        let unexamined = groups(&objects).iter().skip(GROUPS).map(|group| group.objects.len()).sum();
         let (answers, asked) = (Answers::new(), BTreeSet::new());
-        Self { objects, steps, catalog, now, answers, asked, unexamined, is_brief: false }
+        let new = Self { objects, steps, catalog, now, answers, asked, groups: 0, unexamined: 0, is_brief: false };
+        new.examining(GROUPS)
+    }
+
+    /// Looks at this many groups of objects with the same finalizer, instead of a number that limits the queries.
+    #[must_use]
+    pub fn examining(mut self, count: usize) -> Self {
+        self.groups = count;
+        self.unexamined = groups(&self.objects).iter().skip(count).map(|group| group.objects.len()).sum();
+        self
     }
 
     /// Does not tell which objects need a webhook or an APIService: that depends on the labels of each, and on those of its
@@ -128,7 +138,7 @@ impl<'a> Foresight<'a> {
         let fates = Fates::new(&self.objects, &self.steps);
         let groups = groups(&self.objects);
         let mut found: Vec<_> =
-            groups.iter().take(GROUPS).flat_map(|group| charges::foresee(case, &fates, group)).collect();
+            groups.iter().take(self.groups).flat_map(|group| charges::foresee(case, &fates, group)).collect();
         let is_component = |finalizer: &str| crate::known(finalizer).is_some_and(|known| !known.component.is_empty());
         let is_custom = groups.iter().any(|group| !is_component(group.finalizer));
         let has = |kinds: &[&Builtin]| self.objects.iter().any(|one| kinds.iter().any(|kind| kind.is(&one.object)));

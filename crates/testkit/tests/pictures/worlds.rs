@@ -80,6 +80,12 @@ pub fn hostile_payload() -> String {
     printed(&files, "payload plan r --version 4.21.0 --from-version 4.20.0 -o html")
 }
 
+/// Returns the name of an object; the first one has nearly the longest that there is.
+fn other(number: usize) -> String {
+    let length = if number == 0 { 250 } else { 0 };
+    format!("{:x<length$}", format!("other-{number}"))
+}
+
 /// Returns the page of `why` about a Namespace that ConfigMaps hold, whose finalizers a client with a hostile name has set.
 pub fn stuck_namespace() -> String {
     on_paused_clock(async {
@@ -107,7 +113,7 @@ pub fn stuck_namespace() -> String {
         let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["shop.example/keep"]}});
         create(held, "configmaps", Some("shop")).await;
         for number in 0..30 {
-            let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("other-{number}"), "finalizers": ["shop.example/keep"]}});
+            let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": other(number), "finalizers": ["shop.example/keep"]}});
             create(value, "configmaps", Some("shop")).await;
         }
         let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &api("v1", "Namespace", "namespaces"));
