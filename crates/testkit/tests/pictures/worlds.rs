@@ -80,12 +80,6 @@ pub fn hostile_payload() -> String {
     printed(&files, "payload plan r --version 4.21.0 --from-version 4.20.0 -o html")
 }
 
-/// Returns the name of an object; the first one has nearly the longest that there is.
-fn other(number: usize) -> String {
-    let length = if number == 0 { 250 } else { 0 };
-    format!("{:x<length$}", format!("other-{number}"))
-}
-
 /// Returns the page of `why` about a Namespace that ConfigMaps hold, whose finalizers a client with a hostile name has set.
 pub fn stuck_namespace() -> String {
     on_paused_clock(async {
@@ -110,10 +104,12 @@ pub fn stuck_namespace() -> String {
         };
         create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}), "namespaces", None)
             .await;
-        let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["shop.example/keep"]}});
+        // Nearly the longest name that there is.
+        let name = format!("{:x<250}", "held");
+        let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "finalizers": ["shop.example/keep"]}});
         create(held, "configmaps", Some("shop")).await;
         for number in 0..30 {
-            let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": other(number), "finalizers": ["shop.example/keep"]}});
+            let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("other-{number}"), "finalizers": ["shop.example/keep"]}});
             create(value, "configmaps", Some("shop")).await;
         }
         let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &api("v1", "Namespace", "namespaces"));
@@ -121,6 +117,7 @@ pub fn stuck_namespace() -> String {
         tokio::time::sleep(std::time::Duration::from_secs(90)).await;
         let connect: Connect = Arc::new(move |_, options| Ok(Cluster::from_client(client.clone(), options)));
         let folder = tempfile::tempdir().unwrap();
-        print(folder.path(), "why namespace/shop configmap/held -n shop -o html", connect, 3).await
+        let args = format!("why namespace/shop configmap/{name} -n shop -o html");
+        print(folder.path(), &args, connect, 3).await
     })
 }
