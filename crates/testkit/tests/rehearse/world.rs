@@ -152,7 +152,7 @@ fn pod() -> impl Strategy<Value = Pod> {
 
 fn webhook_of(operators: usize, may_answer: bool) -> impl Strategy<Value = Webhook> {
     let backend = any::<[bool; 2]>().prop_map(|[service_ours, pod_ours]| Backend { service_ours, pod_ours });
-    let backend = prop::option::weighted(if may_answer { 0.6 } else { 0.0 }, backend);
+    let backend = prop::option::weighted(0.6, backend).prop_map(move |backend| backend.filter(|_| may_answer));
     let parts = (0..operators, prop::sample::select(vec!["DELETE", "UPDATE"]), any::<bool>(), backend);
     parts.prop_map(|(operator, operation, ours, backend)| Webhook { operator, operation, ours, backend })
 }
@@ -181,7 +181,8 @@ pub fn worlds(is_sandbox: bool) -> impl Strategy<Value = World> {
         let things = prop::collection::vec(thing(count), 1..7);
         let webhook = prop::option::weighted(0.2, webhook_of(count, is_sandbox));
         let broken = (prop::bool::weighted(weight(0.08)), prop::bool::weighted(weight(0.06)));
-        let pods = prop::option::weighted(weight(0.2), prop::collection::vec(pod(), 1..3));
+        let pods = prop::option::weighted(0.2, prop::collection::vec(pod(), 1..3));
+        let pods = pods.prop_map(move |pods| pods.filter(|_| is_sandbox));
         let rest = (things, any::<[bool; 2]>(), groups(count), webhook, broken, pods, prop::bool::weighted(0.2));
         (Just(operators), rest).prop_map(|(operators, (things, namespaces, groups, webhook, broken, pods, safe))| {
             let (dead_api, unmanaged) = broken;
