@@ -113,13 +113,13 @@ impl Rehearsal {
         let Copy { mut objects, unread, time, .. } = copy;
         let has_roles = unread.iter().all(|one| !ROLES.contains(&one.resource.plural.as_str()));
         let options = Options::default().start(time).rbac(has_roles).assume_backends(true);
-        let (cast, foreign) = cast(&options, &mut objects, &unread).await?;
+        let Cast { roles, foreign, unexamined } = cast(&options, &mut objects, &unread).await?;
         let running = actors::control_plane(&objects, time);
         let sandbox = Sandbox::start(options.controllers(running));
         sandbox.copy(&objects);
         let cluster = Cluster::from_client(clients::reader(&sandbox, unread.clone()), ClusterOptions::default());
         let mut acting = JoinSet::new();
-        actors::start(&sandbox, &cast, actors::Stage { objects: &objects, now: time, has_roles }, &mut acting);
+        actors::start(&sandbox, &roles, actors::Stage { objects: &objects, now: time, has_roles }, &mut acting);
         let clusters = Clusters { own: cluster, records: None, targets: BTreeMap::new(), now, holder };
         let events: Arc<Mutex<Vec<Event>>> = Arc::default();
         let sink = {
@@ -133,9 +133,10 @@ impl Rehearsal {
             billhook_plan::warn_of_limit(&mut prepared.plan, limit);
         }
         let own: HashSet<String> = prepared.own().map(str::to_owned).collect();
+        let planned: HashSet<String> = prepared.plan.deleted().map(|(_, _, uid, _)| uid.as_str().to_owned()).collect();
         let summary = billhook_engine::delete(&clusters, prepared, &options).await?;
         let after = sandbox.objects();
-        let subjects = outcome::remaining(&objects, &after, &own);
+        let subjects = outcome::remaining(&objects, &after, &planned);
         let catalog = clusters.own.catalog().await?;
         let unexplained = subjects.len().saturating_sub(EXPLAINED);
         let explained = subjects.into_iter().take(EXPLAINED);
@@ -143,8 +144,8 @@ impl Rehearsal {
         let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
         let report = Report {
             others: outcome::others(&objects, &after, &own),
-            controllers: cast.iter().map(actors::Role::shown).collect(),
-            missing: missing(&unread, &foreign, has_roles),
+            controllers: roles.iter().map(actors::Role::shown).collect(),
+            missing: missing(&unread, &foreign, unexamined, has_roles),
             copied: objects.len(),
             unexplained,
         };
@@ -152,29 +153,39 @@ impl Rehearsal {
     }
 }
 
+/// Who removes the finalizers of the objects of a copy.
+struct Cast {
+    roles: Vec<actors::Role>,
+    /// The objects that matter and that a sandbox cannot hold.
+    foreign: Vec<ObjectRef>,
+    /// Of how many objects it was not found out.
+    unexamined: usize,
+}
+
 /// Finds out who removes the finalizers of the objects, on a copy where nothing happens. Removes the objects that a sandbox cannot
-/// hold, and returns those of them that matter.
-async fn cast(
-    options: &Options,
-    objects: &mut Vec<Value>,
-    unread: &[NotRead],
-) -> Result<(Vec<actors::Role>, Vec<ObjectRef>), CommandError> {
+/// hold.
+async fn cast(options: &Options, objects: &mut Vec<Value>, unread: &[NotRead]) -> Result<Cast, CommandError> {
     let sandbox = Sandbox::start(options.clone().controllers(ControllerSet::none()));
     let left = sandbox.copy(objects);
-    // From the last one on, so that the positions of the others remain.
-    let left: Vec<Value> = left.into_iter().rev().map(|at| objects.remove(at)).collect();
-    let foreign = left.iter().filter(|object| outcome::matters(object)).filter_map(ObjectRef::of).collect();
+    let left: HashSet<usize> = left.into_iter().collect();
+    let all = std::mem::take(objects).into_iter().enumerate();
+    let (left, kept): (Vec<_>, Vec<_>) = all.partition(|(at, _)| left.contains(at));
+    *objects = kept.into_iter().map(|(_, object)| object).collect();
+    let foreign =
+        left.iter().map(|(_, object)| object).filter(|object| outcome::matters(object)).filter_map(ObjectRef::of);
+    let foreign = foreign.collect();
     let cluster = Cluster::from_client(clients::reader(&sandbox, unread.to_vec()), ClusterOptions::default());
     let catalog = cluster.catalog().await?;
-    let custodians = custodians(&cluster, &catalog, objects).await;
+    let (custodians, unexamined) = custodians(&cluster, &catalog, objects).await;
     let deleting = objects.iter().filter(|object| outcome::is_held(object)).filter_map(ObjectRef::of);
     let stuck = explain(&cluster, &catalog, deleting.take(EXPLAINED), ExplainOptions::default()).await;
     let stuck: BTreeSet<String> = stuck.findings.iter().filter_map(actors::stuck).collect();
-    Ok((custodians.into_iter().map(|custodian| actors::Role::new(custodian, &stuck)).collect(), foreign))
+    let roles = custodians.into_iter().map(|custodian| actors::Role::new(custodian, &stuck)).collect();
+    Ok(Cast { roles, foreign, unexamined })
 }
 
 /// Returns what the rehearsal does not know, for people.
-fn missing(unread: &[NotRead], foreign: &[ObjectRef], has_roles: bool) -> Vec<String> {
+fn missing(unread: &[NotRead], foreign: &[ObjectRef], unexamined: usize, has_roles: bool) -> Vec<String> {
     let place = |one: &NotRead| one.namespace.as_ref().map(|name| format!(" in namespace {name}")).unwrap_or_default();
     let mut lines: Vec<String> =
         unread.iter().map(|one| format!("list {}{}: {}", one.resource.kind, place(one), one.why)).collect();
@@ -182,6 +193,11 @@ fn missing(unread: &[NotRead], foreign: &[ObjectRef], has_roles: bool) -> Vec<St
         lines.push(
             "the rights of controllers: they were taken to be complete, because not all roles could be read".to_owned(),
         );
+    }
+    if unexamined > 0 {
+        lines.push(format!(
+            "who removes the finalizers of {unexamined} objects: there are too many different finalizers"
+        ));
     }
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for object in foreign {

@@ -13,7 +13,7 @@ use crate::{
     url,
 };
 
-/// How often a list whose continue token has expired is restarted.
+/// How often a list whose continue token has expired is restarted before it is read without pages.
 const RESTARTS: usize = 3;
 
 /// A list that is read object by object.
@@ -32,42 +32,53 @@ pub struct Scan<'a> {
 }
 
 impl Cluster {
-    /// Lists objects page by page and passes each on. Returns whether these are all. A list that has to be restarted passes some
-    /// objects on again. A kind that is not served has no objects.
+    /// Lists objects page by page, and returns what `keep` keeps of them, and whether these are all. If the continue token of the list
+    /// expires, it is read again from the start. A kind that is not served has no objects.
     ///
     /// # Errors
     ///
-    /// When a request fails. Some objects may have been passed on.
-    pub async fn scan(&self, scan: &Scan<'_>, mut take: impl FnMut(Value)) -> Result<bool, Error> {
-        let (mut next, mut restarts) = (String::new(), 0);
-        let mut read = 0;
-        while read < scan.pages {
-            let page = match self.scan_page(scan, &next).await {
-                Ok(page) => page,
-                Err(error) if error.code() == Some(404) => return Ok(true),
-                Err(error) if error.code() == Some(410) && restarts < RESTARTS => {
-                    (next, read) = (String::new(), 0);
-                    restarts += 1;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            page.items.into_iter().for_each(|item| take(named(item, scan.resource)));
-            read += 1;
-            next = page.metadata.next.unwrap_or_default();
-            if next.is_empty() {
-                return Ok(true);
+    /// When a request fails.
+    pub async fn scan(
+        &self,
+        scan: &Scan<'_>,
+        keep: impl Fn(Value) -> Option<Value>,
+    ) -> Result<(Vec<Value>, bool), Error> {
+        let mut restarts = 0;
+        loop {
+            // What is read at once cannot expire.
+            let size = if restarts < RESTARTS { scan.page } else { 0 };
+            match self.scan_once(scan, size, &keep).await {
+                Err(error) if error.code() == Some(410) && restarts < RESTARTS => restarts += 1,
+                Err(error) if error.code() == Some(404) => return Ok((Vec::new(), true)),
+                scanned => return scanned,
             }
         }
-        Ok(false)
     }
 
-    async fn scan_page(&self, scan: &Scan<'_>, next: &str) -> Result<Page<Value>, Error> {
+    async fn scan_once(
+        &self,
+        scan: &Scan<'_>,
+        size: u32,
+        keep: &impl Fn(Value) -> Option<Value>,
+    ) -> Result<(Vec<Value>, bool), Error> {
+        let (mut objects, mut next) = (Vec::new(), String::new());
+        for _ in 0..scan.pages {
+            let page = self.scan_page(scan, size, &next).await?;
+            objects.extend(page.items.into_iter().filter_map(|item| keep(named(item, scan.resource))));
+            next = page.metadata.next.unwrap_or_default();
+            if next.is_empty() {
+                return Ok((objects, true));
+            }
+        }
+        Ok((objects, false))
+    }
+
+    async fn scan_page(&self, scan: &Scan<'_>, size: u32, next: &str) -> Result<Page<Value>, Error> {
         let what = match scan.namespace {
             Some(namespace) => format!("list {} in namespace {namespace}", scan.resource.kind),
             None => format!("list {}", scan.resource.kind),
         };
-        let limit = scan.page.to_string();
+        let limit = if size == 0 { String::new() } else { size.to_string() };
         let parameters = [("limit", limit.as_str()), ("continue", next)];
         let url = url::with_query(&url::collection(scan.resource, scan.namespace), &parameters);
         let accept = if scan.whole { JSON } else { META_LIST };

@@ -27,6 +27,8 @@ const AT_ONCE: usize = 8;
 const PAGE: u32 = 500;
 const LARGE_PAGE: u32 = 50;
 const OBJECTS: usize = 50_000;
+/// Of how many different finalizers of a kind it is found out who removes them.
+const FINALIZERS: usize = 1000;
 
 /// What a deletion meets in its cluster.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ pub async fn copy_for(clusters: &Clusters, prepared: &PreparedDelete) -> Result<
     let scope = Scope::of(&prepared.plan, &prepared.snapshot, release.as_ref());
     let places = scope.places(&catalog);
     // Collected because the closure must not live across an await: the future would not be `Send`.
-    let reads: Vec<_> = places.iter().map(|place| read(cluster, place, &scope)).collect();
+    let reads: Vec<_> = places.iter().map(|place| read(cluster, &catalog, place, &scope)).collect();
     let answers: Vec<Read> = stream::iter(reads).buffered(AT_ONCE).collect().await;
     let (mut objects, mut unread, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for read in answers {
@@ -112,9 +114,17 @@ struct Read {
 }
 
 /// Reads a place: where a kind may not be listed in all namespaces, in those that matter.
-async fn read(cluster: &Cluster, place: &Place, scope: &Scope) -> Read {
+async fn read(cluster: &Cluster, catalog: &Catalog, place: &Place, scope: &Scope) -> Read {
     let mut read = Read::default();
     let Err(error) = list(cluster, place, None, &mut read).await else { return read };
+    // What no webhook converts can still be read in the version in which it is stored.
+    let versions = catalog.get(&place.resource.kind).filter(|_| *error.kind() == ErrorKind::Webhook);
+    let versions = versions.into_iter().flat_map(|kind| &kind.versions);
+    for version in versions.filter(|version| **version != place.resource.version) {
+        if list(cluster, &place.in_version(version), None, &mut read).await.is_ok() {
+            return read;
+        }
+    }
     let mut all = not_read(place, None, &error);
     if *error.kind() == ErrorKind::Forbidden && place.resource.namespaced && place.namespace.is_none() {
         for namespace in &scope.touched {
@@ -141,8 +151,8 @@ async fn list(cluster: &Cluster, place: &Place, namespace: Option<&str>, read: &
     let namespace = namespace.or(place.namespace.as_deref());
     let pages = OBJECTS / usize::try_from(page).unwrap_or(1);
     let scan = Scan { resource: &place.resource, namespace, whole: place.whole, page, pages };
-    let objects = &mut read.objects;
-    let complete = cluster.scan(&scan, |object| objects.extend(place.keep(object))).await?;
+    let (objects, complete) = cluster.scan(&scan, |object| place.keep(object)).await?;
+    read.objects.extend(objects);
     if !complete {
         let why = format!("only the first {OBJECTS} objects were read");
         let namespace = namespace.map(str::to_owned);
@@ -169,7 +179,8 @@ async fn read_record(cluster: &Cluster, record: &Record, objects: &mut Vec<Value
 }
 
 /// Returns who removes the finalizers of objects, by the evidence in a cluster: that of a copy, as any number of requests is sent.
-pub async fn custodians(cluster: &Cluster, catalog: &Catalog, objects: &[Value]) -> Vec<Custodian> {
+/// Also returns of how many objects that was not looked for, because there are too many different finalizers.
+pub async fn custodians(cluster: &Cluster, catalog: &Catalog, objects: &[Value]) -> (Vec<Custodian>, usize) {
     let mut by_kind: BTreeMap<GroupKind, Vec<ToDelete>> = BTreeMap::new();
     for object in objects {
         let finalizers = texts(&object["metadata"]["finalizers"]);
@@ -179,12 +190,14 @@ pub async fn custodians(cluster: &Cluster, catalog: &Catalog, objects: &[Value])
         by_kind.entry(one.object.group_kind()).or_default().push(one);
     }
     let steps = || Steps::new([[].as_slice()]);
-    let mut found = Vec::new();
+    let (mut found, mut unexamined) = (Vec::new(), 0);
     for objects in by_kind.into_values() {
-        let foresight = explain::look_ahead(cluster, |now| Foresight::new(objects, steps(), catalog, now)).await;
+        let foresight = |now| Foresight::new(objects, steps(), catalog, now).examining(FINALIZERS);
+        let foresight = explain::look_ahead(cluster, foresight).await;
         found.extend(foresight.custodians());
+        unexamined += foresight.unexamined();
     }
-    found
+    (found, unexamined)
 }
 
 fn texts(list: &Value) -> Vec<String> {

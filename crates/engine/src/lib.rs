@@ -55,7 +55,7 @@ pub use operation::{
     delete, forget, forget_record, give_back, prepare_apply, prepare_clean, prepare_delete, prepare_delete_foreseen,
     prepare_restore, save_objects, take_over,
 };
-pub use outlook::{Outlook, Prospect};
+pub use outlook::{Expected, Outlook, Prospect};
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use publish::{PublishError, StatusTarget, recorded};
 pub use run::{Clusters, RunOptions};

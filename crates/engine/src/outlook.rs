@@ -3,6 +3,8 @@
 //! Watches keep the metadata of what would be deleted with it, and the evidence about controllers is read again from time to time.
 //! A question is answered from that, and sends no request.
 
+mod alike;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
@@ -22,6 +24,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::{sync::Notify, time::sleep};
 
+use self::alike::{Chosen, choose};
 use crate::explain::{Bulk, Group, evidence, reference};
 
 /// How long evidence is used, and after what time kinds are looked for that could not be read.
@@ -46,7 +49,7 @@ pub struct Outlook {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prospect {
     /// What will hang, be lost or be left.
-    pub foreseen: Vec<Foreseen>,
+    pub foreseen: Vec<Expected>,
     /// What is deleted with the object, at least. What other objects in a Namespace own is not counted.
     pub contents: Counts,
     /// Kinds of objects that may be deleted with it and could not be read.
@@ -55,11 +58,20 @@ pub struct Prospect {
     pub incomplete: bool,
 }
 
+/// Something that is foreseen of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// What it is. It names some of the objects.
+    pub what: Foreseen,
+    /// How many objects it is about.
+    pub count: usize,
+}
+
 #[derive(Default)]
 struct State {
     catalog: Arc<Catalog>,
     /// What is watched.
-    kinds: HashMap<GroupKind, Kind>,
+    kinds: BTreeMap<GroupKind, Kind>,
     /// What could not be listed or watched.
     unread: BTreeSet<GroupKind>,
     /// Whether all kinds of the cluster are known.
@@ -83,6 +95,8 @@ struct Kind {
 }
 
 type Place = (String, String);
+/// An object that may hang.
+type Item<'a> = (&'a GroupKind, &'a Place, &'a Details);
 /// The kind of objects, and their finalizers.
 type Alike = (Resource, Vec<String>);
 
@@ -186,10 +200,9 @@ impl Outlook {
 
     /// Reads the evidence about everything that may hang.
     async fn inform(&self, cluster: &Cluster) {
-        let (catalog, objects) =
-            self.read(|state| (Arc::clone(&state.catalog), state.to_delete(0, state.all(), false)));
+        let (catalog, objects) = self.read(|state| (Arc::clone(&state.catalog), state.everything()));
         let steps = Steps::new([&[] as &[usize]]);
-        let (now, answers) = evidence(cluster, |now| Foresight::new(objects, steps, &catalog, now)).await;
+        let (now, answers) = evidence(cluster, |now| Foresight::new(objects, steps, &catalog, now).brief()).await;
         let samples = answers.iter().filter_map(sample).collect();
         // What was asked about some namespaces, reviews ask about any.
         let is_of_some = |query: &Evidence| matches!(query, Evidence::List { namespace: Some(_), .. });
@@ -263,7 +276,7 @@ fn sample((query, answer): &(Evidence, Arc<Answer>)) -> Option<(Alike, Arc<Answe
 }
 
 impl State {
-    fn prospect(&self, target: &ObjectKey) -> Prospect {
+    fn prospect<'a>(&'a self, target: &ObjectKey) -> Prospect {
         let Some(reference) = reference(&self.catalog, target) else {
             return Prospect { incomplete: true, ..Prospect::default() };
         };
@@ -273,13 +286,8 @@ impl State {
             Some(served) => is_crd && wellknown::crd_of(&served.plural, &served.kind) == *target,
             None => false,
         };
-        let inside = || {
-            let kinds = self.kinds.iter().filter(|(kind, _)| is_inside(kind));
-            kinds.flat_map(|(kind, of_kind)| {
-                let all = if is_namespace { of_kind.within(&target.name) } else { of_kind.all() };
-                all.map(move |(place, seen)| (kind, place, seen))
-            })
-        };
+        let inside = || self.kinds.iter().filter(|(kind, _)| is_inside(kind));
+        let within = |of_kind: &'a Kind| if is_namespace { of_kind.within(&target.name) } else { of_kind.all() };
         let own = self.kinds.get(&target.kind).filter(|_| is_namespace);
         let own = own.and_then(|known| known.objects.get(&(String::new(), target.name.clone()))?.details.as_ref());
         let deleted = ToDelete {
@@ -292,34 +300,41 @@ impl State {
         };
         let is_container = is_namespace || is_crd;
         // What a controller is needed for is deleted some time later, if at all.
-        let (steps, mut objects) = match is_container {
-            true => (vec![Vec::new()], self.to_delete(0, inside(), true)),
+        let (steps, step, chosen) = match is_container {
+            true => {
+                let inside = inside().flat_map(|(kind, of_kind)| hanging(kind, within(of_kind)));
+                (vec![Vec::new()], 0, choose(inside))
+            }
             false => {
-                let mut objects = self.to_delete(1, self.all(), true);
-                objects.retain(|one| !one.finalizers.is_empty());
-                (vec![Vec::new(), vec![0]], objects)
+                let all = self.kinds.iter().flat_map(|(kind, of_kind)| hanging(kind, of_kind.all()));
+                (vec![Vec::new(), vec![0]], 1, choose(all))
             }
         };
+        let Chosen { objects, left_out } = chosen;
+        let counts: HashMap<&Uid, usize> =
+            objects.iter().map(|((.., details), count)| (&details.uid, *count)).collect();
+        let mut objects: Vec<ToDelete> =
+            objects.iter().filter_map(|(object, _)| self.to_delete(step, *object, true)).collect();
         objects.push(deleted);
-        let mut foresight =
-            Foresight::new(objects, Steps::new(steps.iter().map(Vec::as_slice)), &self.catalog, self.now);
+        let steps = Steps::new(steps.iter().map(Vec::as_slice));
+        let mut foresight = Foresight::new(objects, steps, &self.catalog, self.now).brief();
         let is_open = self.answer(&mut foresight);
         let mut foreseen = foresight.foreseen();
         if !is_container {
             foreseen.retain(|one| matches!(one, Foreseen::ControllerFirst { .. }));
         }
-        let mut contents: BTreeMap<&GroupKind, usize> = BTreeMap::new();
-        for (kind, place, seen) in inside() {
-            if is_crd || (!seen.is_owned && !is_own(kind, &place.1)) {
-                *contents.entry(kind).or_default() += 1;
-            }
-        }
-        let is_behind =
-            is_container && self.kinds.iter().any(|(kind, of_kind)| is_inside(kind) && !of_kind.is_complete);
-        let is_unknown = foresight.unexamined() > 0 || !foresight.unread().is_empty();
+        let count = |object: &ObjectRef| object.uid.as_ref().and_then(|uid| counts.get(uid)).copied().unwrap_or(1);
+        let expected = |what: Foreseen| Expected { count: what.objects().iter().map(count).sum(), what };
+        let contained = |(kind, of_kind): (&GroupKind, &'a Kind)| {
+            let is_counted = |(place, seen): &(&Place, &Seen)| !seen.is_owned && !is_own(kind, &place.1);
+            let count = if is_crd { of_kind.objects.len() } else { within(of_kind).filter(is_counted).count() };
+            (count > 0).then(|| (kind.clone(), count))
+        };
+        let is_behind = is_container && inside().any(|(_, of_kind)| !of_kind.is_complete);
+        let is_unknown = left_out > 0 || foresight.unexamined() > 0 || !foresight.unread().is_empty();
         Prospect {
-            foreseen,
-            contents: Counts::from(contents.into_iter().map(|(kind, count)| (kind.clone(), count)).collect::<Vec<_>>()),
+            foreseen: foreseen.into_iter().map(expected).collect(),
+            contents: Counts::from(inside().filter_map(contained).collect::<Vec<_>>()),
             unread: self.unread.iter().filter(|kind| is_inside(kind)).cloned().collect(),
             incomplete: is_open || is_behind || is_unknown || !self.is_informed || !self.is_discovered,
         }
@@ -359,33 +374,38 @@ impl State {
         self.samples.get(&(resource.clone(), finalizers.clone())).map(Arc::clone)
     }
 
-    /// Returns all objects.
-    fn all(&self) -> impl Iterator<Item = (&GroupKind, &Place, &Seen)> {
-        self.kinds.iter().flat_map(|(kind, of_kind)| of_kind.all().map(move |(place, seen)| (kind, place, seen)))
+    /// Returns what evidence is read about: every Namespace, and what stands for the objects that may hang.
+    fn everything<'a>(&'a self) -> Vec<ToDelete> {
+        let (namespaces, others): (Vec<_>, Vec<_>) =
+            self.kinds.iter().partition(|(kind, _)| **kind == wellknown::namespace());
+        let detailed = |(kind, of_kind): (&'a GroupKind, &'a Kind)| {
+            of_kind.all().filter_map(move |(place, seen)| Some((kind, place, seen.details.as_deref()?)))
+        };
+        let others = choose(others.into_iter().flat_map(|(kind, of_kind)| hanging(kind, of_kind.all())));
+        let others = others.objects.into_iter().map(|(object, _)| object);
+        let all = namespaces.into_iter().flat_map(detailed).chain(others);
+        all.filter_map(|object| self.to_delete(0, object, false)).collect()
     }
 
-    /// Returns those of these objects whose deletion may hang.
-    fn to_delete<'a>(
-        &self,
-        step: usize,
-        objects: impl Iterator<Item = (&'a GroupKind, &'a Place, &'a Seen)>,
-        contained: bool,
-    ) -> Vec<ToDelete> {
-        let to_delete = |(kind, (namespace, name), seen): (&GroupKind, &Place, &Seen)| {
-            let Details { uid, labels, finalizers } = &**seen.details.as_ref()?;
-            let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
-            let object = reference(&self.catalog, &ObjectKey::new(kind.clone(), namespace, name.as_str()))?;
-            Some(ToDelete {
-                object: ObjectRef { uid: Some(uid.clone()), ..object },
-                step,
-                contained,
-                labels: labels.clone(),
-                finalizers: finalizers.clone(),
-                forced: Vec::new(),
-            })
-        };
-        objects.filter_map(to_delete).collect()
+    fn to_delete(&self, step: usize, (kind, place, details): Item<'_>, contained: bool) -> Option<ToDelete> {
+        let (namespace, name) = place;
+        let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let object = reference(&self.catalog, &ObjectKey::new(kind.clone(), namespace, name.as_str()))?;
+        Some(ToDelete {
+            object: ObjectRef { uid: Some(details.uid.clone()), ..object },
+            step,
+            contained,
+            labels: details.labels.clone(),
+            finalizers: details.finalizers.clone(),
+            forced: Vec::new(),
+        })
     }
+}
+
+/// Returns those of these objects whose deletion may hang.
+fn hanging<'a>(kind: &'a GroupKind, objects: Objects<'a>) -> impl Iterator<Item = Item<'a>> {
+    let details = |seen: &'a Seen| seen.details.as_deref().filter(|details| !details.finalizers.is_empty());
+    objects.filter_map(move |(place, seen)| Some((kind, place, details(seen)?)))
 }
 
 impl Kind {
@@ -402,9 +422,9 @@ impl Kind {
         Box::new(self.objects.iter())
     }
 
-    fn within<'a>(&'a self, namespace: &'a str) -> Objects<'a> {
-        let from = (namespace.to_owned(), String::new());
-        Box::new(self.objects.range(from..).take_while(move |((of_object, _), _)| of_object == namespace))
+    fn within(&self, namespace: &str) -> Objects<'_> {
+        let (from, namespace) = ((namespace.to_owned(), String::new()), namespace.to_owned());
+        Box::new(self.objects.range(from..).take_while(move |((of_object, _), _)| *of_object == namespace))
     }
 }
 

@@ -44,8 +44,12 @@ pub struct Foresight<'a> {
     now: Timestamp,
     answers: Answers,
     asked: BTreeSet<Query>,
+    /// How many groups of objects with the same finalizer are looked at.
+    groups: usize,
     /// How many objects of a group that was not looked at.
     unexamined: usize,
+    /// Whether it is not told which objects need a webhook or an APIService.
+    is_brief: bool,
 }
 
 impl<'a> Foresight<'a> {
@@ -53,8 +57,25 @@ impl<'a> Foresight<'a> {
     pub fn new(mut objects: Vec<ToDelete>, steps: Steps, catalog: &'a Catalog, now: Timestamp) -> Self {
         objects.sort_by(|a, b| (a.contained, &a.object).cmp(&(b.contained, &b.object)));
         objects.dedup_by(|a, b| a.object.is_same(&b.object));
-        let unexamined = groups(&objects).iter().skip(GROUPS).map(|group| group.objects.len()).sum();
-        Self { objects, steps, catalog, now, answers: Answers::new(), asked: BTreeSet::new(), unexamined }
+        let (answers, asked) = (Answers::new(), BTreeSet::new());
+        let new = Self { objects, steps, catalog, now, answers, asked, groups: 0, unexamined: 0, is_brief: false };
+        new.examining(GROUPS)
+    }
+
+    /// Looks at this many groups of objects with the same finalizer, instead of a number that limits the queries.
+    #[must_use]
+    pub fn examining(mut self, count: usize) -> Self {
+        self.groups = count;
+        self.unexamined = groups(&self.objects).iter().skip(count).map(|group| group.objects.len()).sum();
+        self
+    }
+
+    /// Does not tell which objects need a webhook or an APIService: that depends on the labels of each, and on those of its
+    /// Namespace.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        self.is_brief = true;
+        self
     }
 
     /// Returns whether there is anything to foresee: objects with finalizers, volumes, or kinds that matter to the deletion of
@@ -117,12 +138,12 @@ impl<'a> Foresight<'a> {
         let fates = Fates::new(&self.objects, &self.steps);
         let groups = groups(&self.objects);
         let mut found: Vec<_> =
-            groups.iter().take(GROUPS).flat_map(|group| charges::foresee(case, &fates, group)).collect();
+            groups.iter().take(self.groups).flat_map(|group| charges::foresee(case, &fates, group)).collect();
         let is_component = |finalizer: &str| crate::known(finalizer).is_some_and(|known| !known.component.is_empty());
         let is_custom = groups.iter().any(|group| !is_component(group.finalizer));
         let has = |kinds: &[&Builtin]| self.objects.iter().any(|one| kinds.iter().any(|kind| kind.is(&one.object)));
         if has(&DANGEROUS) || (is_custom && has(&BACKENDS)) {
-            found.extend(backends::foresee(case, &fates));
+            found.extend(backends::foresee(case, &fates, self.is_brief));
         }
         found.extend(volumes::foresee(case, &fates));
         found

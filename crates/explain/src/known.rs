@@ -1,6 +1,9 @@
 //! Which controller removes which finalizer: the reviewed facts in `finalizers.yaml`.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
 
 use billhook_objects::yaml;
 use serde::Deserialize;
@@ -96,6 +99,15 @@ fn read() -> Result<Vec<Known>, String> {
     serde_json::from_value(one.value).map_err(|error| error.to_string())
 }
 
+/// The entries of exact names.
+static EXACT: LazyLock<HashMap<&str, Vec<&Known>>> = LazyLock::new(|| {
+    let mut exact: HashMap<_, Vec<_>> = HashMap::new();
+    for (name, known) in ALL.iter().flat_map(|one| one.finalizers.iter().map(move |name| (name.as_str(), one))) {
+        exact.entry(name).or_default().push(known);
+    }
+    exact
+});
+
 /// Returns what is known of a finalizer, whatever has it. An exact name comes before a pattern.
 pub fn known(finalizer: &str) -> Option<&'static Known> {
     find(finalizer, |_| true)
@@ -111,10 +123,10 @@ pub(crate) fn known_of(finalizer: &str, reference: &ObjectRef, value: &Value) ->
 }
 
 fn find(finalizer: &str, applies: impl Fn(&Known) -> bool) -> Option<&'static Known> {
-    let exact = |known: &&Known| known.finalizers.iter().any(|name| name == finalizer) && applies(known);
-    let pattern = |known: &&Known| known.finalizers.iter().any(|pattern| covers(pattern, finalizer)) && applies(known);
     let specific = |known: &&Known| usize::from(known.kinds.is_empty()) + usize::from(known.types.is_empty());
-    let found = ALL.iter().filter(exact).min_by_key(specific);
+    let exact = EXACT.get(finalizer).into_iter().flatten().copied();
+    let pattern = |known: &&Known| known.finalizers.iter().any(|pattern| covers(pattern, finalizer)) && applies(known);
+    let found = exact.filter(|known| applies(known)).min_by_key(specific);
     found.or_else(|| ALL.iter().filter(pattern).min_by_key(specific))
 }
 

@@ -1,5 +1,6 @@
 //! Tests over whole diagnoses: recorded situations, properties.
 
+mod custody;
 mod foresight;
 mod properties;
 mod situations;

@@ -340,6 +340,11 @@ impl Note {
         matches!(&self.kind, NoteKind::ControllerFirst { .. } | NoteKind::BackendFirst { remains: false, .. })
     }
 
+    /// Whether the note says that something is not known by which another order could be better.
+    pub fn leaves_order_open(&self) -> bool {
+        matches!(&self.kind, NoteKind::NotForeseen { .. } | NoteKind::FinalizerController { controller: None, .. })
+    }
+
     /// Whether the note says that objects are not deleted because of an annotation. The summary of a cleaning, which has no
     /// release whose remaining objects it could list, repeats it.
     pub fn is_kept(&self) -> bool {

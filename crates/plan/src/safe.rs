@@ -21,17 +21,27 @@ pub struct Before {
 /// the policy.
 ///
 /// The groups contain objects that the plan deletes, with the settings of their own groups; and objects that would be deleted
-/// with their Namespace or CRD, if they must be gone earlier.
+/// with their Namespace or CRD, if they must be gone earlier. A policy that begins with these groups remains as it is.
 #[must_use]
 pub fn safe_policy(policy: &Policy, plan: &Plan, before: &[Before], catalog: &Catalog) -> Policy {
     let order = Order { policy, plan, before, catalog };
     let first: Vec<DeletionGroup> = order.groups();
+    if begins_with(policy, &first) {
+        return policy.clone();
+    }
     let count = first.len();
     let later = policy.deletion.iter().cloned().map(|group| {
         let after = group.after.as_ref().map(|after| (0..count).chain(after.iter().map(|at| at + count)).collect());
         DeletionGroup { after, ..group }
     });
     Policy { deletion: first.into_iter().chain(later).collect(), ..policy.clone() }
+}
+
+/// Returns whether the first groups of a policy select the same with the same settings, one after the other.
+fn begins_with(policy: &Policy, first: &[DeletionGroup]) -> bool {
+    let bare = |group: &DeletionGroup| DeletionGroup { title: String::new(), path: String::new(), ..group.clone() };
+    policy.deletion.len() >= first.len()
+        && first.iter().zip(&policy.deletion).all(|(group, own)| bare(group) == bare(own))
 }
 
 /// The groups that come first, in order.

@@ -12,7 +12,7 @@ mod world;
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, thread, time::Duration};
 
-use billhook_sandbox::{Options, Sandbox};
+use billhook_sandbox::{ControllerSet, Options, Sandbox};
 use billhook_testkit::control_plane::{ControlPlane, Options as PlaneOptions};
 use proptest::{
     prelude::*,
@@ -74,7 +74,10 @@ fn rehearsals_equal_deletions_on_sandboxes() {
     let result = runner.run(&worlds(true), |world| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let (rehearsed, real) = runtime.block_on(async {
-            let sandbox = Sandbox::start(Options::default().rbac(true));
+            let answers = world.webhook.as_ref().is_some_and(|hook| hook.backend.is_some());
+            let controllers = if world.unmanaged { ControllerSet::none() } else { ControllerSet::all() };
+            let options = Options::default().rbac(true).controllers(controllers).assume_backends(answers);
+            let sandbox = Sandbox::start(options);
             play(Plane::Sandbox(sandbox), &world, "w", Duration::from_secs(100)).await
         });
         prop_assert_eq!(&rehearsed, &real);

@@ -6,6 +6,7 @@ mod warn;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use billhook_cluster::Cluster;
 use billhook_engine::Outlook;
 use billhook_extension::admission;
 use clap::Args;
@@ -18,6 +19,7 @@ use self::{
     server::{LIMITS, serve},
     warn::Warner,
 };
+use super::apart::Thread;
 use crate::{
     error::{CommandError, Exit},
     session::{Interrupts, Session},
@@ -73,14 +75,15 @@ pub(crate) async fn run(
         bound.map_err(|error| CommandError::failed_to(format_args!("listen on {}", args.listen), error))?;
 
     let mut router = admission::router();
-    let (outlook, mut cluster) = (Arc::new(Outlook::new(args.watch_secrets)), None);
+    let mut lookout = None;
     if args.warn_on_delete {
-        cluster = Some(session.connection().await?.cluster);
+        let outlook = Arc::new(Outlook::new(args.watch_secrets));
         router = router.merge(Warner::new(Arc::clone(&outlook), args.warn_service_accounts).router());
+        lookout = Some(Lookout::new(session, outlook).await?);
     }
     let looking = async {
-        match &cluster {
-            Some(cluster) => outlook.follow(cluster).await,
+        match lookout {
+            Some(lookout) => lookout.run().await,
             None => std::future::pending().await,
         }
     };
@@ -99,9 +102,39 @@ pub(crate) async fn run(
     };
     tokio::select! {
         ((), ()) = async { tokio::join!(serving, stopping) } => {}
-        never = looking => match never {},
+        error = looking => return Err(error),
         error = following => return Err(CommandError::failed_to("read the certificate", error)),
     }
     log.say("webhook-ended", json!({}), "stopped");
     Ok(Exit::Done)
+}
+
+/// What keeps an outlook current: in a thread of its own, because that is much work in a large cluster, for which reviews must not
+/// wait.
+struct Lookout {
+    outlook: Arc<Outlook>,
+    cluster: Cluster,
+    /// None for a sandbox, which is in this process and has only one client.
+    thread: Option<Thread>,
+}
+
+impl Lookout {
+    async fn new(session: &Session, outlook: Arc<Outlook>) -> Result<Self, CommandError> {
+        let thread = Thread::start("outlook")?;
+        Ok(match session.connection_in(&thread.runtime).await? {
+            Some(cluster) => Self { outlook, cluster, thread: Some(thread) },
+            None => Self { outlook, cluster: session.connection().await?.cluster, thread: None },
+        })
+    }
+
+    /// Returns only if it has failed.
+    async fn run(self) -> CommandError {
+        let Self { outlook, cluster, thread } = self;
+        let following = async move { outlook.follow(&cluster).await };
+        let Some(thread) = thread else { match following.await {} };
+        match thread.runtime.spawn(following).await {
+            Ok(never) => match never {},
+            Err(error) => CommandError::failed_to("watch the cluster", error),
+        }
+    }
 }

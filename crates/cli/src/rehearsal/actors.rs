@@ -1,6 +1,9 @@
 //! The actors of a rehearsal: stand-ins for the controllers, kubelets and holders of Leases of the cluster, as alive as these.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use billhook_explain::{Custodian, Finding, ObjectRef, ResponsibleState, is_lease_fresh};
 use billhook_objects::{GroupKind, wellknown};
@@ -73,8 +76,8 @@ impl Role {
         SANDBOX.contains(&self.custodian.finalizer.as_str())
     }
 
-    /// Returns what an actor does, if one plays this role.
-    fn script(&self, objects: &[Value]) -> Option<Script> {
+    /// Returns what an actor does, if one plays this role. `accounts` has the namespaces and names of ServiceAccounts.
+    fn script(&self, accounts: &BTreeSet<(&str, &str)>) -> Option<Script> {
         if !self.is_played() || self.is_own() {
             return None;
         }
@@ -83,13 +86,8 @@ impl Role {
             needs.push(written(workload));
         }
         if let Some((namespace, name)) = &self.custodian.account {
-            let is_account = |object: &&Value| {
-                object["kind"] == "ServiceAccount"
-                    && object["metadata"]["namespace"] == **namespace
-                    && object["metadata"]["name"] == **name
-            };
             // Without a token, nobody can act as it.
-            if objects.iter().any(|object| is_account(&object)) {
+            if accounts.contains(&(namespace.as_str(), name.as_str())) {
                 needs.push(format!("ServiceAccount/{namespace}/{name}"));
             }
         }
@@ -139,8 +137,11 @@ pub(super) struct Stage<'a> {
 /// Starts the actors.
 pub(super) fn start(sandbox: &Sandbox, cast: &[Role], stage: Stage<'_>, acting: &mut JoinSet<()>) {
     let Stage { objects, now, has_roles } = stage;
+    let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount" && object["apiVersion"] == "v1");
+    let accounts = accounts.map(|object| (text(&object["metadata"], "namespace"), text(&object["metadata"], "name")));
+    let accounts = accounts.collect();
     for role in cast {
-        let Some(script) = role.script(objects) else { continue };
+        let Some(script) = role.script(&accounts) else { continue };
         let account = role.custodian.account.as_ref().filter(|_| has_roles);
         let (client, uids) = (super::clients::controller(sandbox, account), role.uids.clone());
         let is_mine = move |object: &DynamicObject| object.uid().is_some_and(|uid| uids.contains(&uid));
@@ -191,29 +192,33 @@ struct Held {
 /// Returns the Leases that are renewed.
 fn held(objects: &[Value], now: Timestamp) -> Vec<Held> {
     let leases = objects.iter().filter(|object| object["kind"] == "Lease" && is_lease_fresh(object, now) == Some(true));
+    let mut workloads: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for object in objects {
+        let plural = match text(object, "kind") {
+            "DaemonSet" => "daemonsets",
+            "Deployment" => "deployments",
+            "StatefulSet" => "statefulsets",
+            _ => continue,
+        };
+        let metadata = &object["metadata"];
+        workloads.entry(text(metadata, "namespace")).or_default().push((plural, text(metadata, "name")));
+    }
     leases
-        .map(|lease| Held {
-            namespace: text(&lease["metadata"], "namespace").to_owned(),
-            name: text(&lease["metadata"], "name").to_owned(),
-            workload: workload(objects, lease),
+        .map(|lease| {
+            let namespace = text(&lease["metadata"], "namespace");
+            let near = workloads.get(namespace).map(Vec::as_slice).unwrap_or_default();
+            let workload = workload(near, text(&lease["spec"], "holderIdentity"));
+            let workload = workload.map(|(plural, name)| (plural.to_owned(), namespace.to_owned(), name.to_owned()));
+            Held { namespace: namespace.to_owned(), name: text(&lease["metadata"], "name").to_owned(), workload }
         })
         .collect()
 }
 
-fn workload(objects: &[Value], lease: &Value) -> Option<(String, String, String)> {
-    let (namespace, holder) = (text(&lease["metadata"], "namespace"), text(&lease["spec"], "holderIdentity"));
-    let plural = |object: &Value| match text(object, "kind") {
-        "DaemonSet" => Some("daemonsets"),
-        "Deployment" => Some("deployments"),
-        "StatefulSet" => Some("statefulsets"),
-        _ => None,
-    };
+/// Returns which of these workloads has the Pod that holds a Lease: the one with the longest name that begins it.
+fn workload<'a>(workloads: &[(&'a str, &'a str)], holder: &str) -> Option<(&'a str, &'a str)> {
     let is_holder =
         |name: &str| holder == name || holder.strip_prefix(name).is_some_and(|rest| rest.starts_with(['-', '_']));
-    let found = objects.iter().filter(|object| text(&object["metadata"], "namespace") == namespace);
-    let found = found.filter_map(|object| Some((plural(object)?, text(&object["metadata"], "name"))));
-    let (plural, name) = found.filter(|(_, name)| is_holder(name)).max_by_key(|(_, name)| name.len())?;
-    Some((plural.to_owned(), namespace.to_owned(), name.to_owned()))
+    workloads.iter().filter(|(_, name)| is_holder(name)).max_by_key(|(_, name)| name.len()).copied()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -229,4 +234,24 @@ fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
         plural: "leases".to_owned(),
     };
     Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_held_by_the_pods_of_workloads() {
+        let workloads = [("deployments", "shop"), ("statefulsets", "shop-db"), ("daemonsets", "shopper")];
+        let check = |holder: &str, expected: Option<&str>| {
+            assert_eq!(workload(&workloads, holder).map(|(_, name)| name), expected, "{holder}");
+        };
+        check("shop", Some("shop"));
+        check("shop-7d4b9f6c5-x2v8k_5d7c", Some("shop"));
+        check("shop-db-0", Some("shop-db"));
+        check("shop_1", Some("shop"));
+        check("shopping", None);
+        check("other-shop-0", None);
+        check("", None);
+    }
 }

@@ -53,11 +53,11 @@ fn is_container(key: &ObjectKey) -> bool {
 }
 
 /// Returns the objects that are deleted and remain: Namespaces and CRDs first, which explain others. Those that were being deleted
-/// before only if the release has them.
-pub(super) fn remaining(before: &[Value], after: &[Value], own: &HashSet<String>) -> Vec<ObjectRef> {
+/// before only if the plan deletes them, too.
+pub(super) fn remaining(before: &[Value], after: &[Value], planned: &HashSet<String>) -> Vec<ObjectRef> {
     let deleting: HashSet<&str> = before.iter().filter(|object| is_deleting(object)).map(uid).collect();
     let is_meant =
-        |object: &&Value| is_deleting(object) && (own.contains(uid(object)) || !deleting.contains(uid(object)));
+        |object: &&Value| is_deleting(object) && (planned.contains(uid(object)) || !deleting.contains(uid(object)));
     let mut found: Vec<ObjectRef> = after.iter().filter(is_meant).filter_map(ObjectRef::of).collect();
     let rank = |object: &ObjectRef| {
         let kind = object.group_kind();

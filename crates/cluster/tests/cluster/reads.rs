@@ -1,10 +1,11 @@
 //! Discovery and lists.
 
+use billhook_cluster::Scan;
 use billhook_objects::{GroupKind, Uid};
 use billhook_plan::{Listed, Query, Select};
 use serde_json::{Value, json};
 
-use crate::fake::{Answer, Req, cluster, discovery, missing, object, ok, page, query, status};
+use crate::fake::{Answer, Req, cluster, configmaps, discovery, missing, object, ok, page, query, status};
 
 fn names(listed: &Listed) -> Vec<&str> {
     let Listed::Items { items, .. } = listed else { panic!("{listed:?}") };
@@ -184,4 +185,37 @@ async fn a_search_restarts_when_its_token_expires_and_falls_back_to_namespaces()
     assert_eq!(found.iter().map(|object| object.uid.as_str()).collect::<Vec<_>>(), ["2"]);
     assert_eq!(log.lines()[0], "GET /api/v1/configmaps?labelSelector=a%3Db&limit=500");
     assert_eq!(log.lines().len(), 6);
+}
+
+/// What was deleted, changed or created meanwhile is read once, as it is in the list that was read to its end.
+#[tokio::test(start_paused = true)]
+async fn a_scan_whose_token_expires_starts_anew() {
+    let check = async |expires: usize, expected: &[(&str, u64)], lists: u64| {
+        let mut begun = 0;
+        let (cluster, _) = cluster(move |req| match (req.query("continue"), req.query("limit")) {
+            ("", limit) => {
+                begun += 1;
+                let first = vec![object(&format!("first-{begun}"), "1", begun), object("kept", "2", begun)];
+                match limit {
+                    "2" => ok(json!({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": first})),
+                    _ => ok(page(7, first)),
+                }
+            }
+            _ if begun <= expires as u64 => status(410, "Expired", "the token is too old"),
+            _ => ok(page(7, vec![object("last", "3", begun), object("unwanted", "4", begun)])),
+        });
+        let resource = configmaps();
+        let scan = Scan { resource: &resource, namespace: None, whole: true, page: 2, pages: 10 };
+        let is_wanted = |object: &Value| object["metadata"]["name"] != "unwanted";
+        let (objects, complete) = cluster.scan(&scan, |object| Some(object).filter(is_wanted)).await.unwrap();
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        let found: Vec<(&str, u64)> =
+            objects.iter().map(|object| (object["metadata"]["name"].as_str().unwrap(), version(object))).collect();
+        assert_eq!((found.as_slice(), complete), (expected, true), "{expires}");
+        assert_eq!(cluster.requests().list, lists, "{expires}");
+    };
+    check(0, &[("first-1", 1), ("kept", 1), ("last", 1)], 2).await;
+    check(1, &[("first-2", 2), ("kept", 2), ("last", 2)], 4).await;
+    // A list that expires each time is read at once.
+    check(9, &[("first-4", 4), ("kept", 4)], 7).await;
 }

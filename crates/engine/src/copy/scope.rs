@@ -39,6 +39,7 @@ pub(super) struct Scope {
 }
 
 /// A list to read.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) resource: Resource,
     /// The namespace; none for all.
@@ -118,6 +119,12 @@ impl Scope {
 }
 
 impl Place {
+    /// Returns the same list in another version of the kind.
+    pub(super) fn in_version(&self, version: &str) -> Self {
+        let resource = Resource { version: version.to_owned(), ..self.resource.clone() };
+        Self { resource, ..self.clone() }
+    }
+
     /// Returns whether the objects are large: CRDs with their schemas.
     pub(super) fn is_large(&self) -> bool {
         self.resource.kind == wellknown::crd()

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use billhook_cluster::{Cluster, Error, MAX_PARTS, NewBackup};
-use billhook_objects::{ObjectKey, ReleaseName, Uid};
+use billhook_objects::{ObjectKey, ReleaseName, Resource, Uid};
 use billhook_plan::{
     BackupNote, Doomed, Listed, NoteKind, Phase, Plan, PlanError, Problem, SavedObject, Snapshot, to_save,
 };
@@ -83,9 +83,12 @@ pub async fn save_objects<E: From<OperationError>>(
     let release = prepared.record.as_ref().map(|record| record.inventory.release.clone());
     let doomed = Doomed::of(&prepared.plan, &prepared.snapshot, release.as_ref());
     let mut live = Live { cluster: &clusters.own, doomed };
-    while let Some(objects) = live.next().await {
-        for object in objects.map_err(|why| not_saved(release.as_ref(), why)).map_err(E::from)? {
-            save(object)?;
+    while let Some(found) = live.next().await {
+        let Found { resource, texts } = found.map_err(|why| not_saved(release.as_ref(), why)).map_err(E::from)?;
+        for (uid, text) in texts {
+            if let Some(object) = live.saved(&resource, &uid, &text) {
+                save(object)?;
+            }
         }
     }
     Ok(())
@@ -101,29 +104,32 @@ struct Live<'a> {
     doomed: Doomed,
 }
 
+/// The objects of a query as text, which takes a fraction of the memory of what it means.
+struct Found {
+    resource: Resource,
+    texts: Vec<(Uid, Box<RawValue>)>,
+}
+
 impl Live<'_> {
     /// Reads the objects of the next query. An object that is gone meanwhile is left out.
-    async fn next(&mut self) -> Option<Result<Vec<SavedObject>, String>> {
+    async fn next(&mut self) -> Option<Result<Found, String>> {
         let query = self.doomed.queries.pop()?;
-        let (listings, details) = self.cluster.details::<Box<RawValue>>(&query, true).await;
+        let (listings, texts) = self.cluster.details::<Box<RawValue>>(&query, true).await;
         let failure = listings.into_iter().find_map(|listing| match listing.found {
             Listed::Failed(reason) => Some(reason),
             Listed::Items { .. } | Listed::NotServed => None,
         });
-        if let Some(reason) = failure {
-            return Some(Err(reason));
-        }
-        let mut saved = Vec::new();
-        for (uid, text) in details {
-            let Some(own) = self.doomed.take(&uid) else { continue };
-            // The text was decoded once already, so that it can be parsed. The items of a list do not name their kind.
-            let mut object: Value = serde_json::from_str(text.get()).unwrap_or_default();
-            object["apiVersion"] = query.resource.api_version().to_string().into();
-            object["kind"] = query.resource.kind.kind.as_str().into();
-            let object = to_save(object);
-            saved.extend(object.map(|object| SavedObject { own, object }));
-        }
-        Some(Ok(saved))
+        Some(failure.map_or(Ok(Found { resource: query.resource, texts }), Err))
+    }
+
+    /// Returns an object as it is saved, if it is.
+    fn saved(&mut self, resource: &Resource, uid: &Uid, text: &RawValue) -> Option<SavedObject> {
+        let own = self.doomed.take(uid)?;
+        // The text was decoded once already, so that it can be parsed. The items of a list do not name their kind.
+        let mut object: Value = serde_json::from_str(text.get()).unwrap_or_default();
+        object["apiVersion"] = resource.api_version().to_string().into();
+        object["kind"] = resource.kind.kind.as_str().into();
+        Some(SavedObject { own, object: to_save(object)? })
     }
 }
 
@@ -162,8 +168,10 @@ impl Record {
         let mut live = Live { cluster: &clusters.own, doomed: Doomed::of(plan, snapshot, Some(&release)) };
         let mut replaced = HashSet::new();
         let mut fits = true;
-        'objects: while let Some(objects) = live.next().await {
-            for object in objects.map_err(|why| not_saved(Some(&release), why))? {
+        'objects: while let Some(found) = live.next().await {
+            let Found { resource, texts } = found.map_err(|why| not_saved(Some(&release), why))?;
+            for (uid, text) in texts {
+                let Some(object) = live.saved(&resource, &uid, &text) else { continue };
                 let key = object.key();
                 // Its controllers may have torn down half of an object that is being deleted since.
                 if object.is_deleting() && known.get(&key).is_some_and(|uid| *uid == object.uid()) {

@@ -21,11 +21,12 @@ use crate::{
 /// A front, the part of its backend that is deleted first, and the objects that need it.
 type Found = BTreeMap<ObjectRef, (ObjectRef, Vec<ObjectRef>)>;
 
-/// Returns the webhooks, APIServices and conversions whose backend is deleted before what needs it.
-pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>) -> Vec<Foreseen> {
+/// Returns the webhooks, APIServices and conversions whose backend is deleted before what needs it; briefly, without the objects
+/// that need a webhook or an APIService.
+pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>, is_brief: bool) -> Vec<Foreseen> {
     let mut found = Found::new();
     for webhook in webhooks(case).iter().filter(|webhook| webhook.must_answer()) {
-        let needs = |one: &ToDelete| asks(case, webhook, one);
+        let needs = |one: &ToDelete| !is_brief && asks(case, webhook, one);
         if let Some(service) = webhook.service() {
             add(case, fates, &mut found, webhook.configuration(), &service, &needs);
         }
@@ -33,7 +34,8 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>) -> Vec<Foreseen> {
     for api in case.list(&kinds::API_SERVICE, None, Priority::Cause).items() {
         let group = object::text(api, "/spec/group").unwrap_or_default();
         // A Namespace is not gone before discovery has succeeded.
-        let needs = |one: &ToDelete| kinds::NAMESPACE.is(&one.object) || one.object.api_version.group() == group;
+        let needs =
+            |one: &ToDelete| !is_brief && (kinds::NAMESPACE.is(&one.object) || one.object.api_version.group() == group);
         if let Some(service) = Service::of(api.pointer("/spec/service")) {
             let front = kinds::API_SERVICE.named(None, object::name(api));
             add(case, fates, &mut found, front, &service, &needs);

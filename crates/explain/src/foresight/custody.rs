@@ -1,7 +1,7 @@
 //! Who removes the finalizers of objects.
 
 use super::{
-    Foresight, GROUPS,
+    Foresight,
     fate::{Group, groups},
 };
 use crate::{
@@ -37,7 +37,7 @@ impl Foresight<'_> {
     /// are few.
     pub fn custodians(&self) -> Vec<Custodian> {
         let case = self.case();
-        groups(&self.objects).iter().take(GROUPS).map(|group| custodian(&case, group)).collect()
+        groups(&self.objects).iter().take(self.groups).map(|group| custodian(&case, group)).collect()
     }
 }
 

@@ -155,22 +155,23 @@ const NAMESPACES: usize = 3;
 
 /// Groups objects by their finalizers: what the plan names before what is deleted with a Namespace or CRD. The finalizers that
 /// the API server itself removes are left out.
-pub(super) fn groups(objects: &[ToDelete]) -> Vec<Group<'_>> {
+pub(super) fn groups<'a>(objects: &'a [ToDelete]) -> Vec<Group<'a>> {
     let mut places: BTreeMap<(GroupKind, &str), BTreeSet<Option<&str>>> = BTreeMap::new();
-    let finalizers = |one: &'_ ToDelete| -> Vec<usize> {
-        let is_own = |finalizer: &str| crate::known(finalizer).is_some_and(|known| known.component == "kube-apiserver");
-        (0..one.finalizers.len()).filter(|at| !is_own(&one.finalizers[*at])).collect()
-    };
+    let is_own = |finalizer: &str| crate::known(finalizer).is_some_and(|known| known.component == "kube-apiserver");
+    let finalizers: BTreeSet<&str> = objects.iter().flat_map(|one| &one.finalizers).map(String::as_str).collect();
+    let own: BTreeSet<&str> = finalizers.into_iter().filter(|finalizer| is_own(finalizer)).collect();
+    let finalizers =
+        |one: &'a ToDelete| one.finalizers.iter().map(String::as_str).filter(|finalizer| !own.contains(finalizer));
     for one in objects {
-        for at in finalizers(one) {
-            let place = places.entry((one.object.group_kind(), one.finalizers[at].as_str())).or_default();
+        for finalizer in finalizers(one) {
+            let place = places.entry((one.object.group_kind(), finalizer)).or_default();
             place.insert(one.object.namespace.as_deref());
         }
     }
     let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
     for one in objects {
-        for at in finalizers(one) {
-            let (kind, finalizer) = (one.object.group_kind(), one.finalizers[at].as_str());
+        for finalizer in finalizers(one) {
+            let kind = one.object.group_kind();
             let few = places.get(&(kind.clone(), finalizer)).is_some_and(|places| places.len() <= NAMESPACES);
             let place = one.object.namespace.as_deref().filter(|_| few);
             let forced = one.forced.iter().any(|known| known == finalizer);

@@ -60,3 +60,16 @@ pub enum Foreseen {
         left: bool,
     },
 }
+
+impl Foreseen {
+    /// Returns the objects that it is about.
+    pub fn objects(&self) -> &[ObjectRef] {
+        match self {
+            Self::NotWorking { objects, .. }
+            | Self::ControllerFirst { objects, .. }
+            | Self::BackendFirst { objects, .. }
+            | Self::VolumeData { objects, .. }
+            | Self::External { objects, .. } => objects,
+        }
+    }
+}

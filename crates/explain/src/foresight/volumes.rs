@@ -1,6 +1,6 @@
 //! What becomes of the data on volumes: their reclaim policies say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -41,12 +41,12 @@ pub(super) fn foresee(case: &Case<'_>, fates: &Fates<'_>) -> Vec<Foreseen> {
             sort(&claim.object, volume);
         }
     }
+    let by_name: BTreeMap<&str, &Value> = list.items().iter().map(|v| (object::name(v), v)).collect();
+    let claimed: BTreeSet<(&str, &str)> =
+        claims.iter().filter_map(|one| Some((one.object.namespace.as_deref()?, one.object.name.as_str()))).collect();
     for volume in volumes {
-        let Some(value) = list.items().iter().find(|value| object::name(value) == volume.object.name) else { continue };
-        let of_claim = |(namespace, name)| {
-            claims.iter().any(|claim| claim.object.namespace.as_deref() == Some(namespace) && claim.object.name == name)
-        };
-        if !claim_of(value).is_some_and(of_claim) {
+        let Some(value) = by_name.get(volume.object.name.as_str()).copied() else { continue };
+        if !claim_of(value).is_some_and(|claim| claimed.contains(&claim)) {
             sort(&volume.object, value);
         }
     }

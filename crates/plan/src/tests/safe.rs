@@ -207,6 +207,9 @@ proptest! {
                 prop_assert!(place(object) < place(part), "{} before {}: {:?}", object, part, nodes(&ordered));
             }
         }
+        // It is the safe order of itself.
+        let again = self::safe(&safe, &live, &needs);
+        prop_assert_eq!(&again.groups, &safe.groups);
         // Without settings that only other dialects have, it can be written and read again.
         let policy = Policy { deletion: safe.groups.clone(), ..Policy::default() };
         if let Ok(written) = write_policy(&policy) {
@@ -214,6 +217,9 @@ proptest! {
             let again = TestDeletion { groups: read.deletion, ..safe };
             let read = again.plan(&live).unwrap();
             prop_assert_eq!(settings(&again, &read), settings(&deletion, &plan), "{}", written);
+            let third = self::safe(&again, &live, &needs);
+            let policy = Policy { deletion: third.groups, ..Policy::default() };
+            prop_assert_eq!(write_policy(&policy), Ok(written));
         }
     }
 }

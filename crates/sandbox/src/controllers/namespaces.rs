@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::objects::{Next, Step, edit_status, id, load, objects, writer};
 use crate::{
     conditions::{self, Condition},
-    discovery,
+    conversion, discovery,
     kinds::{Kind, ResourceId},
     object::is_deleting,
     state::State,
@@ -157,8 +157,10 @@ impl<'a> Sweep<'a> {
 
     /// Deletes the objects of a kind until a deletion fails.
     fn delete_kind(&self, state: &mut State, kind: &Arc<Kind>) -> Result<(), ApiError> {
-        let objects = state.store.list(kind.table(), Some(self.namespace));
-        let names: Vec<_> = objects.map(|object| object.name.clone()).collect();
+        let objects: Vec<_> = state.store.list(kind.table(), Some(self.namespace)).cloned().collect();
+        // The real one deletes the collection in the preferred version, for which the API server lists it in that version.
+        conversion::readable(state, kind, 0, &objects)?;
+        let names: Vec<_> = objects.iter().map(|object| object.name.clone()).collect();
         let writer = writer(kind, CONTROLLER);
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         for name in names {

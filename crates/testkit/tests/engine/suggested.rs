@@ -1,6 +1,7 @@
 //! A suggested policy, written as a file and read again, leaves no note about the order; nor does the safe order of one run.
 
 use billhook_engine::{DeletionOrder, PreparedDelete, prepare_delete_foreseen};
+use billhook_plan::Note;
 use billhook_policy::{read_policy_file, write_policy};
 use proptest::{
     prelude::{Just, Strategy, any, prop_oneof},
@@ -107,8 +108,11 @@ impl World {
     async fn create(&self, object: &Value) {
         let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         let kind = kube::core::GroupVersionKind::try_from(object.types.clone().unwrap()).unwrap();
-        let api: Api<DynamicObject> =
-            Api::all_with(self.target.client(User::admin(), ""), &ApiResource::from_gvk(&kind));
+        let (client, resource) = (self.target.client(User::admin(), ""), ApiResource::from_gvk(&kind));
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
         api.create(&PostParams::default(), &object).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -136,11 +140,16 @@ async fn check(products: &[Product], policy: &str) -> usize {
         objects_of_release.extend(objects);
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects_of_release}).to_string();
+    check_release(&world, &list, policy, &[]).await
+}
+
+/// Deploys a release, lets others create objects, and returns how many notes about the order the author's policy has.
+async fn check_release(world: &World, release: &str, policy: &str, others: &[Value]) -> usize {
     let own = (!policy.is_empty()).then(|| read_policy_file(policy, &"own".into()).unwrap().0);
     let recorded = own.clone();
     let summary = world
         .apply_with(&[], |input| {
-            let documents = yaml::parse(&list).unwrap();
+            let documents = yaml::parse(release).unwrap();
             input.manifests =
                 documents.into_iter().flat_map(|found| Manifest::from_document(found, &"f".into()).unwrap()).collect();
             (input.policy, input.wait) = (recorded, Wait::Nothing);
@@ -148,12 +157,20 @@ async fn check(products: &[Product], policy: &str) -> usize {
         .await
         .unwrap();
     assert_eq!(summary.status, Status::Done, "{summary:?}");
+    for other in others {
+        world.create(other).await;
+    }
     let before = world.planned(None, DeletionOrder::Policy).await;
     let file = write_policy(before.safe_policy.as_ref().unwrap()).unwrap();
+    let notes = about_order(&before).len();
+    if notes == 0 && !before.plan.notes.iter().any(Note::leaves_order_open) {
+        assert_eq!(file, write_policy(&own.unwrap_or_default()).unwrap(), "nothing is to be changed");
+    }
     let (suggested, warnings) = read_policy_file(&file, &"suggested".into()).unwrap();
     assert!(warnings.is_empty(), "{file}");
     let with_it = world.planned(Some(suggested), DeletionOrder::Policy).await;
     assert_eq!(about_order(&with_it), [""; 0], "with the suggested policy:\n{file}");
+    assert_eq!(write_policy(with_it.safe_policy.as_ref().unwrap()).unwrap(), file, "it is suggested again");
     let safe = world.planned(None, DeletionOrder::Safe).await;
     assert_eq!(about_order(&safe), [""; 0], "in the safe order");
     // Whatever the order, the same objects are deleted.
@@ -162,9 +179,38 @@ async fn check(products: &[Product], policy: &str) -> usize {
         all.sort();
         all
     };
-    assert_eq!(deleted(&before), deleted(&with_it), "{file}");
-    assert_eq!(deleted(&before), deleted(&safe));
-    about_order(&before).len()
+    let planned = deleted(&before);
+    let with_it = deleted(&with_it);
+    // What others own and is deleted with its Namespace or CRD anyway may have to be deleted before.
+    let added: Vec<&ObjectKey> = with_it.iter().filter(|key| !planned.contains(key)).collect();
+    let is_others = |key: &&&ObjectKey| others.iter().any(|other| other["metadata"]["name"] == *key.name);
+    assert!(added.iter().all(|key| is_others(&key)), "{added:?} with\n{file}");
+    assert!(planned.iter().all(|key| with_it.contains(key)), "{file}");
+    assert_eq!(with_it, deleted(&safe));
+    notes
+}
+
+/// The release of `billhook demo`, with the object of another user, by its own policy and by the default.
+#[test]
+fn the_policy_of_the_demo_remains_and_the_default_is_made_safe() {
+    let file = |name: &str| {
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/").to_owned() + name).unwrap()
+    };
+    let shop = ["shop/1-crd.yaml", "shop/2-operator.yaml", "shop/3-databases.yaml"].map(&file).join("\n---\n");
+    let policy = file("policy.yaml");
+    for (policy, others, hangs) in
+        [(policy.as_str(), true, false), ("", true, true), (policy.as_str(), false, false), ("", false, true)]
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let others: Vec<Value> = yaml::parse(&file("reports.yaml"))
+            .unwrap()
+            .into_iter()
+            .map(|document| document.value)
+            .filter(|_| others)
+            .collect();
+        let notes = runtime.block_on(async { check_release(&World::new(), &shop, policy, &others).await });
+        assert_eq!(notes > 0, hangs, "{policy}");
+    }
 }
 
 #[test]

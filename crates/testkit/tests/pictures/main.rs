@@ -136,6 +136,10 @@ fn causes_are_on_the_objects_and_hostile_texts_are_only_texts() {
         }
         page.screenshot("why-details").await;
         assert_eq!(page.evaluate("document.images.length + document.scripts.length").await, json!(2));
+        // A long name makes nothing wider than the window.
+        assert!(page.text("#board").await.contains("heldxxx"));
+        let wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
+        assert_eq!(page.evaluate(wider).await, json!(false));
         page.is_undisturbed().await;
     });
 }

@@ -104,7 +104,9 @@ pub fn stuck_namespace() -> String {
         };
         create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}), "namespaces", None)
             .await;
-        let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["shop.example/keep"]}});
+        // Nearly the longest name that there is.
+        let name = format!("{:x<250}", "held");
+        let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "finalizers": ["shop.example/keep"]}});
         create(held, "configmaps", Some("shop")).await;
         for number in 0..30 {
             let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("other-{number}"), "finalizers": ["shop.example/keep"]}});
@@ -115,6 +117,7 @@ pub fn stuck_namespace() -> String {
         tokio::time::sleep(std::time::Duration::from_secs(90)).await;
         let connect: Connect = Arc::new(move |_, options| Ok(Cluster::from_client(client.clone(), options)));
         let folder = tempfile::tempdir().unwrap();
-        print(folder.path(), "why namespace/shop configmap/held -n shop -o html", connect, 3).await
+        let args = format!("why namespace/shop configmap/{name} -n shop -o html");
+        print(folder.path(), &args, connect, 3).await
     })
 }

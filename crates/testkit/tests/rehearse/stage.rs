@@ -24,7 +24,7 @@ use kube::{Client, api::DynamicObject, client::Body};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
-use super::world::{self, Finalizer, Life, World};
+use super::world::{self, Finalizer, Life, Node, World};
 
 /// The cluster of a world.
 #[derive(Clone)]
@@ -141,6 +141,20 @@ pub async fn play(plane: Plane, world: &World, slug: &str, limit: Duration) -> (
         admin.create(&object.to_string()).await.unwrap();
     }
     let mut acting = JoinSet::new();
+    if world.has_nodes() {
+        for node in world::nodes(slug) {
+            admin.create(&node.to_string()).await.unwrap();
+        }
+        let stop = Script::StopPods { node: world::node(slug, Node::Ready), after: Duration::from_millis(500) };
+        acting.spawn(actors::run(plane.admin().await, stop, |_| true));
+    }
+    if world.unmanaged {
+        let spec =
+            json!({"holderIdentity": "a_1", "leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"});
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+            "metadata": {"name": "kube-controller-manager", "namespace": "kube-system"}});
+        admin.create(&lease.to_string()).await.unwrap();
+    }
     for (at, operator) in world.operators.iter().enumerate() {
         if operator.life != Life::Absent {
             lease(&admin, slug, at).await;
@@ -157,6 +171,10 @@ pub async fn play(plane: Plane, world: &World, slug: &str, limit: Duration) -> (
             }
         }
     }
+    for key in world.early(slug).iter().map(key_of) {
+        // A webhook may reject it.
+        let _rejected = admin.request_deletion(&key, "Background").await;
+    }
     // Deployments and Services have their final status by then.
     sleep(Duration::from_secs(3)).await;
     let order = if world.safe { " --order safe" } else { "" };
@@ -165,6 +183,7 @@ pub async fn play(plane: Plane, world: &World, slug: &str, limit: Duration) -> (
     let keys: Vec<ObjectKey> = created.iter().map(|object| key_of(object)).collect();
     let own: BTreeSet<String> = all.release.iter().map(|object| key_of(object).to_string()).collect();
     let before = uids(&admin, &keys).await;
+    let early = deleting(&admin, &keys).await;
 
     let (exit, out, err) = call(&format!("rehearse delete {flags}"), true).await;
     assert!([0, 3].contains(&exit), "exit {exit}\n{out}\n{err}");
@@ -178,7 +197,10 @@ pub async fn play(plane: Plane, world: &World, slug: &str, limit: Duration) -> (
     let after = uids(&admin, &keys).await;
     let gone = before.iter().filter(|(key, uid)| after.get(*key) != Some(uid)).map(|(key, _)| key.clone());
     real.others = gone.filter(|key| !own.contains(key)).collect();
-    real.causes = causes(&admin, &keys).await;
+    // What is being deleted anyway is explained only if the plan deletes it, too.
+    let is_explained = |key: &&ObjectKey| !early.contains(key) || real.left.contains(&key.to_string());
+    let explained: Vec<ObjectKey> = keys.iter().filter(is_explained).cloned().collect();
+    real.causes = causes(&admin, &explained).await;
     (rehearsed, real)
 }
 
@@ -250,18 +272,28 @@ async fn uids(admin: &Admin, keys: &[ObjectKey]) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns the root causes of the objects that are being deleted.
+/// Returns the objects that are being deleted.
+async fn deleting(admin: &Admin, keys: &[ObjectKey]) -> BTreeSet<ObjectKey> {
+    let mut found = BTreeSet::new();
+    for key in keys {
+        if let Ok(Some(object)) = admin.get(key).await
+            && object.metadata.deletion_timestamp.is_some()
+        {
+            found.insert(key.clone());
+        }
+    }
+    found
+}
+
+/// Returns the root causes of those of these objects that are being deleted.
 async fn causes(admin: &Admin, keys: &[ObjectKey]) -> BTreeMap<String, (String, String)> {
     let cluster = Cluster::from_client(admin.client().clone(), ClusterOptions::default());
     let catalog = cluster.catalog().await.unwrap();
-    let mut subjects = Vec::new();
-    for key in keys {
-        let Ok(Some(object)) = admin.get(key).await else { continue };
-        if object.metadata.deletion_timestamp.is_some() {
-            let version = catalog.get(&key.kind).unwrap().api_version(None);
-            subjects.push(ObjectRef::new(version, &key.kind.kind, key.namespace.as_deref(), key.name.clone()));
-        }
-    }
+    let subject = |key: &ObjectKey| {
+        let version = catalog.get(&key.kind).unwrap().api_version(None);
+        ObjectRef::new(version, &key.kind.kind, key.namespace.as_deref(), key.name.clone())
+    };
+    let subjects: Vec<ObjectRef> = deleting(admin, keys).await.iter().map(subject).collect();
     let document = explain(&cluster, &catalog, subjects, ExplainOptions::default()).await;
     found_causes(&serde_json::to_value(document).unwrap(), keys)
 }

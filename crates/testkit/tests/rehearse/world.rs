@@ -45,6 +45,27 @@ pub struct Thing {
     pub ours: bool,
     /// An earlier object that owns it, if both are in one namespace and it exists before.
     pub owner: Option<usize>,
+    /// Whether its deletion is requested before the rehearsal.
+    pub early: bool,
+}
+
+/// The node of a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    Ready,
+    /// It does not respond.
+    Silent,
+    /// It does not exist any more.
+    Gone,
+}
+
+/// A Pod that runs on a node.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    pub namespace: usize,
+    pub node: Node,
+    pub ours: bool,
+    pub early: bool,
 }
 
 /// A group of the policy.
@@ -64,12 +85,21 @@ pub enum Group {
     },
 }
 
-/// A webhook that must answer, and whose Service does not exist.
+/// A webhook that must answer.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     pub operator: usize,
     pub operation: &'static str,
     pub ours: bool,
+    /// What answers; if there is none, its Service does not exist.
+    pub backend: Option<Backend>,
+}
+
+/// A Service with an endpoint, and whether it and the Pod behind it belong to the release.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    pub service_ours: bool,
+    pub pod_ours: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +112,9 @@ pub struct World {
     pub webhook: Option<Webhook>,
     /// Whether an APIService has no Service, which stops every Namespace.
     pub dead_api: bool,
+    pub pods: Vec<Pod>,
+    /// Whether the controller manager does not run.
+    pub unmanaged: bool,
     pub safe: bool,
 }
 
@@ -99,14 +132,29 @@ fn thing(operators: usize) -> impl Strategy<Value = Thing> {
     let finalizer =
         prop_oneof![3 => Just(Finalizer::None), 5 => Just(Finalizer::Operator), 1 => Just(Finalizer::Nobodys)];
     let kind = prop_oneof![3 => (0..operators).prop_map(Some), 1 => Just(None)];
-    let parts = (kind, 0..NAMESPACES, finalizer, prop::bool::weighted(0.7), prop::option::weighted(0.3, 0..8_usize));
-    parts.prop_map(|(operator, namespace, finalizer, ours, owner)| Thing {
+    let owner = prop::option::weighted(0.3, 0..8_usize);
+    let parts = (kind, 0..NAMESPACES, finalizer, prop::bool::weighted(0.7), owner, prop::bool::weighted(0.15));
+    parts.prop_map(|(operator, namespace, finalizer, ours, owner, early)| Thing {
         operator,
         namespace,
         finalizer,
         ours,
         owner,
+        early,
     })
+}
+
+fn pod() -> impl Strategy<Value = Pod> {
+    let node = prop::sample::select(vec![Node::Ready, Node::Ready, Node::Silent, Node::Gone]);
+    let parts = (0..NAMESPACES, node, any::<bool>(), prop::bool::weighted(0.3));
+    parts.prop_map(|(namespace, node, ours, early)| Pod { namespace, node, ours, early })
+}
+
+fn webhook_of(operators: usize, may_answer: bool) -> impl Strategy<Value = Webhook> {
+    let backend = any::<[bool; 2]>().prop_map(|[service_ours, pod_ours]| Backend { service_ours, pod_ours });
+    let backend = prop::option::weighted(0.6, backend).prop_map(move |backend| backend.filter(|_| may_answer));
+    let parts = (0..operators, prop::sample::select(vec!["DELETE", "UPDATE"]), any::<bool>(), backend);
+    parts.prop_map(|(operator, operation, ours, backend)| Webhook { operator, operation, ours, backend })
 }
 
 fn groups(operators: usize) -> impl Strategy<Value = Vec<Group>> {
@@ -124,24 +172,31 @@ fn groups(operators: usize) -> impl Strategy<Value = Vec<Group>> {
     })
 }
 
-/// Returns random worlds. Those for a control plane that others use have no broken API.
-pub fn worlds(may_break_discovery: bool) -> impl Strategy<Value = World> {
+/// Returns random worlds. In those for a control plane that others use, no API is broken, all controllers of Kubernetes run, and
+/// nothing depends on kubelets.
+pub fn worlds(is_sandbox: bool) -> impl Strategy<Value = World> {
+    let weight = move |weight: f64| if is_sandbox { weight } else { 0.0 };
     prop::collection::vec(operator(), 1..3).prop_flat_map(move |operators| {
         let count = operators.len();
-        let webhook = (0..count, prop::sample::select(vec!["DELETE", "UPDATE"]), any::<bool>())
-            .prop_map(|(operator, operation, ours)| Webhook { operator, operation, ours });
-        let dead_api = prop::bool::weighted(if may_break_discovery { 0.08 } else { 0.0 });
         let things = prop::collection::vec(thing(count), 1..7);
-        let webhook = prop::option::weighted(0.15, webhook);
-        let rest = (things, any::<[bool; 2]>(), groups(count), webhook, dead_api, prop::bool::weighted(0.2));
-        (Just(operators), rest).prop_map(|(operators, (things, namespaces, groups, webhook, dead_api, safe))| World {
-            operators,
-            things,
-            namespaces,
-            groups,
-            webhook,
-            dead_api,
-            safe,
+        let webhook = prop::option::weighted(0.2, webhook_of(count, is_sandbox));
+        let broken = (prop::bool::weighted(weight(0.08)), prop::bool::weighted(weight(0.06)));
+        let pods = prop::option::weighted(0.2, prop::collection::vec(pod(), 1..3));
+        let pods = pods.prop_map(move |pods| pods.filter(|_| is_sandbox));
+        let rest = (things, any::<[bool; 2]>(), groups(count), webhook, broken, pods, prop::bool::weighted(0.2));
+        (Just(operators), rest).prop_map(|(operators, (things, namespaces, groups, webhook, broken, pods, safe))| {
+            let (dead_api, unmanaged) = broken;
+            World {
+                operators,
+                things,
+                namespaces,
+                groups,
+                webhook,
+                dead_api,
+                pods: pods.unwrap_or_default(),
+                unmanaged,
+                safe,
+            }
         })
     })
 }
@@ -175,9 +230,23 @@ impl World {
             let object = self.thing(slug, at, thing);
             if thing.ours { all.release.push(object) } else { all.after.push(object) }
         }
+        for (at, pod) in self.pods.iter().enumerate() {
+            let object = self::pod_of(&format!("p{at}"), &namespace(slug, pod.namespace), &node(slug, pod.node));
+            if pod.ours { all.release.push(object) } else { all.after.push(object) }
+        }
         if let Some(hook) = &self.webhook {
             let object = webhook(slug, hook);
-            if hook.ours { all.release.push(object) } else { all.after.push(object) }
+            if hook.ours {
+                all.release.push(object)
+            } else {
+                all.after.push(object)
+            }
+            if let Some(backend) = &hook.backend {
+                all.add(backend.pod_ours, pod_of("hook-0", &home(slug), &node(slug, Node::Ready)));
+                let [service, slice] = service(slug);
+                all.add(backend.service_ours, service);
+                all.before.push(slice);
+            }
         }
         if self.dead_api {
             all.after.push(json!({
@@ -219,6 +288,21 @@ impl World {
         (candidate.namespace == thing.namespace).then_some(owner)
     }
 
+    /// Returns the objects whose deletion is requested before the rehearsal.
+    pub fn early(&self, slug: &str) -> Vec<Value> {
+        let things = self.things.iter().enumerate().filter(|(_, thing)| thing.early);
+        let things = things.map(|(at, thing)| self.thing(slug, at, thing));
+        let pods = self.pods.iter().enumerate().filter(|(_, pod)| pod.early);
+        let pods =
+            pods.map(|(at, pod)| pod_of(&format!("p{at}"), &namespace(slug, pod.namespace), &node(slug, pod.node)));
+        things.chain(pods).collect()
+    }
+
+    /// Returns whether there are nodes, on which Pods run.
+    pub fn has_nodes(&self) -> bool {
+        !self.pods.is_empty() || self.webhook.as_ref().is_some_and(|hook| hook.backend.is_some())
+    }
+
     /// Returns the policy.
     pub fn policy(&self, slug: &str) -> Value {
         let groups = self.groups.iter().map(|one| match one {
@@ -244,6 +328,37 @@ impl Manifests {
     fn add(&mut self, ours: bool, object: Value) {
         if ours { self.release.push(object) } else { self.before.push(object) }
     }
+}
+
+/// Returns the nodes that exist.
+pub fn nodes(slug: &str) -> [Value; 2] {
+    [(Node::Ready, "True"), (Node::Silent, "Unknown")].map(|(which, ready)| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(slug, which)},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    })
+}
+
+pub fn node(slug: &str, node: Node) -> String {
+    format!("{slug}-{}", format!("{node:?}").to_lowercase())
+}
+
+fn pod_of(name: &str, namespace: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "registry.example/c"}]}})
+}
+
+/// Returns the Service of the webhook, and its endpoint.
+fn service(slug: &str) -> [Value; 2] {
+    let namespace = home(slug);
+    let target = json!({"kind": "Pod", "name": "hook-0", "namespace": namespace});
+    [
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": namespace},
+            "spec": {"ports": [{"port": 443}]}}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "hook-x", "namespace": namespace, "labels": {"kubernetes.io/service-name": "hook"}},
+            "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": true}, "targetRef": target}],
+            "ports": [{"name": "", "port": 443, "protocol": "TCP"}]}),
+    ]
 }
 
 /// Returns the namespace of objects; the third one has the operators.
@@ -314,12 +429,13 @@ fn rights(slug: &str, operator: usize) -> [Value; 2] {
 }
 
 fn webhook(slug: &str, hook: &Webhook) -> Value {
+    let service = if hook.backend.is_some() { "hook" } else { "nothing" };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": format!("{slug}-hook")},
         "webhooks": [{"name": format!("hook.{slug}.example"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "failurePolicy": "Fail", "timeoutSeconds": 1,
-            "clientConfig": {"service": {"namespace": home(slug), "name": "nothing"}},
+            "clientConfig": {"service": {"namespace": home(slug), "name": service}},
             "rules": [{"apiGroups": [group(slug, hook.operator)], "apiVersions": ["v1"], "operations": [hook.operation],
                 "resources": [format!("thing{}s", hook.operator)]}]}],
     })

@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use billhook_engine::{Outlook, Prospect};
+use billhook_engine::{Expected, Outlook, Prospect};
 use billhook_explain::{Foreseen, ObjectRef, ResponsibleState};
 use billhook_extension::admission::MAX_REVIEW;
 use billhook_objects::{GroupKind, ObjectKey, wellknown};
@@ -21,7 +21,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, timeout},
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
 };
 
 use crate::output::Paint;
@@ -29,10 +30,13 @@ use crate::output::Paint;
 /// How many warnings an answer has, and how long each is, in bytes: API servers drop what is longer than 4 KiB together.
 const MAX_WARNINGS: usize = 5;
 const MAX_LENGTH: usize = 256;
-/// How long the receipt of a review may take: API servers wait for one second, as registered in `deploy/`.
-const RECEIPT: Duration = Duration::from_millis(700);
+/// How long the receipt of a review may take, and the whole answer: API servers wait for one second, as registered in `deploy/`.
+const RECEIPT: Duration = Duration::from_millis(500);
+const BUDGET: Duration = Duration::from_millis(800);
 /// How many reviews are received at once.
 const AT_ONCE: usize = 16;
+/// How many answers are computed at once.
+const COMPUTED: usize = 8;
 /// How many reviews of a user are answered with warnings in a period.
 const REVIEWS: u32 = 30;
 const PERIOD: Duration = Duration::from_secs(60);
@@ -43,11 +47,16 @@ const NAMED: usize = 3;
 
 /// What answers reviews.
 pub(super) struct Warner {
-    outlook: Arc<Outlook>,
+    look: Arc<Look>,
+    computing: Arc<Semaphore>,
+    budget: Duration,
     /// Whether service accounts are warned, too.
     accounts: bool,
     users: Mutex<HashMap<String, (Instant, u32)>>,
 }
+
+/// Returns what will happen if an object is deleted.
+type Look = dyn Fn(&ObjectKey) -> Prospect + Send + Sync;
 
 /// What is read of a review.
 #[derive(Deserialize)]
@@ -99,7 +108,11 @@ struct Meta {
 
 impl Warner {
     pub(super) fn new(outlook: Arc<Outlook>, accounts: bool) -> Self {
-        Self { outlook, accounts, users: Mutex::default() }
+        Self::with(Arc::new(move |target| outlook.prospect(target)), accounts, BUDGET)
+    }
+
+    fn with(look: Arc<Look>, accounts: bool, budget: Duration) -> Self {
+        Self { look, computing: Arc::new(Semaphore::new(COMPUTED)), budget, accounts, users: Mutex::default() }
     }
 
     /// Returns the router with the endpoint.
@@ -116,7 +129,8 @@ impl Warner {
 
     async fn respond(&self, turns: &Semaphore, body: Body) -> Response {
         let refused = |status: StatusCode, text: &str| (status, format!("{text}\n")).into_response();
-        let received = timeout(RECEIPT, async {
+        let begun = Instant::now();
+        let received = timeout_at(begun + RECEIPT, async {
             let _turn = turns.acquire().await;
             to_bytes(body, MAX_REVIEW).await
         });
@@ -129,16 +143,16 @@ impl Warner {
         };
         match serde_json::from_slice::<Review>(&body) {
             Ok(review) if review.api_version == "admission.k8s.io/v1" => {
-                let answer = self.answer(&review.request, Instant::now());
+                let answer = self.answer(&review.request, begun).await;
                 ([(header::CONTENT_TYPE, "application/json")], answer.to_string()).into_response()
             }
             _ => refused(StatusCode::BAD_REQUEST, "expected an AdmissionReview of admission.k8s.io/v1 with a request"),
         }
     }
 
-    fn answer(&self, request: &Request, now: Instant) -> Value {
+    async fn answer(&self, request: &Request, begun: Instant) -> Value {
         let mut warnings = Vec::new();
-        if request.operation == "DELETE" && self.is_warned(&request.user_info.username, now) {
+        if request.operation == "DELETE" && self.is_warned(&request.user_info.username, begun) {
             let named = Some(&request.name).filter(|name| !name.is_empty());
             let name = named.or(request.old_object.as_ref().map(|object| &object.metadata.name));
             let kind = GroupKind::new(&request.kind.group, &request.kind.kind);
@@ -146,7 +160,7 @@ impl Warner {
             let namespace = Some(request.namespace.as_str()).filter(|_| !is_cluster_scoped);
             if let Some(name) = name.filter(|name| !name.is_empty()) {
                 let target = ObjectKey::new(kind, namespace, name.as_str());
-                warnings = warn(&target, &self.outlook.prospect(&target));
+                warnings = warn(&target, &self.prospect(&target, begun + self.budget).await);
             }
         }
         let mut response = json!({"uid": request.uid, "allowed": true});
@@ -154,6 +168,21 @@ impl Warner {
             response["warnings"] = json!(warnings);
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    }
+
+    /// Computes what will happen, in another thread, so that other reviews do not wait for it. If it takes too long, nothing is known.
+    async fn prospect(&self, target: &ObjectKey, until: Instant) -> Prospect {
+        let computed = async {
+            let turn = Arc::clone(&self.computing).acquire_owned().await.ok()?;
+            let (look, target) = (Arc::clone(&self.look), target.clone());
+            let compute = move || {
+                let _turn = turn;
+                look(&target)
+            };
+            spawn_blocking(compute).await.ok()
+        };
+        let prospect = timeout_at(until, computed).await.ok().flatten();
+        prospect.unwrap_or_else(|| Prospect { incomplete: true, ..Prospect::default() })
     }
 
     /// Returns whether a user is warned: programs are not unless asked for, and nobody too often.
@@ -228,10 +257,13 @@ fn is_container(target: &ObjectKey) -> bool {
 }
 
 /// Returns a sentence about what is foreseen, after its rank: 0 for what hangs.
-fn sentence(target: &ObjectKey, foreseen: &Foreseen) -> Option<(u8, String)> {
+fn sentence(target: &ObjectKey, expected: &Expected) -> Option<(u8, String)> {
+    let Expected { what, count } = expected;
+    let counted = counted(*count, what.objects());
+    let verb = if *count == 1 { "has" } else { "have" };
     let place = if target.kind == wellknown::namespace() { format!(" in {}", target.name) } else { String::new() };
-    let found = match foreseen {
-        Foreseen::ControllerFirst { finalizer, objects, controller, parts } => {
+    let found = match what {
+        Foreseen::ControllerFirst { finalizer, controller, parts, .. } => {
             let is_target = |part: &ObjectRef| {
                 part.group_kind() == target.kind && part.name == target.name && part.namespace == target.namespace
             };
@@ -239,24 +271,15 @@ fn sentence(target: &ObjectKey, foreseen: &Foreseen) -> Option<(u8, String)> {
                 return None;
             }
             let end = if is_container(target) { format!("is deleted with {target}") } else { "is deleted".to_owned() };
-            let verb = if objects.len() == 1 { "has" } else { "have" };
-            (
-                0,
-                format!(
-                    "{}{place} {verb} the finalizer {finalizer}; its controller, {controller}, {end}",
-                    counted(objects)
-                ),
-            )
+            (0, format!("{counted}{place} {verb} the finalizer {finalizer}; its controller, {controller}, {end}"))
         }
-        Foreseen::NotWorking { finalizer, objects, controller: Some(controller), state, problem }
+        Foreseen::NotWorking { finalizer, controller: Some(controller), state, problem, .. }
             if *state != ResponsibleState::Unknown =>
         {
-            let verb = if objects.len() == 1 { "has" } else { "have" };
             (
                 0,
                 format!(
-                    "{}{place} {verb} the finalizer {finalizer}; {controller} does not remove it: {problem}",
-                    counted(objects)
+                    "{counted}{place} {verb} the finalizer {finalizer}; {controller} does not remove it: {problem}"
                 ),
             )
         }
@@ -267,32 +290,28 @@ fn sentence(target: &ObjectKey, foreseen: &Foreseen) -> Option<(u8, String)> {
             (0, format!("{front} needs {backend}, which is deleted with {target}: {end}"))
         }
         Foreseen::VolumeData { objects, lost: true } => {
-            (1, format!("the data of {} is lost: {}", counted(objects), named(objects)))
+            (1, format!("the data of {counted} is lost: {}", named(*count, objects)))
         }
         Foreseen::VolumeData { objects, lost: false } => {
-            (3, format!("the volumes of {} are kept, and their storage: {}", counted(objects), named(objects)))
+            (3, format!("the volumes of {counted} are kept, and their storage: {}", named(*count, objects)))
         }
-        Foreseen::External { system, objects, .. } => (
-            2,
-            format!(
-                "{system} also deletes what {} created outside of the cluster: {}",
-                counted(objects),
-                named(objects)
-            ),
-        ),
+        Foreseen::External { system, objects, .. } => {
+            let named = named(*count, objects);
+            (2, format!("{system} also deletes what {counted} created outside of the cluster: {named}"))
+        }
     };
     Some(found)
 }
 
-/// Formats objects of one kind: `3 Database.shop.example`.
-fn counted(objects: &[ObjectRef]) -> String {
+/// Formats the number of some objects of one kind: `3 Database.shop.example`.
+fn counted(count: usize, objects: &[ObjectRef]) -> String {
     let kind = objects.first().map(ObjectRef::group_kind).map(|kind| kind.to_string()).unwrap_or_default();
-    format!("{} {kind}", objects.len())
+    format!("{count} {kind}")
 }
 
-fn named(objects: &[ObjectRef]) -> String {
+fn named(count: usize, objects: &[ObjectRef]) -> String {
     let names: Vec<String> = objects.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = objects.len() - names.len();
+    let more = count.saturating_sub(names.len());
     if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
 }
 
@@ -323,13 +342,14 @@ mod tests {
         ObjectRef::new(ApiVersion::new("apps", "v1"), "Deployment", Some("shop"), "operator")
     }
 
-    fn controller_first() -> Foreseen {
-        Foreseen::ControllerFirst {
+    fn controller_first() -> Expected {
+        let what = Foreseen::ControllerFirst {
             finalizer: "shop.example/last-backup".into(),
             objects: ["a", "b", "c"].map(database).to_vec(),
             controller: "Deployment shop/operator".into(),
             parts: vec![deployment()],
-        }
+        };
+        Expected { what, count: 3 }
     }
 
     fn key(kind: GroupKind, namespace: Option<&str>, name: &str) -> ObjectKey {
@@ -371,12 +391,15 @@ mod tests {
 
     #[test]
     fn hostile_texts_are_escaped_and_cut_at_a_character() {
-        let foreseen = (0..9).map(|n| Foreseen::NotWorking {
-            finalizer: format!("{n}.example/f"),
-            objects: vec![database("a")],
-            controller: Some("Deployment shop/operator".into()),
-            state: ResponsibleState::Failing,
-            problem: format!("\u{1b}[2J\n\u{202e}\u{9b}{}", "ü".repeat(300)),
+        let foreseen = (0..9).map(|n| {
+            let what = Foreseen::NotWorking {
+                finalizer: format!("{n}.example/f"),
+                objects: vec![database("a")],
+                controller: Some("Deployment shop/operator".into()),
+                state: ResponsibleState::Failing,
+                problem: format!("\u{1b}[2J\n\u{202e}\u{9b}{}", "ü".repeat(300)),
+            };
+            Expected { what, count: 1 }
         });
         let prospect = Prospect { foreseen: foreseen.collect(), incomplete: true, ..Prospect::default() };
         let warnings = warn(&key(wellknown::namespace(), None, "shop"), &prospect);
@@ -395,28 +418,79 @@ mod tests {
         .unwrap()
     }
 
+    #[test]
+    fn volumes_are_counted_and_some_are_named() {
+        let claim = |name: &str| ObjectRef::new(ApiVersion::new("", "v1"), "PersistentVolumeClaim", Some("shop"), name);
+        let what = Foreseen::VolumeData { objects: ["a", "b", "c", "d"].map(claim).to_vec(), lost: true };
+        let prospect = Prospect { foreseen: vec![Expected { what, count: 4 }], ..Prospect::default() };
+        let claims = ["a", "b", "c"].map(|name| format!("PersistentVolumeClaim shop/{name}")).join(", ");
+        let expected = format!("the data of 4 PersistentVolumeClaim is lost: {claims} and 1 more");
+        assert_eq!(warn(&key(wellknown::namespace(), None, "shop"), &prospect), [expected]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn programs_and_frequent_users_are_not_warned_and_nothing_is_denied() {
         // Nothing was read yet, so a warning says that.
         let warner = Warner::new(Arc::default(), false);
-        let is_warned = |warner: &Warner, user: &str, operation: &str| {
-            let answer = warner.answer(&request(user, operation), Instant::now());
+        let is_warned = async |warner: &Warner, user: &str, operation: &str| {
+            let answer = warner.answer(&request(user, operation), Instant::now()).await;
             assert_eq!((&answer["response"]["allowed"], &answer["response"]["uid"]), (&json!(true), &json!("1")));
             answer["response"].get("warnings").is_some()
         };
-        assert!(is_warned(&warner, "alice", "DELETE"));
-        assert!(!is_warned(&warner, "alice", "UPDATE"));
+        assert!(is_warned(&warner, "alice", "DELETE").await);
+        assert!(!is_warned(&warner, "alice", "UPDATE").await);
         for silent in
             ["system:serviceaccount:kube-system:namespace-controller", "system:node:a", "system:kube-scheduler"]
         {
-            assert!(!is_warned(&warner, silent, "DELETE"), "{silent}");
+            assert!(!is_warned(&warner, silent, "DELETE").await, "{silent}");
         }
         let all = Warner::new(Arc::default(), true);
-        assert!(is_warned(&all, "system:serviceaccount:ci:deployer", "DELETE"));
-        let warned = (0..100).filter(|_| is_warned(&warner, "bob", "DELETE")).count();
+        assert!(is_warned(&all, "system:serviceaccount:ci:deployer", "DELETE").await);
+        let mut warned = 0;
+        for _ in 0..100 {
+            warned += usize::from(is_warned(&warner, "bob", "DELETE").await);
+        }
         assert_eq!(warned, REVIEWS as usize);
-        assert!(is_warned(&warner, "carol", "DELETE"), "each user has an own limit");
+        assert!(is_warned(&warner, "carol", "DELETE").await, "each user has an own limit");
         tokio::time::advance(PERIOD).await;
-        assert!(is_warned(&warner, "bob", "DELETE"));
+        assert!(is_warned(&warner, "bob", "DELETE").await);
+    }
+
+    async fn review(warner: Arc<Warner>, name: &'static str) -> Value {
+        let request = Request { name: name.to_owned(), ..request("alice", "DELETE") };
+        warner.answer(&request, Instant::now()).await["response"].clone()
+    }
+
+    /// In one thread, as in the command: what computes must not keep it from answering.
+    #[tokio::test]
+    async fn reviews_that_take_too_long_are_answered_in_time_and_delay_no_others() {
+        let gate = Arc::new(Semaphore::new(0));
+        let closed = Arc::clone(&gate);
+        let look = Arc::new(move |target: &ObjectKey| {
+            if target.name == "slow" {
+                drop(tokio::runtime::Handle::current().block_on(closed.acquire()));
+            }
+            Prospect { foreseen: vec![controller_first()], ..Prospect::default() }
+        });
+        // A review that nothing keeps up has much more time than it needs.
+        let hasty = Arc::new(Warner::with(Arc::clone(&look) as Arc<Look>, false, Duration::from_millis(100)));
+        let patient = Arc::new(Warner::with(look, false, Duration::from_secs(60)));
+        let unknown = json!(["billhook could not read everything that is needed to foresee what hangs"]);
+        let mut slow = tokio::task::JoinSet::new();
+        for _ in 0..COMPUTED + 3 {
+            slow.spawn(review(Arc::clone(&hasty), "slow"));
+        }
+        let other = review(Arc::clone(&patient), "other").await;
+        assert_eq!(other["warnings"].as_array().map(Vec::len), Some(2), "{other}");
+        for response in slow.join_all().await {
+            assert_eq!((&response["allowed"], &response["warnings"]), (&json!(true), &unknown));
+        }
+        // As long as all turns are taken, further reviews learn nothing, but in time.
+        assert_eq!(review(Arc::clone(&hasty), "other").await["warnings"], unknown);
+        gate.close();
+        let turns = u32::try_from(COMPUTED).unwrap();
+        drop(hasty.computing.acquire_many(turns).await.unwrap());
+        let slow = review(patient, "slow").await;
+        assert_eq!(slow["warnings"].as_array().map(Vec::len), Some(2), "{slow}");
     }
 }
