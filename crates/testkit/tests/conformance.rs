@@ -95,7 +95,7 @@ fn play_on(
 ) -> Result<Played> {
     match server {
         Server::Real => {
-            let plane = if sequence.exclusive { lab.exclusive()? } else { lab.shared()? };
+            let plane = if sequence.exclusive { lab.exclusive(&Options::default())? } else { lab.shared()? };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let clients = Clients {

@@ -157,9 +157,16 @@ impl<'a> Sweep<'a> {
 
     /// Deletes the objects of a kind until a deletion fails.
     fn delete_kind(&self, state: &mut State, kind: &Arc<Kind>) -> Result<(), ApiError> {
+        if state.store.is_corrupt(kind.table(), Some(self.namespace), None) {
+            return Err(ApiError::undecodable());
+        }
         let objects = state.store.list(kind.table(), Some(self.namespace));
         let names: Vec<_> = objects.map(|object| object.name.clone()).collect();
-        let writer = writer(kind, CONTROLLER);
+        let mut writer = writer(kind, CONTROLLER);
+        // It deletes in the preferred version, so that what cannot be converted remains.
+        if let Some(preferred) = kind.versions.iter().position(|version| version.served) {
+            writer.version = preferred;
+        }
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         for name in names {
             match delete(state, &writer, self.namespace, &name, &options) {
