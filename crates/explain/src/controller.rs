@@ -23,7 +23,7 @@ use crate::{
     kinds,
     known::known,
     object, steps,
-    workload::{Workload, Workloads, workloads},
+    workload::{Workload, Workloads, others, workloads},
 };
 
 /// Field managers that say nothing about a controller: tools, and names that are used when a program has none.
@@ -53,10 +53,11 @@ pub(crate) fn in_charge(case: &Case<'_>, reference: &ObjectRef, value: &Value, f
     let manager = manager(value, finalizer);
     let workloads = workloads(case);
     let leases = Leases::look(case);
-    let traces = Traces::look(case, reference, finalizer, facts, manager);
-    match best(case, &workloads, &traces, reference) {
-        Some(workload) => Some(judge(case, workload, &leases)),
-        None => without_workload(case, value, &workloads, &leases, &traces),
+    let traces = Traces::look(case, reference, &object::finalizers(value), finalizer, facts, manager);
+    match best(case, &workloads, &traces, reference).as_slice() {
+        [workload] => Some(judge(case, workload, &leases)),
+        [] => without_workload(case, value, &workloads, &leases, &traces),
+        several => Some(one_of(case, several)),
     }
 }
 
@@ -95,19 +96,37 @@ pub(crate) fn component(case: &Case<'_>, name: &str) -> Controller {
     }
 }
 
-/// Returns the workload with the most traces; of equals one that works.
+/// Returns the workloads with the most traces. Of equals that all work, or all do not, one is enough.
 fn best<'w, 'a>(
     case: &Case<'a>,
     workloads: &'w Workloads<'a>,
     traces: &Traces<'a>,
     reference: &ObjectRef,
-) -> Option<&'w Workload<'a>> {
-    let scored = workloads.all.iter().map(|workload| (traces.score(case, workload, reference), workload));
-    let enough = scored.filter(|(score, _)| *score >= traces::ENOUGH);
-    let rank = |(score, workload): &(u32, &Workload<'_>)| {
-        (*score, workload.health(case).state == ResponsibleState::Working, std::cmp::Reverse(workload.object.clone()))
+) -> Vec<&'w Workload<'a>> {
+    let namesakes = traces.namesakes(&workloads.all);
+    let scored = workloads.all.iter().map(|workload| (traces.score(case, workload, reference, namesakes), workload));
+    let scored: Vec<_> = scored.filter(|(score, _)| *score >= traces::ENOUGH).collect();
+    let most = scored.iter().map(|(score, _)| *score).max();
+    let mut best: Vec<_> =
+        scored.into_iter().filter(|(score, _)| Some(*score) == most).map(|(_, found)| found).collect();
+    best.sort_by_key(|workload| workload.object.clone());
+    let works = |workload: &&Workload<'_>| workload.health(case).state == ResponsibleState::Working;
+    if best.iter().all(works) || !best.iter().any(works) {
+        best.truncate(1);
+    }
+    best
+}
+
+/// One of several workloads is the controller, of which some work and others do not.
+fn one_of(case: &Case<'_>, workloads: &[&Workload<'_>]) -> Controller {
+    let shown = |workload: &&Workload<'_>| {
+        let health = workload.health(case);
+        let state = if health.problem.is_empty() { "works" } else { &health.problem };
+        (format!("{} ({state})", workload.object), health.facts)
     };
-    enough.max_by_key(rank).map(|(_, workload)| workload)
+    let (names, facts): (Vec<_>, Vec<_>) = workloads.iter().map(shown).unzip();
+    let found = Controller::new(names.join(" or "), ResponsibleState::Unknown, Strength::Possible);
+    Controller { facts: facts.concat(), ..found }
 }
 
 /// Judges a workload by its replicas, its Lease and its ServiceAccount.
@@ -149,7 +168,68 @@ fn judge(case: &Case<'_>, workload: &Workload<'_>, leases: &Leases<'_>) -> Contr
         }
         None => {}
     }
+    if controller.state == ResponsibleState::Failing
+        && let Some(fact) = workload.waiting(case)
+    {
+        controller.problem = format!("{}: {} is in {}", controller.problem, fact.object, fact.value);
+        controller.facts.push(fact);
+    }
     controller
+}
+
+/// Judges a CronJob or a Pod that runs with the ServiceAccount of a controller. What else they are called does not matter.
+fn of_account(case: &Case<'_>, account: &(String, String)) -> Option<Controller> {
+    let (namespace, name) = account;
+    let (jobs, pods) = others(case, namespace);
+    let own = |workload: &&Workload<'_>| workload.account() == name;
+    let found = |object: &ObjectRef, state, problem: &str, fact: Fact| {
+        let account = Some(account.clone());
+        let known = Controller::new(object.to_string(), state, Strength::Proven);
+        Controller { problem: problem.to_owned(), facts: vec![fact], account, ..known }
+    };
+    if let Some(job) = jobs.all.iter().find(own) {
+        if job.value.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
+            let fact = Fact::new(&job.object, "spec.suspend", "true");
+            return Some(found(&job.object, ResponsibleState::Absent, "it is suspended", fact));
+        }
+        let schedule = object::text(job.value, "/spec/schedule").unwrap_or_default();
+        let fact = Fact::new(&job.object, "spec.schedule", schedule);
+        return Some(found(&job.object, ResponsibleState::Working, "", fact));
+    }
+    let ready = |pod: &Workload<'_>| object::condition(pod.value, "Ready").is_some_and(object::Condition::is_true);
+    let mut alive: Vec<_> =
+        pods.all.iter().filter(own).filter(|pod| !["Succeeded", "Failed"].contains(&phase(pod))).collect();
+    alive.sort_by_key(|pod| !ready(pod));
+    if let Some(pod) = alive.first() {
+        let fact = Fact::new(&pod.object, "status.phase", phase(pod));
+        let state = if ready(pod) { ResponsibleState::Working } else { ResponsibleState::Unknown };
+        return Some(found(&pod.object, state, "it is not ready", fact));
+    }
+    // Nothing is said about what could not be read.
+    let is_known = jobs.complete && pods.complete;
+    (!is_known).then(|| {
+        Controller::new(
+            format!("a program with ServiceAccount {namespace}/{name}"),
+            ResponsibleState::Unknown,
+            Strength::Possible,
+        )
+    })
+}
+
+fn phase<'a>(pod: &Workload<'a>) -> &'a str {
+    object::text(pod.value, "/status/phase").unwrap_or("Unknown")
+}
+
+/// Returns the CSI driver of a volume or attachment, if it was uninstalled.
+fn missing_driver(case: &Case<'_>, value: &Value, traces: &Traces<'_>) -> Option<Controller> {
+    traces.known.filter(|known| known.system == "CSI")?;
+    let name = object::text(value, "/spec/attacher").or_else(|| object::text(value, "/spec/csi/driver"))?;
+    if !case.builtin(&kinds::CSI_DRIVER, None, name, Priority::Controller).is_missing() {
+        return None;
+    }
+    let driver = kinds::CSI_DRIVER.named(None, name);
+    let problem = format!("{driver} does not exist, as after its removal");
+    Some(Controller::absent(format!("CSI driver {name}"), problem, Strength::Stated, vec![Fact::missing(&driver)]))
 }
 
 /// Returns what the traces tell of a controller that no workload is.
@@ -173,9 +253,13 @@ fn without_workload(
         return None;
     }
     if let Some(found) = traces.account(case, &workloads.all) {
-        return Some(found);
+        let other = found.account.as_ref().and_then(|account| of_account(case, account));
+        return Some(other.unwrap_or(found));
     }
     if let Some(found) = traces.service(case) {
+        return Some(found);
+    }
+    if let Some(found) = missing_driver(case, value, traces) {
         return Some(found);
     }
     if let Some(known) = traces.known {
@@ -191,6 +275,14 @@ fn without_workload(
     }
     let nobody_else = traces.writers.as_ref().is_some_and(|w| w.complete && w.accounts.is_empty() && !w.others);
     let manager = traces.manager.filter(|_| nobody_else && case.age_of_deletion(value) >= PATIENCE)?;
-    let problem = "no workload has its name, and no role lets anybody but administrators write this kind";
-    Some(Controller::absent(manager, problem, Strength::Stated, traces.facts.clone()))
+    let unbound = traces.writers.as_ref().and_then(|writers| writers.unbound.first());
+    let problem = match unbound {
+        Some(role) => {
+            format!("no workload has its name, and {role} lets its holders write this kind, but nobody holds it")
+        }
+        None => "no workload has its name, and no role lets anybody but administrators write this kind".to_owned(),
+    };
+    let role = unbound.map(|role| Fact::new(role, "bindings", "none"));
+    let facts = traces.facts.iter().cloned().chain(role).collect();
+    Some(Controller::absent(manager, problem, Strength::Stated, facts))
 }

@@ -45,6 +45,17 @@ pub(crate) fn workloads<'a>(case: &Case<'a>) -> Workloads<'a> {
     found
 }
 
+/// Looks at what runs in a namespace with a ServiceAccount without being a Deployment, StatefulSet or DaemonSet: a CronJob, or a Pod
+/// of any other kind.
+pub(crate) fn others<'a>(case: &Case<'a>, namespace: &str) -> (Workloads<'a>, Workloads<'a>) {
+    let look = |kind: &Builtin| {
+        let list = case.list(kind, Some(namespace), Priority::Controller);
+        let all = list.items().iter().map(|value| Workload { object: reference(kind, value), value }).collect();
+        Workloads { all, complete: list.is_complete() }
+    };
+    (look(&kinds::CRON_JOB), look(&kinds::POD))
+}
+
 fn reference(kind: &Builtin, value: &Value) -> ObjectRef {
     kind.named(object::namespace(value), object::name(value))
 }
@@ -60,7 +71,12 @@ impl<'a> Workload<'a> {
 
     /// Returns the ServiceAccount of its Pods.
     pub(crate) fn account(&self) -> &'a str {
-        object::text(self.value, "/spec/template/spec/serviceAccountName").unwrap_or("default")
+        let template = match self.object.kind.as_str() {
+            "CronJob" => "/spec/jobTemplate/spec/template/spec/serviceAccountName",
+            "Pod" => "/spec/serviceAccountName",
+            _ => "/spec/template/spec/serviceAccountName",
+        };
+        object::text(self.value, template).unwrap_or("default")
     }
 
     /// Returns the labels of its Pods.
@@ -110,6 +126,9 @@ impl<'a> Workload<'a> {
         if available > 0 {
             return health(ResponsibleState::Working, String::new(), fact);
         }
+        if wanted == 0 {
+            return health(ResponsibleState::Absent, "no node is to run it".to_owned(), fact);
+        }
         if self.has_just_changed(case) {
             return health(ResponsibleState::Unknown, "it is being started".to_owned(), fact);
         }
@@ -121,6 +140,33 @@ impl<'a> Workload<'a> {
         let problem = format!("none of its {wanted} replicas is available{detail}");
         Health { state: ResponsibleState::Failing, problem, facts }
     }
+
+    /// Returns why a container of its Pods does not run, such as `CrashLoopBackOff`.
+    pub(crate) fn waiting(&self, case: &Case<'_>) -> Option<Fact> {
+        let wanted = self.pod_labels().as_object().filter(|labels| !labels.is_empty())?;
+        let is_own = |pod: &&Value| wanted.iter().all(|(key, label)| object::label(pod, key) == label.as_str());
+        let pods = case.list(&kinds::POD, Some(self.namespace()), Priority::Detail).items();
+        pods.iter().filter(is_own).find_map(waiting_container)
+    }
+}
+
+/// Returns why a container of a Pod waits.
+fn waiting_container(pod: &Value) -> Option<Fact> {
+    let statuses =
+        object::list(pod, "/status/initContainerStatuses").chain(object::list(pod, "/status/containerStatuses"));
+    let waiting = |status: &Value| {
+        let reason = object::text(status, "/state/waiting/reason")?;
+        // A container that is only being created is no failure.
+        if ["ContainerCreating", "PodInitializing"].contains(&reason) {
+            return None;
+        }
+        let messages = ["/lastState/terminated/message", "/state/waiting/message"];
+        let message = messages.iter().find_map(|path| object::text(status, path)).map(|text| format!(": {text}"));
+        let pod = kinds::POD.named(object::namespace(pod), object::name(pod));
+        let path = "status.containerStatuses[].state.waiting";
+        Some(Fact::new(&pod, path, format!("{reason}{}", message.unwrap_or_default())))
+    };
+    statuses.filter_map(waiting).next()
 }
 
 impl Workload<'_> {

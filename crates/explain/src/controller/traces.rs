@@ -45,13 +45,18 @@ impl<'a> Traces<'a> {
     pub(crate) fn look(
         case: &Case<'a>,
         reference: &ObjectRef,
+        finalizers: &[&str],
         finalizer: &str,
         known: Option<&'static Known>,
         manager: Option<&'a str>,
     ) -> Self {
         let crd_name = case.crd_of(reference);
         let crd = crd_name.as_ref().and_then(|crd| case.get(crd, Priority::Controller).value());
-        let groups = groups(case, reference, finalizer, known, crd.is_some() || crd_name.is_some());
+        // Of two finalizers, the one with the domain of the kind is that of its controller.
+        let is_other = !is_related(finalizer, reference)
+            && finalizers.iter().any(|other| *other != finalizer && is_related(other, reference));
+        let is_custom = (crd.is_some() || crd_name.is_some()) && (known.is_some() || !is_other);
+        let groups = groups(case, reference, finalizer, known, is_custom);
         let plural = crd_name.is_some().then(|| case.resource(reference).map(|resource| resource.plural)).flatten();
         let by_kind = plural.as_deref().filter(|_| known.is_none());
         let writers = (!groups.is_empty()).then(|| writers(case, &groups, by_kind, reference.namespace.as_deref()));
@@ -67,8 +72,19 @@ impl<'a> Traces<'a> {
         Self { known, manager, groups, writers, crd, services, facts, prefix: OnceCell::new() }
     }
 
+    /// Returns how many workloads go by the name of the field manager.
+    pub(crate) fn namesakes(&self, workloads: &[Workload<'_>]) -> usize {
+        self.manager.map_or(0, |manager| workloads.iter().filter(|workload| workload.is_called(manager)).count())
+    }
+
     /// Returns how clearly a workload is the controller.
-    pub(crate) fn score(&self, case: &Case<'a>, workload: &Workload<'a>, reference: &ObjectRef) -> u32 {
+    pub(crate) fn score(
+        &self,
+        case: &Case<'a>,
+        workload: &Workload<'a>,
+        reference: &ObjectRef,
+        namesakes: usize,
+    ) -> u32 {
         let by_facts = self.known.map_or(0, |known| self.score_known(known, workload, reference));
         let is_writer =
             self.writers.as_ref().is_some_and(|writers| writers.accounts.iter().any(|g| is_of(g, workload)));
@@ -82,7 +98,10 @@ impl<'a> Traces<'a> {
             return 0;
         }
         let points = |is: bool, points: u32| if is { points } else { 0 };
-        let mut score = by_facts + points(is_writer, 4) + points(is_manager, 3) + points(is_server, 3);
+        // Many programs are called `operator`: of several, the name alone tells only in the object's namespace.
+        let is_only = namesakes == 1 || reference.namespace.as_deref() == Some(workload.namespace());
+        let by_name = if is_only { 3 } else { 1 };
+        let mut score = by_facts + points(is_writer, 4) + points(is_manager, by_name) + points(is_server, 3);
         let release = |object: &'a Value| {
             let annotation = |key| object::annotation(object, key);
             Some((annotation("meta.helm.sh/release-namespace")?, annotation("meta.helm.sh/release-name")?))
@@ -208,6 +227,14 @@ fn serves(case: &Case<'_>, service: &Service<'_>, workload: &Workload<'_>) -> bo
     wanted.is_some_and(|wanted| selector::contains(wanted, workload.pod_labels()))
 }
 
+/// Returns whether a finalizer has the domain of an object's group: `shop.example/backup` and `db.shop.example`.
+fn is_related(finalizer: &str, reference: &ObjectRef) -> bool {
+    let last_two = |text: &str| {
+        text.split('/').next().unwrap_or(text).rsplitn(3, '.').take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    last_two(finalizer) == last_two(reference.api_version.group())
+}
+
 /// Returns the API groups of the controller: that of a custom resource, and those that the finalizer's domain names.
 fn groups(
     case: &Case<'_>,
@@ -223,6 +250,8 @@ fn groups(
     });
     let own = reference.api_version.group();
     let mut groups: Vec<String> = crds.map(str::to_owned).collect();
+    // A finalizer that names the group of another product is not that of the object's own.
+    let is_custom = is_custom && (known.is_some() || groups.is_empty() || groups.iter().any(|group| group == own));
     groups.extend(known.into_iter().flat_map(|known| known.groups.iter().cloned()));
     if is_custom && !own.is_empty() && reference.group_kind() != wellknown::crd() {
         groups.push(own.to_owned());
