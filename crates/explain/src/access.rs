@@ -27,6 +27,8 @@ pub(crate) struct Writers {
     pub(crate) others: bool,
     /// Whether users are among these. Groups are people's.
     pub(crate) users: bool,
+    /// The ClusterRoles that nobody holds.
+    pub(crate) unbound: Vec<ObjectRef>,
     /// Whether all roles and bindings are known.
     pub(crate) complete: bool,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Writers {
 ///
 /// A role that names a group belongs to a program that knows it.
 pub(crate) fn writers(case: &Case<'_>, groups: &[String], plural: Option<&str>, namespace: Option<&str>) -> Writers {
-    let mut found = Writers { accounts: Vec::new(), others: false, users: false, complete: true };
+    let mut found = Writers { accounts: Vec::new(), others: false, users: false, unbound: Vec::new(), complete: true };
     let roles = case.list(&kinds::CLUSTER_ROLE, None, Priority::Controller);
     let bindings = case.list(&kinds::CLUSTER_ROLE_BINDING, None, Priority::Controller);
     found.complete = roles.is_complete() && bindings.is_complete();
@@ -45,6 +47,19 @@ pub(crate) fn writers(case: &Case<'_>, groups: &[String], plural: Option<&str>, 
             kind == "ClusterRole" && cluster_roles.contains(name)
         });
     }
+    let bound: BTreeSet<_> =
+        bindings.items().iter().filter_map(|binding| object::text(binding, "/roleRef/name")).collect();
+    // Roles that are parts of others have no bindings of their own.
+    let is_part = |role: &Value| {
+        role.pointer("/metadata/labels")
+            .and_then(Value::as_object)
+            .is_some_and(|labels| labels.keys().any(|key| key.contains("aggregate-to-")))
+    };
+    let held = |role: &&Value| {
+        cluster_roles.contains(object::name(role)) && !bound.contains(object::name(role)) && !is_part(role)
+    };
+    found.unbound =
+        roles.items().iter().filter(held).map(|role| kinds::CLUSTER_ROLE.named(None, object::name(role))).collect();
     if let Some(namespace) = namespace {
         let roles = case.list(&kinds::ROLE, Some(namespace), Priority::Controller);
         let bindings = case.list(&kinds::ROLE_BINDING, Some(namespace), Priority::Controller);

@@ -66,8 +66,10 @@ pub(crate) fn in_charge(case: &Case<'_>, reference: &ObjectRef, value: &Value, f
     }
     // Which of these is in charge does not matter if all work; but what else is wrong with one of them proves nothing.
     let all_work = alike.iter().all(|workload| workload.health(case).state == ResponsibleState::Working);
-    let name = workload.object.to_string();
-    all_work.then(|| Controller::new(name, ResponsibleState::Working, Strength::Possible))
+    Some(match all_work {
+        true => Controller::new(workload.object.to_string(), ResponsibleState::Working, Strength::Possible),
+        false => one_of(case, &alike),
+    })
 }
 
 /// Returns the field manager that set a finalizer, unless it is a tool.
@@ -114,9 +116,10 @@ fn best<'w, 'a>(
     reference: &ObjectRef,
     leases: &Leases<'a>,
 ) -> Vec<&'w Workload<'a>> {
+    let namesakes = traces.namesakes(&workloads.all);
     let rank = |workload: &Workload<'a>| {
         let is_near = reference.namespace.as_deref() == Some(workload.namespace());
-        (traces.score(case, workload, reference, leases), is_near, traces.is_named(workload))
+        (traces.score(case, workload, reference, namesakes, leases), is_near, traces.is_named(workload))
     };
     let ranked = workloads.all.iter().map(|workload| (rank(workload), workload));
     let enough: Vec<_> = ranked.filter(|((score, ..), _)| *score >= traces::ENOUGH).collect();
@@ -125,6 +128,18 @@ fn best<'w, 'a>(
         enough.into_iter().filter(|(rank, _)| Some(*rank) == most).map(|(_, workload)| workload).collect();
     alike.sort_by(|a, b| a.object.cmp(&b.object));
     alike
+}
+
+/// One of several workloads is the controller, of which not all work.
+fn one_of(case: &Case<'_>, workloads: &[&Workload<'_>]) -> Controller {
+    let shown = |workload: &&Workload<'_>| {
+        let health = workload.health(case);
+        let state = if health.problem.is_empty() { "works" } else { &health.problem };
+        (format!("{} ({state})", workload.object), health.facts)
+    };
+    let (names, facts): (Vec<_>, Vec<_>) = workloads.iter().map(shown).unzip();
+    let found = Controller::new(names.join(" or "), ResponsibleState::Unknown, Strength::Possible);
+    Controller { facts: facts.concat(), ..found }
 }
 
 /// Judges a workload by its replicas, its Lease and its ServiceAccount.
@@ -169,7 +184,25 @@ fn judge(case: &Case<'_>, workload: &Workload<'_>, leases: &Leases<'_>) -> Contr
         }
         None => {}
     }
+    if controller.state == ResponsibleState::Failing
+        && let Some(fact) = workload.waiting(case)
+    {
+        controller.problem = format!("{}: {} is in {}", controller.problem, fact.object, fact.value);
+        controller.facts.push(fact);
+    }
     controller
+}
+
+/// Returns the CSI driver of a volume or attachment, if it was uninstalled.
+fn missing_driver(case: &Case<'_>, value: &Value, traces: &Traces<'_>) -> Option<Controller> {
+    traces.known.filter(|known| known.system == "CSI")?;
+    let name = object::text(value, "/spec/attacher").or_else(|| object::text(value, "/spec/csi/driver"))?;
+    if !case.builtin(&kinds::CSI_DRIVER, None, name, Priority::Controller).is_missing() {
+        return None;
+    }
+    let driver = kinds::CSI_DRIVER.named(None, name);
+    let problem = format!("{driver} does not exist, as after its removal");
+    Some(Controller::absent(format!("CSI driver {name}"), problem, Strength::Stated, vec![Fact::missing(&driver)]))
 }
 
 /// Returns what the traces tell of a controller that no workload is.
@@ -188,6 +221,9 @@ fn without_workload(
         };
         let found = Controller::new(format!("the holder of {name}"), state, strength);
         return Some(Controller { problem, facts: vec![renewal.fact], ..found });
+    }
+    if let Some(found) = missing_driver(case, value, traces) {
+        return Some(found);
     }
     // A program that holds a Lease that was not read may be the controller. That of a known system is a workload.
     let may_hold = leases.truncated || (!leases.complete && traces.known.is_none());
@@ -220,6 +256,14 @@ fn without_workload(
     }
     let nobody_else = traces.writers.as_ref().is_some_and(|w| w.complete && w.accounts.is_empty() && !w.others);
     let manager = traces.manager.filter(|_| nobody_else && case.age_of_deletion(value) >= PATIENCE)?;
-    let problem = "no workload has its name, and no role lets anybody but administrators write this kind";
-    Some(Controller::absent(manager, problem, Strength::Stated, traces.facts.clone()))
+    let unbound = traces.writers.as_ref().and_then(|writers| writers.unbound.first());
+    let problem = match unbound {
+        Some(role) => {
+            format!("no workload has its name, and {role} lets its holders write this kind, but nobody holds it")
+        }
+        None => "no workload has its name, and no role lets anybody but administrators write this kind".to_owned(),
+    };
+    let role = unbound.map(|role| Fact::new(role, "bindings", "none"));
+    let facts = traces.facts.iter().cloned().chain(role).collect();
+    Some(Controller::absent(manager, problem, Strength::Stated, facts))
 }

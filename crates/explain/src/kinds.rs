@@ -41,6 +41,7 @@ pub(crate) const DEPLOYMENT: Builtin = namespaced("apps", "v1", "Deployment", "d
 pub(crate) const STATEFUL_SET: Builtin = namespaced("apps", "v1", "StatefulSet", "statefulsets");
 pub(crate) const DAEMON_SET: Builtin = namespaced("apps", "v1", "DaemonSet", "daemonsets");
 pub(crate) const CRON_JOB: Builtin = namespaced("batch", "v1", "CronJob", "cronjobs");
+pub(crate) const CSI_DRIVER: Builtin = cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers");
 pub(crate) const BUDGET: Builtin = namespaced("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
 pub(crate) const API_SERVICE: Builtin = cluster("apiregistration.k8s.io", "v1", "APIService", "apiservices");
 pub(crate) const CRD: Builtin =

@@ -45,6 +45,10 @@ pub(crate) fn cause(case: &Case<'_>, message: &str, fact: Fact) -> Option<Cause>
         let reason = Reason::RateLimited { report: message.to_owned() };
         return Some(Cause::new(&object, reason, Strength::Stated).evidence([fact]));
     }
+    if has(&["request is too large"]) {
+        let reason = Reason::AdmissionDenied { by: String::new(), message: message.to_owned() };
+        return Some(Cause::new(&object, reason, Strength::Stated).evidence([fact]).steps(steps::shrink()));
+    }
     None
 }
 
@@ -75,7 +79,7 @@ pub(crate) fn denied(case: &Case<'_>, by: &str, text: &str, fact: Fact) -> Cause
     let evidence: Vec<_> = std::iter::once(fact).chain(found).collect();
     let object = if matches!(reason, Reason::Protected { .. }) { object } else { configuration.unwrap_or(object) };
     let party = Responsible::new(by, ResponsibleState::Working);
-    Cause::new(&object, reason, Strength::Stated).evidence(evidence).responsible(party)
+    Cause::new(&object, reason, Strength::Stated).evidence(evidence).responsible(party).steps(steps::denied(by))
 }
 
 /// Reads `User "U" cannot VERB resource "R" in API group "G" in the namespace "N"`.

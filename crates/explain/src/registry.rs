@@ -3,13 +3,15 @@
 use crate::{
     rule::Rule,
     rules::{
-        api_services, conversion, definitions, denied, dependents, evictions, finalizers, in_use, namespaces,
-        not_deleting, owners, pods, protected, rate_limits, recreated, unreadable, unserved, webhooks,
+        abandoned, api_services, conversion, definitions, denied, dependents, evictions, finalizers, in_use,
+        namespaces, not_deleting, oversized, owners, pods, protected, rate_limits, recreated, unreadable, unserved,
+        webhooks,
     },
 };
 
 /// The rules.
 pub(crate) const RULES: &[Rule] = &[
+    Rule { name: "abandoned", judge: abandoned::judge },
     Rule { name: "api-services", judge: api_services::judge },
     Rule { name: "conversion", judge: conversion::judge },
     Rule { name: "definitions", judge: definitions::judge },
@@ -20,6 +22,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "in-use", judge: in_use::judge },
     Rule { name: "namespaces", judge: namespaces::judge },
     Rule { name: "not-deleting", judge: not_deleting::judge },
+    Rule { name: "oversized", judge: oversized::judge },
     Rule { name: "owners", judge: owners::judge },
     Rule { name: "pods", judge: pods::judge },
     Rule { name: "protected", judge: protected::judge },

@@ -105,10 +105,17 @@ fn in_status(reference: &ObjectRef, value: &Value, since: Option<Timestamp>) -> 
     if failed("/status/phase", &of_deletion) || (since.is_none() && failed("/status/phase", &of_any)) {
         return quote("status.message").or_else(|| quote("status.reason")).or_else(|| quote("status.phase"));
     }
-    ["status.error", "status.errorMessage", "status.failureMessage", "status.message"]
-        .into_iter()
-        .filter_map(quote)
-        .find(|fact| is_failure(&fact.value))
+    [
+        "status.detachError.message",
+        "status.error.message",
+        "status.error",
+        "status.errorMessage",
+        "status.failureMessage",
+        "status.message",
+    ]
+    .into_iter()
+    .filter_map(quote)
+    .find(|fact| is_failure(&fact.value))
 }
 
 /// Returns whether a condition says that something failed: it is false, or its type is that of a failure, and its words are those

@@ -2,6 +2,7 @@
 //!
 //! A rule is added by its module here and a line in `registry.rs`.
 
+pub(crate) mod abandoned;
 pub(crate) mod api_services;
 pub(crate) mod conversion;
 pub(crate) mod definitions;
@@ -12,6 +13,7 @@ pub(crate) mod finalizers;
 pub(crate) mod in_use;
 pub(crate) mod namespaces;
 pub(crate) mod not_deleting;
+pub(crate) mod oversized;
 pub(crate) mod owners;
 pub(crate) mod pods;
 pub(crate) mod protected;

@@ -32,6 +32,23 @@ pub(crate) fn bring_back(controller: &str) -> NextStep {
     advice(format!("bring the same version of {controller} back, let it remove the finalizer, then remove it again"))
 }
 
+/// The controller of a finalizer is there, and does not work.
+pub(crate) fn repair(controller: &str) -> NextStep {
+    advice(format!("repair {controller}; it then removes the finalizer by itself"))
+}
+
+/// It is not known whether the controller of a finalizer works.
+pub(crate) fn check(controller: &str) -> NextStep {
+    advice(format!(
+        "find out whether {controller} works, which removes the finalizer; it may run outside of the cluster"
+    ))
+}
+
+/// A webhook or policy denies a request.
+pub(crate) fn denied(by: &str) -> Vec<NextStep> {
+    vec![advice(format!("do what the message of {by} asks for, or exempt objects that are being deleted from it"))]
+}
+
 /// The finalizer is removed by hand if its controller is absent.
 pub(crate) fn remove_finalizer(object: &ObjectRef, finalizer: &str, index: usize) -> Option<NextStep> {
     by_hand("only if that controller cannot come back", object, finalizer, index)
@@ -117,6 +134,11 @@ pub(crate) fn webhook(configuration: &ObjectRef, backend: &Backend, has_others: 
             advice(format!("or install Service {service} again")),
         ],
         // Whoever may write an Event or a condition can quote a webhook that works.
+        (Backend::Reported(report), _) if report.contains("x509") => {
+            vec![advice(
+                "renew the certificate of the webhook, and the caBundle of its configuration, so that they match",
+            )]
+        }
         (Backend::Reported(_), _) => {
             vec![advice("find out why the API server cannot call this webhook, and repair it")]
         }
@@ -150,6 +172,25 @@ pub(crate) fn unreadable() -> Vec<NextStep> {
         "restore the encryption key or the component that can read the object; only then, or with the API server's feature \
          for unreadable objects, can it be deleted",
     )]
+}
+
+/// An object has no room for the mark for deletion.
+pub(crate) fn shrink() -> Vec<NextStep> {
+    vec![advice(
+        "make it smaller first, for example by removing an annotation or data that nobody needs, then delete it",
+    )]
+}
+
+/// A Namespace was finalized by force.
+pub(crate) fn recreate_namespace(name: &str) -> Vec<NextStep> {
+    vec![
+        command(
+            Risk::None,
+            "recreate the Namespace, so that finalizers can be removed",
+            format!("kubectl create namespace {}", quoted(name)),
+        ),
+        advice("then delete the Namespace, and wait until the namespace controller has finished"),
+    ]
 }
 
 /// A right is missing.

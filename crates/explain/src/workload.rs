@@ -127,6 +127,9 @@ impl<'a> Workload<'a> {
         if available > 0 {
             return health(ResponsibleState::Working, String::new(), fact);
         }
+        if wanted == 0 {
+            return health(ResponsibleState::Absent, "no node is to run it".to_owned(), fact);
+        }
         if self.has_just_changed(case) != Some(false) {
             return health(ResponsibleState::Unknown, "it is being started".to_owned(), fact);
         }
@@ -138,6 +141,33 @@ impl<'a> Workload<'a> {
         let problem = format!("none of its {wanted} replicas is available{detail}");
         Health { state: ResponsibleState::Failing, problem, facts }
     }
+
+    /// Returns why a container of its Pods does not run, such as `CrashLoopBackOff`.
+    pub(crate) fn waiting(&self, case: &Case<'_>) -> Option<Fact> {
+        let wanted = self.pod_labels().as_object().filter(|labels| !labels.is_empty())?;
+        let is_own = |pod: &&Value| wanted.iter().all(|(key, label)| object::label(pod, key) == label.as_str());
+        let pods = case.list(&kinds::POD, Some(self.namespace()), Priority::Detail).items();
+        pods.iter().filter(is_own).find_map(waiting_container)
+    }
+}
+
+/// Returns why a container of a Pod waits.
+fn waiting_container(pod: &Value) -> Option<Fact> {
+    let statuses =
+        object::list(pod, "/status/initContainerStatuses").chain(object::list(pod, "/status/containerStatuses"));
+    let waiting = |status: &Value| {
+        let reason = object::text(status, "/state/waiting/reason")?;
+        // A container that is only being created is no failure.
+        if ["ContainerCreating", "PodInitializing"].contains(&reason) {
+            return None;
+        }
+        let messages = ["/lastState/terminated/message", "/state/waiting/message"];
+        let message = messages.iter().find_map(|path| object::text(status, path)).map(|text| format!(": {text}"));
+        let pod = kinds::POD.named(object::namespace(pod), object::name(pod));
+        let path = "status.containerStatuses[].state.waiting";
+        Some(Fact::new(&pod, path, format!("{reason}{}", message.unwrap_or_default())))
+    };
+    statuses.filter_map(waiting).next()
 }
 
 impl Workload<'_> {

@@ -18,6 +18,11 @@ pub(crate) fn readable<'a>(
     version: usize,
     objects: &'a [Arc<Stored>],
 ) -> Result<Cow<'a, [Arc<Stored>]>, ApiError> {
+    let is_corrupt =
+        |object: &Arc<Stored>| state.store.is_corrupt(kind.table(), Some(&object.namespace), Some(&object.name));
+    if objects.iter().any(is_corrupt) {
+        return Err(ApiError::undecodable());
+    }
     if !kind.converts() {
         return Ok(Cow::Borrowed(objects));
     }

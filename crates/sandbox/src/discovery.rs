@@ -1,7 +1,7 @@
 //! Discovery, aggregated and by group.
 //!
-//! An APIService with a Service adds a group whose backend never answers here: the group is listed, and all requests to
-//! it fail. Hashes of storage versions are left out.
+//! An APIService with a Service adds a group whose backend has no documents here: the group is listed, and all requests to
+//! it fail, or are answered with `ok` if a server is put behind the Service. Hashes of storage versions are left out.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -9,6 +9,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    call::Target,
     conditions,
     controllers::is_reachable,
     kinds::{Kind, ResourceId, Subresource, version_rank},
@@ -89,6 +90,23 @@ pub(crate) fn dead_backend() -> ApiError {
 /// Returns the groups and versions that belong to a backend, which never answers.
 pub(crate) fn dead_group_versions(state: &State) -> Vec<(String, String)> {
     dead_services(state).into_iter().map(|service| (service.group, service.version)).collect()
+}
+
+/// Returns whether a request goes to an available backend, which answers every path with `ok`.
+pub(crate) fn answers_ok(state: &State, target: &Target) -> bool {
+    if state.answering.is_empty() {
+        return false;
+    }
+    let (group, version) = match target {
+        Target::Resource(path) => (path.group.as_str(), path.version.as_str()),
+        Target::Path(path) => match path.trim_matches('/').split('/').collect::<Vec<_>>().as_slice() {
+            ["apis", group, version, ..] => (*group, *version),
+            _ => return false,
+        },
+    };
+    let resource = ResourceId::new("apiregistration.k8s.io", "apiservices");
+    let service = state.store.get(&resource, "", &format!("{version}.{group}"));
+    service.is_some_and(|service| service.value()["spec"]["service"].is_object() && is_available(&service.value()))
 }
 
 struct DeadService {

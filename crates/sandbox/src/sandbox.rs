@@ -5,6 +5,7 @@ use std::{fmt, io, sync::Arc, time::Duration};
 use axum::body::Body;
 use http::Request;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::{
     call::User,
@@ -80,6 +81,29 @@ impl Sandbox {
     /// Drops the history, like etcd's compaction: watches that are behind receive 410.
     pub fn compact(&self) {
         self.shared.lock().store.compact();
+    }
+
+    /// Pauses the controllers of kube-controller-manager, as if it had ended, or starts them again. What the API server does itself
+    /// goes on.
+    pub fn pause_controllers(&self, pause: bool) {
+        self.shared.lock().controllers.pause(pause, Instant::now());
+        self.shared.wake();
+    }
+
+    /// Makes an object unreadable, as if a text that is no object had been written to etcd in its place: requests that read it, and
+    /// lists that contain it, are answered with 500. Returns whether the object exists.
+    pub fn corrupt(&self, group: &str, plural: &str, namespace: &str, name: &str) -> bool {
+        self.shared.lock().store.corrupt(&ResourceId::new(group, plural), namespace, name)
+    }
+
+    /// Puts a server behind a Service that answers every request with 200 and `ok`, so that APIServices that name the Service are
+    /// available and have no documents.
+    pub fn answer_ok(&self, namespace: &str, service: &str) {
+        let mut state = self.shared.lock();
+        state.answering.insert((namespace.into(), service.into()));
+        state.controllers.reconsider_api_services(namespace, service, Instant::now());
+        drop(state);
+        self.shared.wake();
     }
 
     /// Returns the number of objects.

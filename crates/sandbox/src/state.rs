@@ -1,6 +1,9 @@
 //! The state of the server, behind one lock. Each request is one step on it.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashMap},
+};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -24,6 +27,8 @@ pub(crate) struct State {
     pub(crate) ids: Ids,
     pub(crate) controllers: Controllers,
     pub(crate) tokens: HashMap<String, IssuedToken>,
+    /// The Services, by namespace and name, behind which a server answers every request with `ok`.
+    pub(crate) answering: BTreeSet<(Box<str>, Box<str>)>,
     /// What the request that is being answered knows from webhooks.
     pub(crate) memory: RefCell<Memory>,
 }
@@ -37,6 +42,7 @@ impl State {
             ids: Ids { state: options.seed },
             controllers: Controllers::new(&options),
             tokens: HashMap::new(),
+            answering: BTreeSet::new(),
             memory: RefCell::default(),
             options,
         }

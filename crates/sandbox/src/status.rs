@@ -111,6 +111,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
+    /// Returns the error for an object in storage that cannot be decoded, as the API server reports a text there that is none.
+    pub(crate) fn undecodable() -> Self {
+        Self::unnamed("illegal base64 data at input byte 4")
+    }
+
     /// Returns the error for invalid options, such as `ListOptions` or `DeleteOptions`.
     pub(crate) fn options(kind: &str, causes: Vec<Cause>) -> Self {
         Self::invalid(&Qualified::new("meta.k8s.io", kind), "", causes)

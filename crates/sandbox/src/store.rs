@@ -126,11 +126,20 @@ pub(crate) struct Store {
     /// The objects that name an owner with this UID.
     dependents: HashMap<Box<str>, BTreeSet<ObjectId>>,
     uids: HashMap<Box<str>, ObjectId>,
+    /// The objects that cannot be decoded.
+    corrupt: BTreeSet<ObjectId>,
 }
 
 impl Store {
     pub(crate) fn new(history: usize) -> Self {
-        Self { revision: 1, history, tables: BTreeMap::new(), dependents: HashMap::new(), uids: HashMap::new() }
+        Self {
+            revision: 1,
+            history,
+            tables: BTreeMap::new(),
+            dependents: HashMap::new(),
+            uids: HashMap::new(),
+            corrupt: BTreeSet::new(),
+        }
     }
 
     /// Returns the revision of the last change.
@@ -167,6 +176,25 @@ impl Store {
 
     pub(crate) fn get_id(&self, id: &ObjectId) -> Option<&Arc<Stored>> {
         self.get(&id.resource, &id.namespace, &id.name)
+    }
+
+    /// Makes an object unreadable. Returns whether it exists.
+    pub(crate) fn corrupt(&mut self, resource: &ResourceId, namespace: &str, name: &str) -> bool {
+        let exists = self.get(resource, namespace, name).is_some();
+        if exists {
+            self.corrupt.insert(ObjectId::new(resource, namespace, name));
+        }
+        exists
+    }
+
+    /// Returns whether an object of a list cannot be decoded.
+    pub(crate) fn is_corrupt(&self, resource: &ResourceId, namespace: Option<&str>, name: Option<&str>) -> bool {
+        let of = |id: &ObjectId| {
+            id.resource == *resource
+                && namespace.is_none_or(|namespace| namespace == &*id.namespace)
+                && name.is_none_or(|name| name == &*id.name)
+        };
+        self.corrupt.iter().any(of)
     }
 
     /// Returns the key of the object with a UID.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use billhook_sandbox::{self as sandbox, Options, Sandbox};
 use billhook_testkit::{
     conformance::{Clients, Played, Sequence, differences, play},
-    control_plane::{ControlPlane, User},
+    control_plane::{self, ControlPlane, User},
     scenario::ControlPlanes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -95,7 +95,8 @@ fn play_on(
 ) -> Result<Played> {
     match server {
         Server::Real => {
-            let plane = if sequence.exclusive { lab.exclusive()? } else { lab.shared()? };
+            let plane =
+                if sequence.exclusive { lab.exclusive(&control_plane::Options::default())? } else { lab.shared()? };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let clients = Clients {

@@ -1,4 +1,4 @@
-use std::{cell::RefCell, collections::BTreeMap, time::Duration};
+use std::{cell::RefCell, time::Duration};
 
 use billhook_engine::{ApplyResult, Blocker, EVENT_FORMAT, Event, Left, RefusedBy, Status, Summary};
 use billhook_objects::{GroupKind, ObjectKey, Uid};

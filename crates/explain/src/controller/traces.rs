@@ -31,7 +31,6 @@ const TOKEN_OF: &str = "kubernetes.io/service-account.name";
 enum User {
     Program(Box<Controller>),
     Nobody,
-    Unknown,
 }
 
 /// What is known of the controller of a finalizer.
@@ -66,7 +65,11 @@ impl<'a> Traces<'a> {
     ) -> Self {
         let crd_name = case.crd_of(reference);
         let crd = crd_name.as_ref().and_then(|crd| case.get(crd, Priority::Controller).value());
-        let groups = groups(case, reference, finalizer, known, crd.is_some() || crd_name.is_some());
+        // Of two finalizers, the one with the domain of the kind is that of its controller.
+        let is_other = !is_related(finalizer, reference)
+            && object::finalizers(value).iter().any(|other| *other != finalizer && is_related(other, reference));
+        let is_custom = (crd.is_some() || crd_name.is_some()) && (known.is_some() || !is_other);
+        let groups = groups(case, reference, finalizer, known, is_custom);
         let plural = crd_name.is_some().then(|| case.resource(reference).map(|resource| resource.plural)).flatten();
         let by_kind = plural.as_deref().filter(|_| known.is_none());
         let writers = (!groups.is_empty()).then(|| writers(case, &groups, by_kind, reference.namespace.as_deref()));
@@ -112,12 +115,18 @@ impl<'a> Traces<'a> {
         accounts.chain(usual).chain(of_release).chain(self.services.iter().map(|service| service.namespace)).collect()
     }
 
+    /// Returns how many workloads go by the name of the field manager.
+    pub(crate) fn namesakes(&self, workloads: &[Workload<'_>]) -> usize {
+        self.manager.map_or(0, |manager| workloads.iter().filter(|workload| workload.is_called(manager)).count())
+    }
+
     /// Returns how clearly a workload is the controller.
     pub(crate) fn score(
         &self,
         case: &Case<'a>,
         workload: &Workload<'a>,
         reference: &ObjectRef,
+        namesakes: usize,
         leases: &Leases<'a>,
     ) -> u32 {
         if !self.is_of_instance(workload, leases) {
@@ -136,7 +145,10 @@ impl<'a> Traces<'a> {
             return 0;
         }
         let points = |is: bool, points: u32| if is { points } else { 0 };
-        let mut score = by_facts + points(is_writer, 4) + points(is_manager, 3) + points(is_server, 3);
+        // Many programs are called `operator`: of several, the name alone tells only in the object's namespace.
+        let is_only = namesakes == 1 || reference.namespace.as_deref() == Some(workload.namespace());
+        let by_name = if is_only { 3 } else { 1 };
+        let mut score = by_facts + points(is_writer, 4) + points(is_manager, by_name) + points(is_server, 3);
         // One release may have several workloads: of these, other traces tell which.
         if self.is_of_release(workload) {
             score += 2;
@@ -216,7 +228,6 @@ impl<'a> Traces<'a> {
                 Seen::There(_) => match self.user(case, grant) {
                     User::Nobody => unused = unused.or(Some(grant)),
                     User::Program(found) => return (writers.accounts.len() == 1).then_some(*found),
-                    User::Unknown => return None,
                 },
                 _ => return None,
             }
@@ -260,7 +271,14 @@ impl<'a> Traces<'a> {
         }
         let path = "/spec/jobTemplate/spec/template/spec/serviceAccountName";
         if let Some(job) = jobs.items().iter().find(|job| object::text(job, path).unwrap_or("default") == account) {
-            return program(kinds::CRON_JOB.named(namespace, object::name(job)).to_string(), false);
+            let reference = kinds::CRON_JOB.named(namespace, object::name(job));
+            if job.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
+                let facts = self.facts.iter().cloned().chain([Fact::new(&reference, "spec.suspend", "true")]).collect();
+                let problem = "it is suspended";
+                let found = Controller::absent(reference.to_string(), problem, Strength::Proven, facts);
+                return User::Program(Box::new(found));
+            }
+            return program(reference.to_string(), false);
         }
         let is_token = |secret: &Value| object::annotation(secret, TOKEN_OF) == Some(account);
         if tokens.items().iter().any(is_token) {
@@ -269,7 +287,8 @@ impl<'a> Traces<'a> {
         }
         match [pods, jobs, tokens].iter().all(|list| list.is_complete()) {
             true => User::Nobody,
-            false => User::Unknown,
+            // Nothing is said about what could not be read.
+            false => program(format!("a program with {}", kinds::SERVICE_ACCOUNT.named(namespace, account)), false),
         }
     }
 
@@ -328,6 +347,14 @@ fn serves(case: &Case<'_>, service: &Service<'_>, workload: &Workload<'_>) -> bo
     wanted.is_some_and(|wanted| selector::contains(wanted, workload.pod_labels()))
 }
 
+/// Returns whether a finalizer has the domain of an object's group: `shop.example/backup` and `db.shop.example`.
+fn is_related(finalizer: &str, reference: &ObjectRef) -> bool {
+    let last_two = |text: &str| {
+        text.split('/').next().unwrap_or(text).rsplitn(3, '.').take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    last_two(finalizer) == last_two(reference.api_version.group())
+}
+
 /// Returns the API groups of the controller: that of a custom resource, and those that the finalizer's domain names.
 fn groups(
     case: &Case<'_>,
@@ -343,6 +370,8 @@ fn groups(
     });
     let own = reference.api_version.group();
     let mut groups: Vec<String> = crds.map(str::to_owned).collect();
+    // A finalizer that names the group of another product is not that of the object's own.
+    let is_custom = is_custom && (known.is_some() || groups.is_empty() || groups.iter().any(|group| group == own));
     groups.extend(known.into_iter().flat_map(|known| known.groups.iter().cloned()));
     if is_custom && !own.is_empty() && reference.group_kind() != wellknown::crd() {
         groups.push(own.to_owned());

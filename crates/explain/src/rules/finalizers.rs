@@ -46,7 +46,14 @@ fn is_of_other_rule(finalizer: &str) -> bool {
 pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
     let Some(value) = held.seen.value().filter(|value| object::is_deleting(value)) else { return Vec::new() };
     let finalizers = object::finalizers(value).into_iter().filter(|finalizer| !is_of_other_rule(finalizer));
-    finalizers.map(|finalizer| cause(case, held.object, value, finalizer)).collect()
+    let mut causes: Vec<_> = finalizers.map(|finalizer| cause(case, held.object, value, finalizer)).collect();
+    // That another controller works on its own finalizer is no answer for the one that nobody is known to remove.
+    let is_working = |cause: &&Cause| matches!(cause.reason, Reason::InProgress { .. });
+    if let Some(strength) = causes.iter().filter(is_working).map(|cause| cause.strength).max() {
+        let unknown = causes.iter_mut().filter(|cause| matches!(cause.reason, Reason::FinalizerUnknown { .. }));
+        unknown.for_each(|cause| cause.strength = cause.strength.max(strength));
+    }
+    causes
 }
 
 /// Returns why a finalizer is still there.
@@ -83,7 +90,10 @@ fn absent(reference: &ObjectRef, finalizer: &str, controller: &Controller) -> Ca
         controller: controller.name.clone(),
         missing: controller.problem.clone(),
     };
-    let start = controller.start.clone().unwrap_or_else(|| steps::bring_back(&controller.name));
+    let start = controller.start.clone().unwrap_or_else(|| match controller.state {
+        ResponsibleState::Failing => steps::repair(&controller.name),
+        _ => steps::bring_back(&controller.name),
+    });
     Cause::new(reference, reason, controller.strength)
         .responsible(Responsible::new(&controller.name, controller.state))
         .steps([start])
@@ -223,11 +233,12 @@ fn unknown(
     }
     let party =
         name.clone().or_else(|| set_by.as_ref().map(|(name, _)| name.clone())).unwrap_or_else(|| finalizer.to_owned());
+    let step = name.as_deref().map_or_else(|| steps::find_out(finalizer), steps::check);
     let reason = Reason::FinalizerUnknown { finalizer: finalizer.to_owned(), controller: name, set_by };
     Cause::new(reference, reason, Strength::Possible)
         .evidence(facts)
         .responsible(Responsible::new(party, ResponsibleState::Unknown))
-        .steps([steps::find_out(finalizer)])
+        .steps([step])
 }
 
 /// Returns whether an object changed between two looks; none if there was only one.

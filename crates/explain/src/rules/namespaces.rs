@@ -2,13 +2,13 @@
 //!
 //! Situations: 1.1 to 1.11 and 6.7; with the rules about its content also 2.x, 4.x, 7.17 and 9.1.
 
-use billhook_objects::{ApiVersion, Resource, wellknown};
+use billhook_objects::{ApiVersion, Resource, ResourceType, Scope, wellknown};
 use serde_json::Value;
 
 use super::{api_services, unreadable};
 use crate::{
     Answer, Cause, Content, Fact, ObjectRef, Probe, Reason, Responsible, ResponsibleState,
-    case::{Case, Found, Priority},
+    case::{Case, Found, Priority, is_custom},
     cause::Strength,
     controller, kinds,
     object::{self, Condition},
@@ -23,6 +23,8 @@ const FIRST_LOOK: i64 = 60;
 const FIRST_LOOK_OF_LIVING: i64 = 600;
 /// From how many Namespaces that are being deleted on there is a queue.
 const QUEUE: usize = 10;
+/// How many kinds are listed to find the one that cannot be.
+const LISTED: usize = 16;
 /// How many objects of one kind are followed.
 const SAMPLES: usize = 2;
 
@@ -146,12 +148,44 @@ impl Judged<'_, '_> {
         if let Some(cause) = quoted::cause(self.case, condition.message(), fact.clone()) {
             return vec![cause];
         }
+        if let Some(cause) = unreadable::of_report(self.reference, condition.message(), &fact) {
+            return vec![cause];
+        }
         let remaining: Vec<_> = gvrs(condition.message());
         if !remaining.is_empty() {
             return vec![self.remaining(&remaining, fact)];
         }
+        let unlisted = self.unlisted(&fact);
+        if !unlisted.is_empty() {
+            return unlisted;
+        }
         let reason = Reason::ContentRemains { counts: condition.message().to_owned() };
         vec![Cause::new(self.reference, reason, Strength::Stated).evidence([fact])]
+    }
+
+    /// The message does not say which kind fails: the one that cannot be listed here. Those that are often encrypted come first.
+    fn unlisted(&self, fact: &Fact) -> Vec<Cause> {
+        let is_content = |kind: &&ResourceType| kind.scope == Scope::Namespaced && kind.supports("list");
+        let mut kinds: Vec<_> = self.case.catalog.iter().filter(is_content).collect();
+        let rank = |kind: &ResourceType| match (&*kind.kind.group, &*kind.kind.kind) {
+            ("", "Secret" | "ConfigMap") => 0,
+            (group, _) if is_custom(group) => 1,
+            ("", _) => 2,
+            _ => 3,
+        };
+        kinds.sort_by_key(|kind| (rank(kind), kind.kind.clone()));
+        let failure = |kind: &&ResourceType| {
+            let resource = Resource::of(kind, None);
+            let namespace = Some(self.reference.name.as_str());
+            match self.case.list_of(resource.clone(), namespace, Content::Metadata, Priority::Cause) {
+                Found::Failed(failure) if !failure.is_forbidden() => {
+                    unreadable::of_list(self.case, &resource, self.reference, failure)
+                }
+                _ => None,
+            }
+        };
+        let found = kinds.iter().take(LISTED).filter_map(failure);
+        found.map(|cause| cause.evidence([fact.clone()])).collect()
     }
 
     fn content(&self, condition: Condition<'_>) -> Vec<Cause> {

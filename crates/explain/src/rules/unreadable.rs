@@ -20,7 +20,7 @@ pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
         let plural = case.resource(held.object).map_or_else(|| held.object.kind.clone(), |resource| resource.plural);
         return vec![forbidden(held.object, "get", plural, held.object.namespace.clone(), failure, strength)];
     }
-    failed(case, held.object, "GET", failure).into_iter().collect()
+    failed(case, held.object, &held.object.kind, "GET", failure).into_iter().collect()
 }
 
 /// Returns why the list of a kind fails, of which `waiting` needs the objects.
@@ -29,7 +29,17 @@ pub(crate) fn of_list(case: &Case<'_>, resource: &Resource, waiting: &ObjectRef,
         let namespace = waiting.namespace.clone().or_else(|| Some(waiting.name.clone()));
         return Some(forbidden(waiting, "list", resource.plural.clone(), namespace, failure, Strength::Possible));
     }
-    failed(case, waiting, &format!("LIST {}", resource.plural), failure)
+    failed(case, waiting, &resource.kind.kind, &format!("LIST {}", resource.plural), failure)
+}
+
+/// Reads `failed to list *core.ConfigMap: illegal base64 data`: of a kind with an unreadable object, the API server can list nothing
+/// in any namespace.
+pub(crate) fn of_report(waiting: &ObjectRef, message: &str, fact: &Fact) -> Option<Cause> {
+    let (_, rest) = message.split_once("failed to list ")?;
+    let (what, why) = rest.split_once(": ").unwrap_or((rest, message));
+    let kind = what.rsplit(['.', '=']).next().unwrap_or(what);
+    let reason = Reason::ObjectUnreadable { kind: kind.to_owned(), message: why.to_owned() };
+    Some(Cause::new(waiting, reason, Strength::Proven).evidence([fact.clone()]).steps(steps::unreadable()))
 }
 
 fn forbidden(
@@ -46,24 +56,20 @@ fn forbidden(
         .responsible(Responsible::new("the caller", ResponsibleState::Failing))
 }
 
-fn failed(case: &Case<'_>, object: &ObjectRef, path: &str, failure: &Failure) -> Option<Cause> {
+fn failed(case: &Case<'_>, object: &ObjectRef, kind: &str, path: &str, failure: &Failure) -> Option<Cause> {
     let fact = Fact::new(object, path, &failure.message);
     if let Some(cause) = quoted::cause(case, &failure.message, fact.clone()) {
         return Some(cause);
     }
     let reason = match failure.status {
         // The list of a kind with an object that cannot be converted or decoded looks like this.
-        429 if failure.message.contains("failed to list") => unreadable(object, failure),
+        429 if failure.message.contains("failed to list") => return of_report(object, &failure.message, &fact),
         429 => Reason::RateLimited { report: failure.message.clone() },
-        500 => unreadable(object, failure),
+        500 => Reason::ObjectUnreadable { kind: kind.to_owned(), message: failure.message.clone() },
         _ => return None,
     };
     let steps = if failure.status == 500 { steps::unreadable() } else { Vec::new() };
     Some(Cause::new(object, reason, Strength::Stated).evidence([fact]).steps(steps))
-}
-
-fn unreadable(object: &ObjectRef, failure: &Failure) -> Reason {
-    Reason::ObjectUnreadable { kind: object.kind.clone(), message: failure.message.clone() }
 }
 
 #[cfg(test)]

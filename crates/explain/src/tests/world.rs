@@ -30,6 +30,7 @@ apps/v1 StatefulSet statefulsets
 apps/v1 DaemonSet daemonsets
 batch/v1 Job jobs
 batch/v1 CronJob cronjobs
+storage.k8s.io/v1 CSIDriver csidrivers -
 networking.k8s.io/v1 Ingress ingresses
 policy/v1 PodDisruptionBudget poddisruptionbudgets
 storage.k8s.io/v1 VolumeAttachment volumeattachments -
@@ -108,13 +109,22 @@ impl World {
         if let Some(namespace) = namespace {
             metadata["namespace"] = namespace.into();
         }
-        for (short, key) in
-            [("labels", "labels"), ("annotations", "annotations"), ("finalizers", "finalizers"), ("uid", "uid")]
-        {
+        for (short, key) in [
+            ("labels", "labels"),
+            ("annotations", "annotations"),
+            ("finalizers", "finalizers"),
+            ("uid", "uid"),
+            ("ownerReferences", "ownerReferences"),
+        ] {
             if let Some(value) = take(short) {
                 metadata[key] = value;
             }
         }
+        if let Some(length) = take("fill").and_then(|length| length.as_u64()) {
+            let used = metadata.to_string().len();
+            object.insert("fill".into(), "x".repeat(length as usize - used).into());
+        }
+        let mut take = |key: &str| object.remove(key).filter(|value| !value.is_null());
         if let Some(ago) = take("deleted") {
             metadata["deletionTimestamp"] = time(ago.as_str().unwrap()).into();
         }
@@ -337,6 +347,10 @@ impl World {
                 items.truncate(*limit as usize);
                 Answer::Objects { items, complete }
             }
+            Query::Discovery(path) if path == "/version" => match self.description["server"].as_str() {
+                Some(minor) => Answer::Object(json!({"major": "1", "minor": minor})),
+                None => Answer::Object(json!({})),
+            },
             Query::Discovery(_) => Answer::Object(json!({"resources": [{"name": "x"}]})),
             Query::Access(access) => {
                 let denied = texts(&self.description, "denied").iter().any(|user| access.user.ends_with(user));

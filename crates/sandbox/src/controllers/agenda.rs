@@ -49,6 +49,8 @@ pub(crate) struct Controllers {
     asking: HashSet<Work>,
     /// What webhooks have answered to work that is due again.
     answered: HashMap<Work, Memory>,
+    /// The work that became due while the controllers were paused; none while they run.
+    put_off: Option<Vec<Work>>,
 }
 
 /// Work that waits for webhooks.
@@ -89,7 +91,28 @@ impl Controllers {
             waiting: Vec::new(),
             asking: HashSet::new(),
             answered: HashMap::new(),
+            put_off: None,
         }
+    }
+
+    /// Pauses the controllers, or lets them do everything that became due meanwhile.
+    pub(crate) fn pause(&mut self, pause: bool, now: Instant) {
+        if pause {
+            self.put_off.get_or_insert_default();
+            return;
+        }
+        for work in self.put_off.take().unwrap_or_default() {
+            self.queue.add(work, now);
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.put_off.is_some()
+    }
+
+    /// Keeps work until the controllers run again.
+    pub(super) fn put_off(&mut self, work: Work) {
+        self.put_off.get_or_insert_default().push(work);
     }
 
     /// Puts work aside that waits for webhooks.
@@ -118,6 +141,11 @@ impl Controllers {
     /// Returns when the next work is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.queue.next()
+    }
+
+    /// Adds work on the APIServices that refer to a Service.
+    pub(crate) fn reconsider_api_services(&mut self, namespace: &str, service: &str, now: Instant) {
+        self.add_named(Task::ApiServices, namespace, service, now);
     }
 
     pub(super) fn add_named(&mut self, task: Task, namespace: &str, name: &str, due: Instant) {

@@ -1,4 +1,4 @@
-//! The availability of APIServices. Nothing behind a Service ever answers here, so none with a Service is available.
+//! The availability of APIServices. None with a Service is available, unless a server is put behind it that answers with `ok`.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -45,10 +45,12 @@ pub(super) fn sync(state: &mut State, name: &str) -> Step {
     if state.options.assume_backends && is_reachable(state, &object["spec"]) {
         return Ok(Next::Done);
     }
-    let (reason, message) = unavailable(state, &object["spec"]);
+    let found = unavailable(state, &object["spec"]);
+    let available = found.is_none();
+    let (reason, message) = found.unwrap_or_else(|| ("Passed", "all checks passed".to_owned()));
     let now = state.clock.text();
     edit_status(state, &api_service(name), CONTROLLER, |object| {
-        let condition = Condition { name: "Available", status: false, reason, message: &message };
+        let condition = Condition { name: "Available", status: available, reason, message: &message };
         conditions::set(&mut object["status"], &condition, &now);
     })?;
     Ok(Next::Done)
@@ -67,29 +69,34 @@ pub(crate) fn is_reachable(state: &State, spec: &Value) -> bool {
             .is_some_and(|port| has_endpoint(state, &namespace, &name, &text(&port["name"])))
 }
 
-/// Returns the reason and message for the first thing that is missing.
-fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
+/// Returns the reason and message for the first thing that is missing; none if a server answers.
+fn unavailable(state: &State, spec: &Value) -> Option<(&'static str, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
     let number = spec["service"]["port"].as_i64().unwrap_or(443);
     let Some(service) = load(state, &id("", "services", &namespace, &name)) else {
-        return ("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
+        return Some(("ServiceNotFound", format!("service/{name} in {namespace:?} is not present")));
     };
     if service["spec"]["type"] == "ClusterIP" {
         let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
         let Some(port) = ports.find(|port| port["port"] == number) else {
-            return ("ServicePortError", format!("service/{name} in {namespace:?} is not listening on port {number}"));
+            let message = format!("service/{name} in {namespace:?} is not listening on port {number}");
+            return Some(("ServicePortError", message));
         };
         let mut slices = objects(state, "discovery.k8s.io", "endpointslices", &namespace);
         slices.retain(|slice| slice.label("kubernetes.io/service-name") == Some(&name));
         if slices.is_empty() {
-            return ("EndpointsNotFound", format!("cannot find endpointslices for service/{name} in {namespace:?}"));
+            let message = format!("cannot find endpointslices for service/{name} in {namespace:?}");
+            return Some(("EndpointsNotFound", message));
         }
         let port = text(&port["name"]);
         if !slices.iter().any(|slice| lists_endpoint(&slice.value(), &port)) {
             let what = format!("endpointslices for service/{name} in {namespace:?}");
-            return ("MissingEndpoints", format!("{what} have no addresses with port name {port:?}"));
+            return Some(("MissingEndpoints", format!("{what} have no addresses with port name {port:?}")));
         }
+    }
+    if state.answering.contains(&(namespace.as_str().into(), name.as_str().into())) {
+        return None;
     }
     let host = match text(&service["spec"]["clusterIP"]) {
         address if address.is_empty() || address == "None" => format!("{name}.{namespace}.svc"),
@@ -97,7 +104,7 @@ fn unavailable(state: &State, spec: &Value) -> (&'static str, String) {
     };
     let url = format!("https://{host}:{number}/apis/{}/{}", text(&spec["group"]), text(&spec["version"]));
     let why = format!("Get {url:?}: context deadline exceeded");
-    ("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"))
+    Some(("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}")))
 }
 
 /// Returns whether a slice has a ready endpoint and a port of this name.

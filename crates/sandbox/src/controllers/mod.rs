@@ -41,6 +41,10 @@ pub(crate) fn run_due(state: &mut State, now: Instant) {
         if !runs || state.controllers.is_asking(&work) {
             continue;
         }
+        if state.controllers.is_paused() && work.task.controller().is_some() {
+            state.controllers.put_off(work);
+            continue;
+        }
         *state.memory.get_mut() = state.controllers.memory_of(&work);
         let outcome = perform(state, &work, now);
         let memory = std::mem::take(state.memory.get_mut());

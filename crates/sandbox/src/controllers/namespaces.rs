@@ -157,11 +157,16 @@ impl<'a> Sweep<'a> {
 
     /// Deletes the objects of a kind until a deletion fails.
     fn delete_kind(&self, state: &mut State, kind: &Arc<Kind>) -> Result<(), ApiError> {
+        if state.store.is_corrupt(kind.table(), Some(self.namespace), None) {
+            return Err(ApiError::undecodable());
+        }
         let objects: Vec<_> = state.store.list(kind.table(), Some(self.namespace)).cloned().collect();
         // The real one deletes the collection in the preferred version, for which the API server lists it in that version.
-        conversion::readable(state, kind, 0, &objects)?;
+        let preferred = kind.versions.iter().position(|version| version.served).unwrap_or_default();
+        conversion::readable(state, kind, preferred, &objects)?;
         let names: Vec<_> = objects.iter().map(|object| object.name.clone()).collect();
-        let writer = writer(kind, CONTROLLER);
+        let mut writer = writer(kind, CONTROLLER);
+        writer.version = preferred;
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         for name in names {
             match delete(state, &writer, self.namespace, &name, &options) {

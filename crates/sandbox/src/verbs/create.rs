@@ -224,12 +224,52 @@ pub(super) fn store(state: &mut State, writer: &Writer, mut object: Value) -> Re
         return Ok(object);
     }
     stored["apiVersion"] = stored_version.into();
-    if stored.to_string().len() > MAX_BYTES {
-        return Err(ApiError::unnamed("etcdserver: request is too large"));
+    if !fits(state, kind, &stored) {
+        // The API server then tries again without them.
+        metadata_mut(&mut stored).remove("managedFields");
+        metadata_mut(&mut object).remove("managedFields");
+        check_size(state, kind, &stored)?;
     }
     let change = state.put(kind.table(), stored);
     metadata_mut(&mut object).insert("resourceVersion".to_owned(), change.revision.to_string().into());
     Ok(object)
+}
+
+/// Rejects an object that does not fit into a request to etcd.
+pub(super) fn check_size(state: &State, kind: &Kind, object: &Value) -> Result<(), ApiError> {
+    if fits(state, kind, object) { Ok(()) } else { Err(ApiError::unnamed("etcdserver: request is too large")) }
+}
+
+/// Returns whether a request with an object is small enough for etcd: it names the key in each of its operations. The API server
+/// stores custom resources as JSON, as here; its own kinds are smaller in its storage than here.
+fn fits(state: &State, kind: &Kind, object: &Value) -> bool {
+    let mut size = Counted(0);
+    if serde_json::to_writer(&mut size, object).is_err() {
+        return false;
+    }
+    let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+    let group = if kind.crd.is_some() { kind.group() } else { "" };
+    let key = ["/registry", group, &kind.id.plural, namespace, name];
+    let key = key.iter().filter(|part| !part.is_empty()).map(|part| part.len() + 1).sum::<usize>() - 1;
+    let revision = meta(object, "resourceVersion");
+    // Is not stored: `"resourceVersion":"1",`.
+    let revision = if revision.is_empty() { 0 } else { revision.len() + 21 };
+    let around = if state.store.get(kind.table(), namespace, name).is_some() { 3 * key + 46 } else { 2 * key + 40 };
+    size.0 - revision + around <= MAX_BYTES
+}
+
+/// Counts what is written.
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Drops empty fields of the metadata, as Go does. Empty `managedFields` remain, because they ask the server to reset

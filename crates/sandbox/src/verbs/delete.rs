@@ -198,6 +198,9 @@ pub(super) fn remove(
     if object == old {
         return Ok(Deleted { object, gone: false });
     }
+    if !writer.dry_run {
+        create::check_size(state, kind, &object)?;
+    }
     let object = create::store(state, writer, object)?;
     Ok(Deleted { object, gone: false })
 }

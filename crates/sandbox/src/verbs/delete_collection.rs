@@ -16,6 +16,9 @@ pub(crate) fn delete_collection(
     selector: &Selector,
     options: &DeleteOptions,
 ) -> Result<Value, ApiError> {
+    if state.store.is_corrupt(writer.kind.table(), namespace, None) {
+        return Err(ApiError::undecodable());
+    }
     let known = state.memory.get_mut().collection.take();
     let mut collection = known.unwrap_or_else(|| find(state, writer, namespace, selector));
     while let Some((namespace, name)) = collection.rest.pop() {

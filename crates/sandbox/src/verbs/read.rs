@@ -105,6 +105,10 @@ pub(crate) fn list(
 ) -> Result<String, ApiError> {
     let form = Form::of(call.accept())?;
     let api_version = kind.api_version(&kind.versions[version].name);
+    // The API server decodes objects before it selects.
+    if state.store.is_corrupt(kind.table(), namespace, None) {
+        return Err(ApiError::undecodable());
+    }
     let page = page(state, kind, namespace, selector, call)?;
     let objects = readable(state, kind, version, &page.objects)?;
     let mut metadata = format!(r#"{{"resourceVersion":"{}""#, page.revision);

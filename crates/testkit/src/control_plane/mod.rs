@@ -120,14 +120,18 @@ impl Options {
 #[derive(Debug)]
 pub struct ControlPlane {
     // Fields are dropped in this order: the clients of a server before the server, and the folder last.
-    controller_manager: Option<Server>,
+    controller_manager: Mutex<Option<Server>>,
     api_server: Mutex<Option<Server>>,
     etcd: Server,
     folder: RunFolder,
 
     binaries: Binaries,
+    #[cfg_attr(not(feature = "scenarios"), expect(dead_code, reason = "only scenarios write to storage"))]
+    etcd_port: u16,
     api_server_port: u16,
     api_server_args: Vec<String>,
+    /// Empty if it does not run.
+    controller_manager_args: Vec<String>,
     admin_token: String,
     restricted_token: String,
     ca_pem: String,
@@ -184,13 +188,15 @@ impl ControlPlane {
         let mut api_server_args = api_server_args(dir, &tokens, etcd_port, api_server_port);
         api_server_args.extend(options.api_server_flags.iter().cloned());
         let mut control_plane = Self {
-            controller_manager: None,
+            controller_manager: Mutex::new(None),
             api_server: Mutex::new(None),
             etcd,
             folder,
             binaries,
+            etcd_port,
             api_server_port,
             api_server_args,
+            controller_manager_args: Vec::new(),
             admin_token,
             restricted_token,
             ca_pem: String::new(),
@@ -199,6 +205,11 @@ impl ControlPlane {
         let mut api_server = control_plane.spawn_api_server()?;
         api_server.wait_until("it listened", deadline, PORT_PAUSE, || listens(api_server_port))?;
         control_plane.write_kubeconfig()?;
+        if !options.controllers.is_empty() {
+            let mut args = controller_manager_args(&control_plane, &options.controllers);
+            args.extend(options.controller_manager_flags.iter().cloned());
+            control_plane.controller_manager_args = args;
+        }
         let ready = |path: &'static str| {
             let control_plane = &control_plane;
             move || control_plane.answers(path)
@@ -208,10 +219,7 @@ impl ControlPlane {
         let mut controller_manager = None;
         if !options.controllers.is_empty() {
             // It exits if the API server is not ready, and polls only every second, so it is started only now.
-            let mut args = controller_manager_args(&control_plane, &options.controllers);
-            args.extend(options.controller_manager_flags.iter().cloned());
-            let program = control_plane.binaries.kube_controller_manager();
-            controller_manager = Some(Server::start("kube-controller-manager", program, &args, control_plane.dir())?);
+            controller_manager = Some(control_plane.spawn_controller_manager()?);
         }
         let exists = ready("/api/v1/namespaces/default");
         api_server.wait_until("the namespace default existed", deadline, PROBE_PAUSE, exists)?;
@@ -221,7 +229,7 @@ impl ControlPlane {
             let exists = ready("/api/v1/namespaces/default/serviceaccounts/default");
             server.wait_until("the service account default existed", deadline, PROBE_PAUSE, exists)?;
         }
-        control_plane.controller_manager = controller_manager;
+        control_plane.controller_manager = Mutex::new(controller_manager);
         control_plane.api_server = Mutex::new(Some(api_server));
         Ok(control_plane)
     }
@@ -336,17 +344,64 @@ impl ControlPlane {
         self.lock_api_server().as_ref().map_or(Ok(()), |server| server.signal(Signal::CONT))
     }
 
+    /// Kills kube-controller-manager: it releases no Lease that it holds.
+    pub fn stop_controller_manager(&self) {
+        self.lock_controller_manager().take();
+    }
+
+    /// Starts kube-controller-manager again, if it ran before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not start.
+    pub fn start_controller_manager(&self) -> Result<()> {
+        let mut slot = self.lock_controller_manager();
+        if slot.is_none() && !self.controller_manager_args.is_empty() {
+            *slot = Some(self.spawn_controller_manager()?);
+        }
+        Ok(())
+    }
+
+    /// Writes a value into etcd, past the API server.
+    ///
+    /// # Errors
+    ///
+    /// Fails if etcd rejects it.
+    #[cfg(feature = "scenarios")]
+    pub fn write_to_storage(&self, key: &str, value: &str) -> Result<()> {
+        use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+        let body = serde_json::json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value)}).to_string();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.etcd_port)).context("failed to reach etcd")?;
+        let length = body.len();
+        write!(stream, "POST /v3/kv/put HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}\r\n\r\n{body}")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).context("failed to read the answer of etcd")?;
+        let status = answer.lines().next().unwrap_or_default();
+        anyhow::ensure!(status.ends_with(" 200 OK"), "etcd answered: {answer}");
+        Ok(())
+    }
+
     /// Returns the process ids of the running servers.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        let api_server = self.lock_api_server();
-        let others = [api_server.as_ref(), self.controller_manager.as_ref()];
+        let (api_server, controller_manager) = (self.lock_api_server(), self.lock_controller_manager());
+        let others = [api_server.as_ref(), controller_manager.as_ref()];
         std::iter::once(&self.etcd).chain(others.into_iter().flatten()).map(Server::pid).collect()
     }
 
     fn lock_api_server(&self) -> MutexGuard<'_, Option<Server>> {
         // A test that failed with the lock held leaves no incomplete state.
         self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_controller_manager(&self) -> MutexGuard<'_, Option<Server>> {
+        self.controller_manager.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn_controller_manager(&self) -> Result<Server> {
+        let program = self.binaries.kube_controller_manager();
+        Server::start("kube-controller-manager", program, &self.controller_manager_args, self.dir())
     }
 
     fn spawn_api_server(&self) -> Result<Server> {

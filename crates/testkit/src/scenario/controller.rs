@@ -168,7 +168,7 @@ impl Stage<'_> {
     }
 
     /// Returns the time of the sandbox, which follows tokio's clock.
-    async fn clock(&self) -> Result<Arc<dyn Fn() -> Timestamp + Send + Sync>> {
+    pub(super) async fn clock(&self) -> Result<Arc<dyn Fn() -> Timestamp + Send + Sync>> {
         let key = ObjectKey::new(GroupKind::new("", "Namespace"), None, "default");
         let namespace = self.admin.get(&key).await?.and_then(|namespace| namespace.metadata.creation_timestamp);
         let (start, begun) = (namespace.context("the namespace default has no time")?.0, self.begun);

@@ -39,7 +39,7 @@ impl Lab {
     pub(super) fn plane(&self, scenario: &Scenario) -> Result<Plane> {
         Ok(match self {
             Self::Sandbox => Plane::sandbox("own"),
-            Self::Real(planes) if scenario.exclusive => Plane::Real(planes.exclusive()?),
+            Self::Real(planes) if scenario.exclusive => Plane::Real(planes.exclusive(&options(scenario))?),
             Self::Real(planes) => Plane::Real(planes.shared()?),
         })
     }
@@ -50,6 +50,14 @@ impl Lab {
             Self::Sandbox => Plane::sandbox("second"),
             Self::Real(planes) => Plane::Real(planes.second()?),
         })
+    }
+}
+
+/// A controller manager that is stopped must leave its Lease behind, as in a cluster.
+fn options(scenario: &Scenario) -> Options {
+    match scenario.stops_controllers() {
+        true => Options::default().controller_manager_flag("--leader-elect=true"),
+        false => Options::default(),
     }
 }
 
@@ -162,8 +170,8 @@ impl ControlPlanes {
     /// # Errors
     ///
     /// Fails if it does not start.
-    pub fn exclusive(&self) -> Result<Arc<ControlPlane>> {
-        Ok(Arc::new(ControlPlane::start(&Options::default())?))
+    pub fn exclusive(&self, options: &Options) -> Result<Arc<ControlPlane>> {
+        Ok(Arc::new(ControlPlane::start(options)?))
     }
 
     fn once(place: &Mutex<Option<Arc<ControlPlane>>>) -> Result<Arc<ControlPlane>> {

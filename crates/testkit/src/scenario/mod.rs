@@ -6,6 +6,7 @@
 //! `$S`, which is the current namespace of the kubeconfig.
 
 mod admin;
+mod backend;
 mod call;
 mod console;
 mod controller;
@@ -21,6 +22,7 @@ mod pack;
 mod play;
 pub mod poison;
 mod release;
+mod servers;
 mod stage;
 mod translate;
 mod why;
@@ -44,6 +46,7 @@ pub use items::{ItemAction, ItemExpect};
 pub use lab::{ControlPlanes, Lab};
 pub use observe::{Fate, Observer};
 pub use play::play;
+pub use servers::{RawRequest, Switch};
 pub use why::Why;
 
 /// A wait that only the sandbox's paused clock makes short.
@@ -73,6 +76,9 @@ pub struct Scenario {
     /// Whether it needs its own control plane, because it stops servers or breaks discovery for all clients.
     #[serde(default)]
     pub exclusive: bool,
+    /// Whether its long waits are also played on the control plane, in real time.
+    #[serde(default)]
+    pub patient: bool,
     /// Whether the control plane must have the same objects after the last step as before the first one, except events and
     /// leases. Only for exclusive scenarios.
     #[serde(default)]
@@ -178,7 +184,15 @@ pub struct Step {
     /// The text that the user types at a terminal, if the command runs in one.
     #[serde(default)]
     pub terminal: Option<String>,
-    /// Objects to create before the command.
+    /// Stops kube-controller-manager before the command, or starts it again.
+    #[serde(default)]
+    pub controller_manager: Option<Switch>,
+    /// Services behind which a server is put before objects are created. It answers every request with 200 and `ok`, at `$PORT` of
+    /// localhost.
+    #[serde(default)]
+    pub answering: Vec<String>,
+    /// Objects to create before the command. `$UID(OBJECT)` is replaced by the UID of an object, and `$FILL(N)` by a text of `N`
+    /// characters.
     #[serde(default)]
     pub create: String,
     /// Objects to delete before the command, which starts once they are gone.
@@ -191,6 +205,12 @@ pub struct Step {
     /// Merge patches to apply before the command, by object.
     #[serde(default)]
     pub patch: BTreeMap<String, Value>,
+    /// Requests to send before the command.
+    #[serde(default)]
+    pub requests: Vec<RawRequest>,
+    /// Objects that a text which is no object replaces in storage.
+    #[serde(default)]
+    pub corrupt: Vec<String>,
     /// Partial objects that must match before the command starts.
     #[serde(default)]
     pub until: BTreeMap<String, Value>,
@@ -347,9 +367,14 @@ impl Scenario {
     pub fn needs_sandbox(&self) -> bool {
         self.steps.iter().any(|step| {
             !step.faults.is_empty()
-                || step.after >= LONG_WAIT
+                || (step.after >= LONG_WAIT && !self.patient)
                 || step.during.iter().any(|during| during.compact || during.freeze.is_some())
         })
+    }
+
+    /// Returns whether a step stops kube-controller-manager.
+    pub fn stops_controllers(&self) -> bool {
+        self.steps.iter().any(|step| step.controller_manager.is_some())
     }
 
     /// Returns whether the controller of DeployItems runs.
@@ -370,6 +395,12 @@ impl Scenario {
         let checked = last.expect.checks_anything() || last.console.is_some() || self.leaves_nothing;
         ensure!(checked, "the last step expects nothing but an exit code");
         ensure!(self.exclusive || !self.leaves_nothing, "leavesNothing needs an exclusive control plane");
+        let breaks =
+            |step: &Step| step.controller_manager.is_some() || !step.corrupt.is_empty() || !step.answering.is_empty();
+        ensure!(
+            self.exclusive || !self.steps.iter().any(breaks),
+            "a step breaks the control plane, which must be exclusive"
+        );
         for step in &self.steps {
             let acts = [step.billhook.is_some(), step.console.is_some(), step.deploy_item.is_some()];
             ensure!(

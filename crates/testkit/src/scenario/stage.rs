@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{Cursor, Write},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Stage<'a> {
     acting: JoinSet<()>,
     /// The sandbox as a server for helm, if DeployItems need it.
     served: Option<Served>,
+    /// The port of the server behind Services, if a step has started one.
+    pub(super) port: OnceLock<u16>,
     /// The time at which the environment was created.
     pub(super) begun: Instant,
 }
@@ -97,11 +99,22 @@ impl<'a> Stage<'a> {
         }
         write_files(scenario, directory.path())?;
         let (controllers, acting) = (Controllers::default(), JoinSet::new());
-        let mut stage = Self { scenario, planes, admin, second, controllers, directory, acting, served: None, begun };
+        let mut stage = Self {
+            scenario,
+            planes,
+            admin,
+            second,
+            controllers,
+            directory,
+            acting,
+            served: None,
+            port: OnceLock::new(),
+            begun,
+        };
         if scenario.deploys_items() {
             stage.served = stage.prepare_items().await.context("create the objects that DeployItems need")?;
         }
-        stage.admin.create(&scenario.given).await.context("create the given objects")?;
+        stage.admin.create(&stage.fill(&scenario.given).await?).await.context("create the given objects")?;
         for script in &scenario.controllers {
             let (slug, bystanders) = (scenario.slug.clone(), scenario.bystanders());
             let mine = move |object: &DynamicObject| {
@@ -120,7 +133,8 @@ impl<'a> Stage<'a> {
     /// Prepares the command of a step.
     pub(super) async fn begin(&self, step: &Step) -> Result<()> {
         tokio::time::sleep(step.after).await;
-        self.admin.create(&step.create).await?;
+        self.prepare_servers(step).await?;
+        self.admin.create(&self.fill(&step.create).await?).await?;
         for object in &step.delete {
             self.admin.delete(&parse_key(object)?).await?;
         }
@@ -131,6 +145,8 @@ impl<'a> Stage<'a> {
         for (object, patch) in &step.patch {
             self.admin.patch(&parse_key(object)?, patch).await.with_context(|| format!("patch {object}"))?;
         }
+        self.send(&step.requests).await?;
+        self.corrupt(&step.corrupt).await?;
         for (object, wanted) in &step.until {
             let holds =
                 |found: &DynamicObject| serde_json::to_value(found).is_ok_and(|found| actors::holds(&found, wanted));

@@ -105,6 +105,10 @@ impl Stage<'_> {
         };
         let key = ObjectKey::new(self.admin.kind_named(kind).await?, namespace, name);
         match (verb, replicas, patch) {
+            ("create", None, None) => {
+                ensure!(kind == "namespace", "only a Namespace is created without more");
+                self.admin.create(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")).await
+            }
             ("delete", None, None) => self.admin.request_deletion(&key, "Background").await,
             ("scale", Some(replicas), None) => {
                 let replicas: u32 = replicas.parse()?;
