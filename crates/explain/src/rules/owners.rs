@@ -38,7 +38,7 @@ pub(crate) fn judge(case: &Case<'_>, held: &Held<'_>) -> Vec<Cause> {
     // An object with an owner that exists remains.
     let is_owned = judged.iter().any(|owner| matches!(owner, Owner::Exists));
     let cause = |owner| match owner {
-        Owner::Invalid(cause) => Some(cause),
+        Owner::Invalid(cause) => Some(*cause),
         Owner::Gone(owner, uid) if !is_owned => outlived(case, held.object, &owner, &uid),
         _ => None,
     };
@@ -52,7 +52,7 @@ enum Owner {
     /// It was deleted.
     Gone(ObjectRef, String),
     /// It can never be what is meant.
-    Invalid(Cause),
+    Invalid(Box<Cause>),
 }
 
 fn invalid(case: &Case<'_>, reference: &ObjectRef, value: &Value, owner: ObjectRef, uid: &str) -> Owner {
@@ -60,10 +60,11 @@ fn invalid(case: &Case<'_>, reference: &ObjectRef, value: &Value, owner: ObjectR
     let cause = |owner: &ObjectRef, problem, facts: Vec<Fact>| {
         let reason = Reason::OwnerInvalid { owner: owner.to_string(), problem };
         let names = Fact::new(reference, path, format!("{owner} ({uid})"));
-        Cause::new(reference, reason, Strength::Proven)
+        let cause = Cause::new(reference, reason, Strength::Proven)
             .evidence(std::iter::once(names).chain(facts))
             .responsible(Responsible::new(object::creator(value).unwrap_or("who set it"), ResponsibleState::Unknown))
-            .steps(steps::owner())
+            .steps(steps::owner());
+        Box::new(cause)
     };
     let Some(kind) = case.catalog.get(&owner.group_kind()) else { return Owner::Unknown };
     let is_cluster = kind.scope == Scope::Cluster;
