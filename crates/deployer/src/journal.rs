@@ -5,14 +5,12 @@
 
 use std::time::Duration;
 
-use billhook_plan::Operation;
-
 use crate::{
     error::ItemFailure,
     item::Item,
     metrics,
     reconcile::{Outcome, result_for_metrics},
-    trigger::{self, Due},
+    trigger::Due,
 };
 
 /// Logs the work on an item.
@@ -30,8 +28,6 @@ pub(crate) fn log(
         Outcome::Halted(_) => "halted",
         Outcome::Done(_) | Outcome::FinalizerRemoved => metrics::name(result_for_metrics(failure, interrupted)),
     };
-    let deletion = matches!(due, Due::Delete(_)) || due == Due::Interrupt && trigger::is_deleted(&item.object);
-    let operation = if deletion { Operation::Delete } else { Operation::Apply };
     let code = |code| serde_json::to_value(code).ok()?.as_str().map(str::to_owned);
     let codes = failure.map(|failure| failure.codes.iter().filter_map(code).collect::<Vec<_>>().join(","));
     macro_rules! line {
@@ -42,7 +38,7 @@ pub(crate) fn log(
                 generation = item.object.metadata.generation,
                 job = item.status.job_id.as_deref(),
                 target = item.object.spec.target.as_ref().map(|target| target.name.as_str()),
-                operation = operation.name(),
+                operation = due.operation(&item.object).name(),
                 result,
                 reason = failure.map(|failure| failure.reason),
                 codes,

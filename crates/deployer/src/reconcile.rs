@@ -76,7 +76,7 @@ pub(crate) async fn work(
     };
     let ((outcome, failure), requests) = count_requests(work).await;
     if let (Outcome::Retry { .. }, Some(failure)) = (&outcome, &failure) {
-        item.shared.metrics.retried(item.operation(), failure.reason);
+        item.shared.metrics.retried(due.operation(&item.object), failure.reason);
     }
     journal::log(&item, due, &outcome, failure.as_ref(), begun.elapsed(), requests);
     outcome
@@ -146,10 +146,12 @@ async fn load_item(item: &mut Item, halt: &Halt) -> Result<(), (Outcome, Option<
 /// Does what is due for an item, and returns the failure, if it failed.
 async fn attempt(item: &mut Item, due: Due, halt: Halt, fresh: bool) -> (Outcome, Option<ItemFailure>) {
     halt.note_try();
-    let (deletion, result) = match due {
-        Due::Reconcile(cause) => (false, run(item, cause, &halt, false, fresh).boxed().await),
-        Due::Delete(cause) => (true, run(item, cause, &halt, true, false).boxed().await),
-        Due::Interrupt => (trigger::is_deleted(&item.object), interrupt(item).await),
+    let operation = due.operation(&item.object);
+    let deletion = operation == Operation::Delete;
+    let result = match due {
+        Due::Reconcile(cause) => run(item, cause, &halt, false, fresh).boxed().await,
+        Due::Delete(cause) => run(item, cause, &halt, true, false).boxed().await,
+        Due::Interrupt => interrupt(item).await,
         Due::EndCondition => return (end_condition(item).await, None),
         Due::Nothing | Due::At(_) => return (Outcome::Done(None), None),
     };
@@ -163,7 +165,6 @@ async fn attempt(item: &mut Item, due: Due, halt: Halt, fresh: bool) -> (Outcome
         Err(Stop::Failed(failure)) => Some(failure),
     };
     if due != Due::Interrupt {
-        let operation = if deletion { Operation::Delete } else { Operation::Apply };
         item.shared.metrics.reconciled(operation, result_for_metrics(failure.as_ref(), interrupted));
     }
     match failure {

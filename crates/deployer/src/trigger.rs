@@ -1,5 +1,6 @@
 //! Decides what is due for an item from its object and the time. Sends no requests and reads no clock.
 
+use billhook_plan::Operation;
 use jiff::Timestamp;
 
 use crate::{
@@ -36,6 +37,17 @@ pub enum Due {
     Interrupt,
     /// Another client has finished the job, but our condition still says that the item is being worked on.
     EndCondition,
+}
+
+impl Due {
+    /// Returns the operation on an item that it belongs to, for logs and metrics.
+    pub(crate) fn operation(self, item: &DeployItem) -> Operation {
+        match self {
+            Self::Delete(_) => Operation::Delete,
+            Self::Interrupt if is_deleted(item) => Operation::Delete,
+            _ => Operation::Apply,
+        }
+    }
 }
 
 /// Why something is due.

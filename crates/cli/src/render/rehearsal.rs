@@ -193,7 +193,8 @@ fn end(rehearsed: &Rehearsed, findings: usize, paint: Paint) -> String {
     let left = rehearsed.summary.left.len().max(findings);
     match rehearsed.summary.status {
         Status::Done if findings == 0 => {
-            format!("{}: it would be done after about {elapsed}", paint.good("the deletion would succeed"))
+            let known = if rehearsed.report.missing.is_empty() { "" } else { ", as far as the cluster could be read" };
+            format!("{}{known}: it would be done after about {elapsed}", paint.good("the deletion would succeed"))
         }
         Status::Failed => format!("{}: {}", paint.bad("the deletion would fail"), verb(left, "would remain")),
         _ => format!("{}: {} after {elapsed}", paint.bad("the deletion would not end"), verb(left, "would remain")),

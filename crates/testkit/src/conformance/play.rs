@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::{Expect, Request, Sequence, Who, compare::find, normalise::normalise};
 
-/// The time limit for waiting: the namespace controller retries only after 5 to 15 s.
-const LIMIT: Duration = Duration::from_secs(60);
+/// The time limit for waiting. The namespace controller retries only after 5 to 15 s; and a CRD whose instances remain, such as that
+/// of another sequence, occupies one of the few workers of the API server that end CRDs for a minute at a time.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The interval between attempts.
 const PAUSE: Duration = Duration::from_millis(50);
