@@ -55,11 +55,15 @@ pub(crate) fn writers(case: &Case<'_>, groups: &[String], plural: Option<&str>, 
             .and_then(Value::as_object)
             .is_some_and(|labels| labels.keys().any(|key| key.contains("aggregate-to-")))
     };
-    let held = |role: &&Value| {
+    let is_unbound = |role: &&Value| {
         cluster_roles.contains(object::name(role)) && !bound.contains(object::name(role)) && !is_part(role)
     };
-    found.unbound =
-        roles.items().iter().filter(held).map(|role| kinds::CLUSTER_ROLE.named(None, object::name(role))).collect();
+    found.unbound = roles
+        .items()
+        .iter()
+        .filter(is_unbound)
+        .map(|role| kinds::CLUSTER_ROLE.named(None, object::name(role)))
+        .collect();
     if let Some(namespace) = namespace {
         let roles = case.list(&kinds::ROLE, Some(namespace), Priority::Controller);
         let bindings = case.list(&kinds::ROLE_BINDING, Some(namespace), Priority::Controller);

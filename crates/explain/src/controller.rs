@@ -244,8 +244,8 @@ fn without_workload(
         let place = known.namespaces.first().map(|namespace| format!(", usually in namespace {namespace}"));
         let problem = format!("no such workload exists{}", place.unwrap_or_default());
         // Rights of a user are those of a program that may run anywhere.
-        let is_elsewhere = traces.writers.as_ref().is_some_and(|writers| writers.users);
-        return (!is_elsewhere).then(|| Controller::absent(name, problem, Strength::Stated, Vec::new()));
+        let is_of_user = traces.writers.as_ref().is_some_and(|writers| writers.users);
+        return (!is_of_user).then(|| Controller::absent(name, problem, Strength::Stated, Vec::new()));
     }
     if workloads.all.iter().any(|workload| traces.is_of_release(workload)) {
         return None;
