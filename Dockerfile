@@ -1,6 +1,8 @@
 # The image of billhook: static programs, certificate authorities and nothing else. `cargo xtask image` builds the same image
 # without a container engine, and the first stage here uses it to build the files.
 FROM docker.io/library/rust:1.95.0-bookworm AS build
+# The compiler that this image contains: rustup would install the components for development that rust-toolchain.toml names.
+ENV RUSTUP_TOOLCHAIN=1.95.0
 # helm is built from a Go module.
 COPY --from=docker.io/library/golang:1.26-bookworm /usr/local/go /usr/local/go
 ENV PATH=/usr/local/go/bin:/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -120,7 +120,10 @@ fn the_dockerfile_builds_the_same_image() {
     let (build, image) = dockerfile.split_once("\nFROM scratch\n").unwrap();
     let channel =
         text("rust-toolchain.toml").lines().find_map(|line| line.strip_prefix("channel = ").map(str::to_owned));
-    assert!(build.contains(&format!("FROM docker.io/library/rust:{}-", channel.unwrap().trim_matches('"'))), "{build}");
+    let channel = channel.unwrap();
+    let channel = channel.trim_matches('"');
+    assert!(build.contains(&format!("FROM docker.io/library/rust:{channel}-")), "{build}");
+    assert!(build.contains(&format!("\nENV RUSTUP_TOOLCHAIN={channel}\n")), "{build}");
     let go = text("testbed/helm/go.mod");
     let go = go.lines().find_map(|line| line.strip_prefix("go ")).unwrap().rsplit_once('.').unwrap().0;
     assert!(build.contains(&format!("--from=docker.io/library/golang:{go}-")), "{build}");
