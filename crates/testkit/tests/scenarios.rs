@@ -17,24 +17,28 @@ use tokio::time::Instant;
 fn main() {
     let mut arguments = Arguments::from_args();
     // Scenarios mostly wait; more of them at once would only slow down the shared control plane.
-    arguments.test_threads.get_or_insert(4);
-    let files = common::scenarios();
+    arguments.test_threads.get_or_insert(8);
+    let mut files = common::scenarios();
+    // First those that wait for minutes, and all columns of a file together: what waits and what computes is mixed.
+    files.sort_by_key(|(_, file)| !Scenario::load(file).is_ok_and(|scenario| scenario.stops_controllers()));
     let real = || Arc::new(Lab::Real(ControlPlanes::default()));
     // A scenario has the same names in each column, so the columns cannot share a control plane.
     let (sandbox, control_plane, of_items) = (Arc::new(Lab::Sandbox), real(), real());
     let results = Results::default();
     let mut trials = Vec::new();
-    for (column, lab) in [("sandbox", &sandbox), ("control-plane", &control_plane)] {
-        trials.extend(files.iter().filter_map(|(name, file)| {
+    let commands = [("sandbox", &sandbox), ("control-plane", &control_plane)];
+    let items = [("deployitem", &sandbox), ("deployitem-real", &of_items)];
+    for (name, file) in &files {
+        trials.extend(commands.iter().filter_map(|(column, lab)| {
             let scenario = Scenario::load(file).map_err(|error| common::explain(&error));
             trial(column, name, scenario, lab, &results)
         }));
+        trials.extend(items.iter().filter_map(|(column, lab)| with_items(column, name, file, lab, &results)));
+    }
+    for (column, lab) in commands {
         trials.extend(WRONG.iter().map(|wrong| wrong_trial(column, GIVEN, wrong, lab)));
     }
     trials.extend(WRONG_ITEMS.iter().map(|wrong| wrong_trial("sandbox", GIVEN_ITEM, wrong, &sandbox)));
-    for (column, lab) in [("deployitem", &sandbox), ("deployitem-real", &of_items)] {
-        trials.extend(files.iter().filter_map(|(name, file)| with_items(column, name, file, lab, &results)));
-    }
     let stems: Vec<_> = files.iter().filter_map(|(_, file)| file.file_stem()?.to_str().map(str::to_owned)).collect();
     trials.push(Trial::test("names", move || check_names(&stems)));
     let conclusion = libtest_mimic::run(&arguments, trials);

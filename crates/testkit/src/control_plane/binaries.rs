@@ -144,9 +144,8 @@ impl Binaries {
 struct Module {
     /// The folder below `testbed/`.
     folder: &'static str,
-    /// The project whose version is part of the cache folder's name, which is also the start of that name.
+    /// The project whose version is part of the cache folder's name.
     version_of: &'static str,
-    prefix: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
     /// The programs that are built.
@@ -165,81 +164,75 @@ struct Module {
     usually: &'static str,
 }
 
+/// What most modules have in common.
+const TOOL: Module = Module {
+    folder: "",
+    version_of: "",
+    go_mod: "",
+    go_sum: "",
+    programs: &[],
+    version_variable: None,
+    renames: &[],
+    package: "tool",
+    is_static: false,
+    tags: "",
+    usually: "1 minute",
+};
+
 const CONTROL_PLANE: Module = Module {
     folder: ".",
     version_of: "k8s.io/kubernetes",
-    prefix: "",
     go_mod: include_str!("../../../../testbed/go.mod"),
     go_sum: include_str!("../../../../testbed/go.sum"),
     programs: &[ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL],
     // The version that the API server reports and kubectl compares; without it, both report v0.0.0.
     version_variable: Some("k8s.io/component-base/version.gitVersion"),
     renames: &[("server", ETCD)],
-    package: "tool",
-    is_static: false,
-    tags: "",
     usually: "9 minutes",
+    ..TOOL
 };
 
 const HELM_MODULE: Module = Module {
     folder: "helm",
     version_of: "helm.sh/helm/v4",
-    prefix: "helm-",
     go_mod: include_str!("../../../../testbed/helm/go.mod"),
     go_sum: include_str!("../../../../testbed/helm/go.sum"),
     programs: &[HELM],
-    version_variable: None,
-    renames: &[],
-    package: "tool",
     is_static: true,
-    tags: "",
     usually: "4 minutes",
+    ..TOOL
 };
 
 const REGISTRY_MODULE: Module = Module {
     folder: "registry",
     version_of: "github.com/distribution/distribution/v3",
-    prefix: "registry-",
     go_mod: include_str!("../../../../testbed/registry/go.mod"),
     go_sum: include_str!("../../../../testbed/registry/go.sum"),
     programs: &[REGISTRY],
-    version_variable: None,
-    renames: &[],
     package: ".",
-    is_static: false,
-    tags: "",
-    usually: "1 minute",
+    ..TOOL
 };
 
 const CRANE_MODULE: Module = Module {
     folder: "crane",
     version_of: "github.com/google/go-containerregistry",
-    prefix: "crane-",
     go_mod: include_str!("../../../../testbed/crane/go.mod"),
     go_sum: include_str!("../../../../testbed/crane/go.sum"),
     programs: &[CRANE],
-    version_variable: None,
-    renames: &[],
-    package: "tool",
-    is_static: false,
-    tags: "",
-    usually: "1 minute",
+    ..TOOL
 };
 
 const PROMTOOL_MODULE: Module = Module {
     folder: "promtool",
     version_of: "github.com/prometheus/prometheus",
-    prefix: "promtool-",
     go_mod: include_str!("../../../../testbed/promtool/go.mod"),
     go_sum: include_str!("../../../../testbed/promtool/go.sum"),
     programs: &[PROMTOOL],
-    version_variable: None,
-    renames: &[],
-    package: "tool",
     is_static: true,
     // Without the clients of all clouds, which find what Prometheus scrapes.
     tags: "remove_all_sd",
     usually: "3 minutes",
+    ..TOOL
 };
 
 impl Module {
@@ -259,7 +252,11 @@ impl Module {
         let hash = Sha256::new().chain_update(self.go_mod).chain_update(self.go_sum).chain_update(linking);
         let hash = hash.chain_update(self.tags).finalize();
         let short: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        Ok(format!("{}{}-{short}", self.prefix, self.version()?))
+        let version = self.version()?;
+        Ok(match self.folder {
+            "." => format!("{version}-{short}"),
+            folder => format!("{folder}-{version}-{short}"),
+        })
     }
 
     fn complete(&self, bin: &Path) -> bool {
