@@ -91,8 +91,8 @@ static PROCESS: LazyLock<String> = LazyLock::new(|| {
     format!("{id}-{}", start(id).unwrap_or_default())
 });
 
-/// Returns when a running process started, in ticks since the system did (`man 5 proc_pid_stat`): another process with the same ID,
-/// such as the first one of a container that was started again, has another time.
+/// Returns when a running process started, in ticks since the system did (`man 5 proc_pid_stat`): another process with the same
+/// ID, such as the first one of a container that was started again, has another time.
 fn start(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name of the program, in parentheses, may contain anything.
@@ -162,7 +162,8 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("other"), folder.path().join(format!("{PREFIX}{ended}-0-f")))
             .unwrap();
         remove_from(folder.path());
-        let mut left: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let mut left: Vec<_> = folder.path().read_dir().unwrap().map(name).collect();
         left.sort();
         let kept = |name: &str| format!("{PREFIX}{name}");
         let mut expected =

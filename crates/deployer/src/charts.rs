@@ -163,7 +163,8 @@ fn count(item: &mut Item, manifests: &[Manifest]) -> Result<(), ItemFailure> {
     let slots = &item.shared.helms.rendered;
     let slot = slots.take_many(Party::of(&item.object), size.div_ceil(PER_PLACE).max(1)).now_or_never().flatten();
     let problem = "other items at work have too large charts together; trying again";
-    item.rendered = Some(slot.ok_or_else(|| ItemFailure::new("Busy", problem, ErrorCode::InternalProblem).transient())?);
+    item.rendered =
+        Some(slot.ok_or_else(|| ItemFailure::new("Busy", problem, ErrorCode::InternalProblem).transient())?);
     Ok(())
 }
 

@@ -27,10 +27,10 @@ impl Party {
     }
 }
 
-/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, of several to the one that got
-/// one longest ago, then to its Target that has the fewest, then to the work that has waited for longest. Long work of one does not keep all others waiting: a namespace
-/// gets one more only while it has fewer than are free, so at most half of them, and half of what others leave; a Target gets one
-/// fewer than its namespace, if that is more than one.
+/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, of several to the one that got one
+/// longest ago, then to its Target that has the fewest, then to the work that has waited for longest. Long work of one does not keep
+/// all others waiting: a namespace gets one more only while it has fewer than are free, so at most half of them, and half of what
+/// others leave; a Target gets one fewer than its namespace, if that is more than one.
 #[derive(Clone)]
 pub(crate) struct FairSlots(Arc<Mutex<Queue>>);
 
@@ -265,7 +265,8 @@ mod tests {
         assert_eq!(order.len(), 81);
         let turn = order.iter().position(|name| *name == "good/x").unwrap();
         assert!(turn < 8, "{order:?}");
-        assert!(lock(&slots.0).take_next().is_none() && lock(&slots.0).last.is_empty());
+        let mut queue = lock(&slots.0);
+        assert!(queue.take_next().is_none() && queue.last.is_empty());
     }
 
     #[tokio::test]

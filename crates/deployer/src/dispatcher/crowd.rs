@@ -261,8 +261,10 @@ fn never_ready(name: &str) -> String {
         return String::new();
     }
     let (note, labels) = ("x".repeat(200 << 10), json!({ "app": name }));
-    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "a", "image": "a" }] } });
-    let spec = json!({ "replicas": 1, "serviceName": "a", "selector": { "matchLabels": labels }, "template": template });
+    let template =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "a", "image": "a" }] } });
+    let spec =
+        json!({ "replicas": 1, "serviceName": "a", "selector": { "matchLabels": labels }, "template": template });
     let metadata = json!({ "name": name, "annotations": { "note": note } });
     json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec }).to_string()
 }

@@ -182,7 +182,13 @@ async fn a_configuration_that_is_too_large_is_not_kept() {
     let failure = targets.open("ns", "a").await.err().unwrap();
     assert!(failure.message.ends_with("more than 256 KiB, which is too large for a kubeconfig"), "{failure}");
     assert!(!failure.transient);
-    assert_eq!(target("b", json!({ "kubeconfig": "x".repeat(255 << 10) })).spec.config.unwrap()["kubeconfig"].as_str().unwrap().len(), 255 << 10);
+    assert_eq!(
+        target("b", json!({ "kubeconfig": "x".repeat(255 << 10) })).spec.config.unwrap()["kubeconfig"]
+            .as_str()
+            .unwrap()
+            .len(),
+        255 << 10
+    );
 }
 
 #[tokio::test(start_paused = true)]
