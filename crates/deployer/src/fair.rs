@@ -258,8 +258,9 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let queued = ["a/x", "b/x", "c/x", "d/x"].into_iter().flat_map(|name| [name; 20]).map(work);
-        let all: Vec<_> = queued.chain([work("good/x")]).collect();
+        let queued = ["a/x", "b/x", "c/x", "d/x"].into_iter().flat_map(|name| [name; 20]);
+        let mut all: Vec<_> = queued.map(work).collect();
+        all.push(work("good/x"));
         futures::future::join_all(all).await;
         let order = order.into_inner();
         assert_eq!(order.len(), 81);
