@@ -15,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind},
     helm::Helm,
     home::{Home, INDEX, REPOSITORIES, REPOSITORY},
-    http::{Call, FetchError, Validators, join},
+    http::{Call, FetchError, Validators, is_absolute, join},
     index::{self, Version},
     packed::{MAX_PACKED, Packed},
     registry::Registry,
@@ -188,7 +188,7 @@ async fn of_repository(
         let name = name.to_owned();
         blocking(move || index::versions(&text, &name)).await?
     };
-    let known = known.map_err(|problem| wrong(format!("its index is not YAML: {problem}")))?;
+    let known = known.map_err(|problem| wrong(format!("its index cannot be read: {problem}")))?;
     if known.is_empty() {
         return Err(wrong(format!("chart {name} not found in its index")).into());
     }
@@ -201,7 +201,7 @@ async fn of_repository(
     let of_version = || wrong(format!("version {} of chart {name} has no address in its index", found.version));
     let reference = found.url.as_deref().ok_or_else(of_version)?;
     // As in helm, the query of a repository is that of its charts.
-    let query = if reference.contains("://") || reference.contains('?') { "" } else { &query };
+    let query = if is_absolute(reference) || reference.contains('?') { "" } else { &query };
     archive(chart, &format!("{}{query}", join(&index_url, reference)), helm).await
 }
 

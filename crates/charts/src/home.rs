@@ -5,6 +5,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown},
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use tempfile::TempDir;
@@ -22,7 +23,8 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new(user: Option<HelmUser>) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
-        let folder = builder.prefix("billhook-helm-").permissions(Permissions::from_mode(0o700)).tempdir()?;
+        let prefix = format!("{PREFIX}{}-", *PROCESS);
+        let folder = builder.prefix(&prefix).permissions(Permissions::from_mode(0o700)).tempdir()?;
         let home = Self { folder, user };
         home.give(home.path())?;
         home.create_folder(TEMPORARY)?;
@@ -80,6 +82,48 @@ impl Home {
     }
 }
 
+/// How the names of these folders begin; then follows the process.
+const PREFIX: &str = "billhook-helm-";
+
+/// This process, in the names of its folders.
+static PROCESS: LazyLock<String> = LazyLock::new(|| {
+    let id = std::process::id();
+    format!("{id}-{}", start(id).unwrap_or_default())
+});
+
+/// Returns when a running process started, in ticks since the system did (`man 5 proc_pid_stat`): another process with the same
+/// ID, such as the first one of a container that was started again, has another time.
+fn start(process: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program, in parentheses, may contain anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Deletes the private folders of helms whose process was killed: they hold credentials, and in a pod they may take its memory.
+///
+/// What cannot be deleted remains, and everything on systems other than Linux.
+pub fn remove_leftovers() {
+    remove_from(&std::env::temp_dir());
+}
+
+fn remove_from(folder: &Path) {
+    if start(std::process::id()).is_none() {
+        return;
+    }
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let parts = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).map(|rest| rest.split('-'));
+        let mut parts = parts.into_iter().flatten();
+        let process = parts.next().and_then(|id| id.parse().ok()).zip(parts.next());
+        // Of the entry itself: a link is none.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && process.is_some_and(|(id, started)| start(id).as_deref() != Some(started)) {
+            let _remains = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// The folder for temporary files.
 const TEMPORARY: &str = "tmp";
 /// The file with the credentials of registries, which does not exist.
@@ -90,3 +134,41 @@ pub(crate) const REPOSITORIES: &str = "config/repositories.yaml";
 pub(crate) const REPOSITORY: &str = "charts";
 /// The index of that repository, where helm expects it.
 pub(crate) const INDEX: &str = "cache/repository/charts-index.yaml";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_processes_that_have_ended_are_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = std::process::Command::new("true").spawn().unwrap();
+        let ended = other.id();
+        other.wait().unwrap();
+        let own = &*PROCESS;
+        let names = [
+            format!("{own}-a"),
+            format!("{ended}-{}-b", own.split_once('-').unwrap().1),
+            format!("{}-0-c", std::process::id()),
+            "d".to_owned(),
+            "x-0-e".to_owned(),
+        ];
+        for name in &names {
+            let path = folder.path().join(format!("{PREFIX}{name}"));
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("kubeconfig"), "secret").unwrap();
+        }
+        std::fs::create_dir(folder.path().join("other")).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("other"), folder.path().join(format!("{PREFIX}{ended}-0-f")))
+            .unwrap();
+        remove_from(folder.path());
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let mut left: Vec<_> = folder.path().read_dir().unwrap().map(name).collect();
+        left.sort();
+        let kept = |name: &str| format!("{PREFIX}{name}");
+        let mut expected =
+            vec![kept(&names[0]), kept("d"), kept("x-0-e"), kept(&format!("{ended}-0-f")), "other".to_owned()];
+        expected.sort();
+        assert_eq!(left, expected);
+    }
+}

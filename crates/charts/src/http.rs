@@ -127,7 +127,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An answer: a success, 304 for a call with validators, or 401.
+/// An answer: a success, 304 for a call with validators, or 401 of the server that the call names.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -166,9 +166,13 @@ impl Client {
         for _ in 0..=MAX_REDIRECTS {
             let uri = parse(&url)?;
             let own = self::origin(&uri) == origin;
+            if !own && call.form.is_some() {
+                // It holds a token.
+                return Err(address(call.url, "it redirects to another server, which gets no credentials"));
+            }
             let answer = self.exchange(&uri, call, own).await?;
             let redirected = answer.headers.get(header::LOCATION).filter(|_| is_redirect(answer.status));
-            let Some(location) = redirected else { return accept(answer, call, &url) };
+            let Some(location) = redirected else { return accept(answer, call, &url, own) };
             let location =
                 location.to_str().map_err(|_| address(&url, "it redirects to an address that is not one"))?;
             let next = join(&url, location);
@@ -276,10 +280,10 @@ impl Call<'_> {
     }
 }
 
-/// Returns an answer that the caller can use.
-fn accept(answer: Answer, call: &Call<'_>, url: &str) -> Result<Answer, FetchError> {
+/// Returns an answer that the caller can use. Only the server that the call names may ask for credentials.
+fn accept(answer: Answer, call: &Call<'_>, url: &str, own: bool) -> Result<Answer, FetchError> {
     let unchanged = call.validators.is_some() && answer.status == StatusCode::NOT_MODIFIED;
-    if answer.status.is_success() || unchanged || answer.status == StatusCode::UNAUTHORIZED {
+    if answer.status.is_success() || unchanged || (own && answer.status == StatusCode::UNAUTHORIZED) {
         return Ok(answer);
     }
     Err(FetchError::Status { url: without_query(url), status: answer.status })
@@ -345,10 +349,16 @@ fn without_query(url: &str) -> String {
     url.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
+/// Returns whether a reference begins with a scheme, and does not merely have an address in its query.
+pub(crate) fn is_absolute(reference: &str) -> bool {
+    let scheme = reference.split_once("://").map_or("", |(scheme, _)| scheme);
+    !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
 /// Returns the address that a reference in a document means (RFC 3986, section 5.2).
 pub(crate) fn join(base: &str, reference: &str) -> String {
     let reference = reference.split('#').next().unwrap_or_default();
-    if reference.contains("://") {
+    if is_absolute(reference) {
         return reference.to_owned();
     }
     let (scheme, rest) = base.split_once("://").unwrap_or(("https", base));
@@ -404,6 +414,11 @@ mod tests {
         check("https://a.example/x/y/index.yaml", "../../../../shop.tgz", "https://a.example/shop.tgz");
         check("https://a.example", "shop.tgz", "https://a.example/shop.tgz");
         check("https://a.example/x?y=z/w", "shop.tgz", "https://a.example/shop.tgz");
+        check(
+            "https://a.example/x",
+            "shop.tgz?from=http://b.example",
+            "https://a.example/shop.tgz?from=http://b.example",
+        );
         check("https://a.example/x", "http://b.example/shop.tgz", "http://b.example/shop.tgz");
         check("https://a.example/x", "//b.example/shop.tgz", "https://b.example/shop.tgz");
     }

@@ -13,12 +13,14 @@ pub(crate) struct Version {
 
 /// The maximum depth of an index.
 const MAX_NESTING: usize = 64;
+/// The maximum number of versions of a chart: each needs a hundred times the memory of its shortest entry.
+const MAX_VERSIONS: usize = 10_000;
 
 /// Returns the versions of a chart in an index.
 ///
 /// # Errors
 ///
-/// When the text is not YAML.
+/// When the text is not YAML, or has too many versions of the chart.
 pub(crate) fn versions(text: &str, chart: &str) -> Result<Vec<Version>, String> {
     let mut options = granit_parser::options! { flow_nesting_limit: MAX_NESTING, block_nesting_limit: MAX_NESTING };
     options.set_emit_comments(false);
@@ -35,7 +37,10 @@ pub(crate) fn versions(text: &str, chart: &str) -> Result<Vec<Version>, String> 
         "entries" => reader.mapping(value, &mut |reader, key, value| match key == chart {
             true => reader.sequence(value, &mut |reader, item| {
                 versions.push(reader.version(item)?);
-                Ok(())
+                match versions.len() > MAX_VERSIONS {
+                    true => Err(format!("it has more than {MAX_VERSIONS} versions of the chart")),
+                    false => Ok(()),
+                }
             }),
             false => reader.skip(&value),
         }),
@@ -200,5 +205,13 @@ generated: 2016-10-06T16:23:20.499029981-06:00
         for text in ["<html><body>a: b: c</body>", "entries: {shop: [", &"[".repeat(1000)] {
             assert!(versions(text, "shop").is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_number_of_versions_is_limited() {
+        let index = |count: usize| format!("entries:\n  shop:\n{}", "  - version: 1\n".repeat(count));
+        assert_eq!(versions(&index(MAX_VERSIONS), "shop").map(|found| found.len()), Ok(MAX_VERSIONS));
+        assert!(versions(&index(MAX_VERSIONS + 1), "shop").unwrap_err().contains("more than 10000 versions"));
+        assert_eq!(versions(&index(MAX_VERSIONS + 1), "flop"), Ok(Vec::new()));
     }
 }

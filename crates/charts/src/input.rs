@@ -38,7 +38,7 @@ impl Release<'_> {
         let mut arguments: Vec<OsString> = ["--namespace", self.namespace].map(Into::into).into();
         let mut flag = |name: &str, value: &OsStr| arguments.extend([name.into(), value.to_owned()]);
         if let Some(values) = self.values {
-            let file = home.write("values.yaml", values.to_string().as_bytes()).map_err(ErrorKind::Folder)?;
+            let file = home.write("values.yaml", escaped(&values.to_string()).as_bytes()).map_err(ErrorKind::Folder)?;
             flag("--values", file.as_ref());
         }
         for file in self.values_files {
@@ -49,6 +49,20 @@ impl Release<'_> {
         }
         Ok(arguments)
     }
+}
+
+/// Escapes the characters of a JSON text that YAML 1.1, by which helm reads it, does not allow or takes for line breaks.
+fn escaped(json: &str) -> String {
+    let is_special =
+        |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_special(c) {
+            true => text += &format!("\\u{:04x}", u32::from(c)),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 /// The `.Capabilities` that templates see.

@@ -36,6 +36,7 @@ pub use credentials::{Credentials, CredentialsError, RepositoryAuth, SecretRefer
 pub use error::{Error, ErrorKind};
 pub use fetch::fetch;
 pub use helm::Helm;
+pub use home::remove_leftovers;
 pub use http::FetchError;
 pub use input::{Capabilities, Release};
 pub use isolation::MEMORY;

@@ -267,6 +267,31 @@ async fn helm_gets_no_credentials_and_its_files_are_readable_for_nobody_else_and
 }
 
 #[tokio::test]
+async fn values_with_characters_that_yaml_treats_specially_reach_the_chart_as_they_are() {
+    let Some(helm) = helm() else { return };
+    let template_of_text =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {text: '{{ .Values.text | b64enc }}'}\n";
+    let chart = Chart::from(ChartSource::Archive(packed_with(&[("templates/a.yaml", template_of_text)])));
+    for text in [
+        "a \u{85} b",
+        "a \u{2028} b",
+        "a \u{2029} b",
+        "\u{feff}a",
+        "\u{7f}",
+        "\u{80}\u{9f}",
+        "\u{fffe}",
+        "é\u{1f600}\\u0085\"\n",
+    ] {
+        let values = serde_json::json!({ "text": text });
+        let release = Release { values: Some(&values), ..RELEASE };
+        let rendered = template(&chart, &release, None, None, &helm).await.map_err(|error| message(&error)).unwrap();
+        let found = rendered.manifests[0].value()["data"]["text"].as_str().unwrap().to_owned();
+        let expected = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+        assert_eq!(found, expected, "{text:?}");
+    }
+}
+
+#[tokio::test]
 async fn helm_is_killed_when_the_future_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");

@@ -1,19 +1,34 @@
 //! Discovery: aggregated, or by one document per group version on servers before 1.26.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use billhook_objects::{Catalog, GroupKind, ResourceType, Scope};
-use futures::future::join_all;
+use futures::future::try_join_all;
 use serde::Deserialize;
 
 use crate::{
     cluster::{Cluster, ServedVersions},
-    error::Error,
+    error::{Error, ErrorKind},
     request::{Call, Reply},
 };
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// How many kinds a server may list, and group versions. Somebody else may have chosen it, and what it lists is kept.
+const MAX_KINDS: usize = 20_000;
+const MAX_VERSIONS: usize = 2_000;
+/// What is being done.
+const READING: &str = "read the list of kinds";
+
+/// Fails if the number of kinds or versions that a server lists is beyond the limit.
+fn check_count(found: usize, what: &str, limit: usize) -> Result<(), Error> {
+    let problem = || format!("the server lists more than {limit} {what}");
+    if found > limit { Err(Error::new(READING, ErrorKind::TooLarge).because(problem())) } else { Ok(()) }
+}
 
 impl Cluster {
     /// Reads the server's version, such as `v1.36.3`.
@@ -38,7 +53,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// When the request for `/api` or `/apis` fails.
+    /// When the request for `/api` or `/apis` fails, or when they list more than 20,000 kinds or 2,000 group versions.
     pub async fn catalog(&self) -> Result<Catalog, Error> {
         let (core, groups) = futures::future::try_join(self.groups("/api", None), self.groups("/apis", None)).await?;
         let mut types = Types::default();
@@ -55,6 +70,7 @@ impl Cluster {
                 for resource in resources {
                     types.add(&group.name, &version.name, resource);
                 }
+                check_count(types.types.len(), "kinds", MAX_KINDS)?;
             }
         }
         let mut catalog = Catalog::default();
@@ -83,7 +99,7 @@ impl Cluster {
 
     /// Reads the groups of `/api` or `/apis`, or one of them.
     async fn groups(&self, url: &str, only: Option<&str>) -> Result<Vec<Group>, Error> {
-        let call = Call::get("read the list of kinds", url.into()).accept(AGGREGATED);
+        let call = Call::get(READING, url.into()).accept(AGGREGATED);
         let reply = self.send(&call).await?;
         let is_wanted = |name: &str| only.is_none_or(|only| only == name);
         let aggregated = matches!(kind(&reply)?.as_deref(), Some("APIGroupDiscoveryList"));
@@ -98,29 +114,37 @@ impl Cluster {
             let list: unaggregated::Groups = reply.json()?;
             list.groups.into_iter().map(unaggregated::Group::ordered).collect()
         };
-        let groups = groups.into_iter().filter(|(name, _)| is_wanted(name));
-        Ok(join_all(groups.map(|(name, versions)| self.unaggregated_group(name, versions))).await)
+        check_count(groups.iter().map(|(_, versions)| versions.len()).sum(), "group versions", MAX_VERSIONS)?;
+        let (groups, found) = (groups.into_iter().filter(|(name, _)| is_wanted(name)), AtomicUsize::new(0));
+        try_join_all(groups.map(|(name, versions)| self.unaggregated_group(name, versions, &found))).await
     }
 
-    /// Reads a group without aggregated discovery: one document per group version.
-    async fn unaggregated_group(&self, name: String, versions: Vec<String>) -> Group {
+    /// Reads a group without aggregated discovery: one document per group version. `found` counts the kinds of all of them.
+    async fn unaggregated_group(
+        &self,
+        name: String,
+        versions: Vec<String>,
+        found: &AtomicUsize,
+    ) -> Result<Group, Error> {
         let one = async |version: String| {
             let url = if name.is_empty() { format!("/api/{version}") } else { format!("/apis/{name}/{version}") };
-            let read =
-                async { self.send(&Call::get("read the list of kinds", url)).await?.json::<unaggregated::Resources>() };
+            let read = async { self.send(&Call::get(READING, url)).await?.json::<unaggregated::Resources>() };
             match read.await {
                 Ok(list) => {
                     let resources = list.resources.into_iter().filter(|r| !r.name.contains('/')).map(Resource::from);
-                    Version { name: version, resources: Some(resources.collect()), stale: false }
+                    let resources: Vec<_> = resources.collect();
+                    let all = found.fetch_add(resources.len(), Ordering::Relaxed) + resources.len();
+                    check_count(all, "kinds", MAX_KINDS)?;
+                    Ok(Version { name: version, resources: Some(resources), stale: false })
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a group version is unavailable");
-                    Version { name: version, resources: None, stale: true }
+                    Ok(Version { name: version, resources: None, stale: true })
                 }
             }
         };
-        let versions = join_all(versions.into_iter().map(one)).await;
-        Group { name, versions }
+        let versions = try_join_all(versions.into_iter().map(one)).await?;
+        Ok(Group { name, versions })
     }
 }
 

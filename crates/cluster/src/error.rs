@@ -8,6 +8,9 @@ use serde::Deserialize;
 /// Shared, so that all callers that waited for one request get its failure.
 type Source = Arc<dyn std::error::Error + Send + Sync>;
 
+/// The longest pause that a server can ask for. One that somebody else chooses may ask for more than a clock can add.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
 /// A request that failed: what was being done, and the kind of the failure.
 ///
 /// Its text completes "failed to …" and names each cause once, the source included.
@@ -114,7 +117,7 @@ impl Error {
     }
 
     pub(crate) fn with_retry_after(mut self, after: Option<Duration>) -> Self {
-        self.retry_after = after;
+        self.retry_after = after.map(|after| after.min(LONGEST_PAUSE));
         self
     }
 

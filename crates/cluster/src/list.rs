@@ -28,6 +28,8 @@ const FEW: usize = 8;
 const MOST_NAMES: u64 = 2000;
 /// How often a list whose continue token has expired is restarted before it is read without pages.
 const RESTARTS: usize = 3;
+/// About how many bytes of memory a small object needs. Each of a list counts as that at least.
+pub(crate) const PER_OBJECT: usize = 256;
 /// By which factor pages are made smaller after one was too large.
 const SMALLER: u32 = 4;
 
@@ -144,8 +146,11 @@ impl<'a> Lister<'a> {
             let call = Call::new(Verb::List, &what, url).accept(S::LIST).retry(self.retry);
             match self.cluster.send(&call).await {
                 Ok(reply) => {
-                    self.count(&what, reply.body.len())?;
-                    return reply.json();
+                    let size = reply.body.len();
+                    let page: Page<S> = reply.json()?;
+                    // A small object needs more memory than its text.
+                    self.count(&what, size.max(page.items.len().saturating_mul(PER_OBJECT)))?;
+                    return Ok(page);
                 }
                 Err(error) if *error.kind() == ErrorKind::TooLarge && limit > 1 => {
                     self.largest.store(limit.div_ceil(SMALLER), Ordering::Relaxed);

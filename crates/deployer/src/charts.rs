@@ -7,6 +7,7 @@ use billhook_cluster::{Cluster, DeleteOptions, ListedLease, Patch, PatchKind};
 use billhook_objects::{Catalog, Manifest, ObjectKey, Uid, wellknown};
 use billhook_plan::{Directives, Listed, Observed, Operation, Query, Resource, Select};
 use billhook_policy::{ChartSource, HelmConfiguration, HelmDeployment, HelmOptions, ManifestPolicy};
+use futures::FutureExt as _;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -24,6 +25,7 @@ use crate::{
     owner::{OWNER, Owner},
     progress::Report,
     readiness::watched::{Wanted, Which},
+    slots::PER_PLACE,
     target::{OpenTarget, RENDER_AGE, read_secret},
     waited::{WAITING_FOR_HELM, Waited},
 };
@@ -37,6 +39,9 @@ const UNPROVEN: &str = "; nothing proves that the helm that began it has ended: 
 const RUNNING_HELM: &str = "running helm";
 /// The same for reading what helm needs.
 const READING_INPUT: &str = "reading the Context and the version of the cluster";
+/// How long a helm may take that renders or reads: others wait for its slot, and the API server that it asks may never answer. Longer
+/// than fetching a chart and rendering it may take.
+const SHORT_RUN: Duration = Duration::from_secs(180);
 /// After this wait for a slot the condition says so.
 const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// The Context of items that do not name one.
@@ -126,7 +131,7 @@ pub(crate) async fn render(
     let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
     let kubeconfig = Some(access.kubeconfig());
     let work = billhook_charts::template(&chart, &release, Some(&capabilities), kubeconfig, program);
-    let rendered = halt.stoppable(item.deadline, RUNNING_HELM, work).await?;
+    let rendered = short_run(item, halt, work).await?;
     drop(slot);
     let rendered = rendered.map_err(|error| {
         let failure = failed(TEMPLATE, error);
@@ -143,7 +148,24 @@ pub(crate) async fn render(
         objects.push(namespace(&helm.namespace)?, keep);
     }
     objects.set_label(LABEL, &item.name);
+    count(item, &objects.manifests)?;
     Ok(objects)
+}
+
+/// Counts what was rendered until the work on the item ends. An item may wait for long, and its chart may be much larger than its
+/// configuration.
+fn count(item: &mut Item, manifests: &[Manifest]) -> Result<(), ItemFailure> {
+    /// What each object needs besides its text.
+    const PER_OBJECT: usize = 1024;
+    let size: usize = manifests.iter().map(|manifest| manifest.json().len() + PER_OBJECT).sum();
+    // That of an earlier attempt to plan.
+    item.rendered = None;
+    let slots = &item.shared.helms.rendered;
+    let slot = slots.take_many(Party::of(&item.object), size.div_ceil(PER_PLACE).max(1)).now_or_never().flatten();
+    let problem = "other items at work have too large charts together; trying again";
+    item.rendered =
+        Some(slot.ok_or_else(|| ItemFailure::new("Busy", problem, ErrorCode::InternalProblem).transient())?);
+    Ok(())
 }
 
 fn namespace(name: &str) -> Result<Manifest, ItemFailure> {
@@ -191,7 +213,17 @@ pub(crate) async fn values(
     let skip = helm.helm_deployment && (install.skip_schema_validation || upgrade.skip_schema_validation);
     let _slot = slot(item, halt, |helms| &helms.renders).await?;
     let work = billhook_charts::values(&chart, &release, Some(&capabilities), skip, &item.shared.helms.program);
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
+    Ok(short_run(item, halt, work).await?.map_err(|error| failed(TEMPLATE, error))?)
+}
+
+/// Runs a helm that renders or reads.
+async fn short_run<T>(item: &Item, halt: &Halt, work: impl Future<Output = T>) -> Result<T, Stop> {
+    let work = timeout(SHORT_RUN, work);
+    halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|_| {
+        let message =
+            format!("helm has not rendered the chart, or read its release, within {} seconds", SHORT_RUN.as_secs());
+        ItemFailure::configuration(TEMPLATE.1, message).of(TEMPLATE.0, TEMPLATE.1).transient().into()
+    })
 }
 
 /// Returns the chart of an item with the credentials in the item's Context. Its host is checked before any is read.
@@ -324,7 +356,7 @@ pub(crate) async fn install(
 async fn fetch(item: &mut Item, chart: Chart, halt: &Halt) -> Result<Chart, Stop> {
     let _slot = slot(item, halt, |helms| &helms.renders).await?;
     let work = billhook_charts::fetch(chart, &item.shared.helms.program);
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(TEMPLATE, error))?)
+    Ok(short_run(item, halt, work).await?.map_err(|error| failed(TEMPLATE, error))?)
 }
 
 /// Returns the objects of the release of an item, if it exists.
@@ -338,7 +370,7 @@ async fn manifest(
     let program = &item.shared.helms.program;
     let access = halt.stoppable(item.deadline, READING_INPUT, target.program_access(item.deadline)).await??;
     let work = billhook_charts::manifest_of(&helm.name, &helm.namespace, access.kubeconfig(), program);
-    Ok(halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|error| failed(GET, error))?)
+    Ok(short_run(item, halt, work).await?.map_err(|error| failed(GET, error))?)
 }
 
 /// Returns whether helm failed because an earlier run is still pending (`errPending` in `pkg/action` of helm).

@@ -27,10 +27,10 @@ impl Party {
     }
 }
 
-/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, then to its Target that
-/// has the fewest, then to the work that has waited for longest. Long work of one does not keep all others waiting: a namespace
-/// gets one more only while it has fewer than are free, so at most half of them, and half of what others leave; a Target gets one
-/// fewer than its namespace, if that is more than one.
+/// Slots that namespaces and Targets share. A free one goes to the namespace that has the fewest, of several to the one that got one
+/// longest ago, then to its Target that has the fewest, then to the work that has waited for longest. Long work of one does not keep
+/// all others waiting: a namespace gets one more only while it has fewer than are free, so at most half of them, and half of what
+/// others leave; a Target gets one fewer than its namespace, if that is more than one.
 #[derive(Clone)]
 pub(crate) struct FairSlots(Arc<Mutex<Queue>>);
 
@@ -50,6 +50,11 @@ struct Queue {
     waiting: BTreeMap<Party, VecDeque<Waiting>>,
     /// The number of those that have waited so far.
     count: u64,
+    /// How often a slot was given to any namespace.
+    given: u64,
+    /// The number of the last one that each namespace got, while it has one or waits: those that have queued up much work take turns
+    /// with the others.
+    last: BTreeMap<String, u64>,
 }
 
 struct Waiting {
@@ -68,8 +73,7 @@ pub(crate) struct FairSlot {
 
 impl FairSlots {
     pub(crate) fn new(slots: usize) -> Self {
-        let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(Queue { is_closed: false, slots, running, waiting, count: 0 })))
+        Self(Arc::new(Mutex::new(Queue::new(slots))))
     }
 
     /// Gives no more slots: what waits for one, or asks for one, is halted.
@@ -145,6 +149,11 @@ fn assign(queue: &Arc<Mutex<Queue>>) {
 }
 
 impl Queue {
+    fn new(slots: usize) -> Self {
+        let (running, waiting, last) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { is_closed: false, slots, running, waiting, count: 0, given: 0, last }
+    }
+
     /// Removes the work whose turn it is from the queue, and counts it as running.
     fn take_next(&mut self) -> Option<(Party, usize, oneshot::Sender<FairSlot>)> {
         self.waiting.retain(|_, waiting| {
@@ -153,9 +162,13 @@ impl Queue {
             }
             !waiting.is_empty()
         });
+        let Self { running, waiting, last, .. } = self;
+        last.retain(|namespace, _| has_any(running, namespace) || has_any(waiting, namespace));
         let party = self.turn()?;
         let next = self.waiting.get_mut(&party)?.pop_front()?;
         *self.running.entry(party.clone()).or_default() += next.weight;
+        self.given += 1;
+        self.last.insert(party.namespace.clone(), self.given);
         Some((party, next.weight, next.sender))
     }
 
@@ -170,11 +183,18 @@ impl Queue {
         let waiting = self.waiting.iter().filter_map(|(party, waiting)| {
             let namespace = of_namespaces.get(party.namespace.as_str()).copied().unwrap_or(0);
             let target = self.running.get(party).copied().unwrap_or(0);
+            let last = self.last.get(&party.namespace).copied();
             let may = namespace < free && target < of_one_target;
-            may.then_some((namespace, target, waiting.front()?.number, party))
+            may.then_some((namespace, last, target, waiting.front()?.number, party))
         });
         waiting.min().map(|(.., party)| party.clone())
     }
+}
+
+/// Returns whether there is an entry of a namespace.
+fn has_any<T>(parties: &BTreeMap<Party, T>, namespace: &str) -> bool {
+    let first = Party { namespace: namespace.to_owned(), target: String::new() };
+    parties.range(first..).next().is_some_and(|(party, _)| party.namespace == namespace)
 }
 
 #[cfg(test)]
@@ -188,7 +208,7 @@ mod tests {
 
     /// Checks whose turn it is if some have a slot already and others wait in this order.
     fn check(slots: usize, running: &[&str], waiting: &[&str], expected: Option<&str>) {
-        let mut queue = Queue { is_closed: false, slots, running: BTreeMap::new(), waiting: BTreeMap::new(), count: 0 };
+        let mut queue = Queue::new(slots);
         for name in running {
             *queue.running.entry(party(name)).or_default() += 1;
         }
@@ -223,6 +243,31 @@ mod tests {
         check(8, &["a/x", "a/x", "a/x", "a/y"], &["a/y", "b/x"], Some("b/x"));
         check(8, &["a/x", "a/x", "a/x", "a/y", "b/x"], &["b/x"], Some("b/x"));
         check(8, &["a/x", "a/x", "a/x", "a/y", "b/x", "b/x"], &["b/x"], None);
+    }
+
+    #[tokio::test]
+    async fn namespaces_take_turns_however_much_work_some_have_queued_up() {
+        let slots = FairSlots::new(4);
+        let order = std::cell::RefCell::new(Vec::new());
+        let work = |name: &'static str| {
+            let slot = slots.take(party(name));
+            let order = &order;
+            async move {
+                let _slot = slot.await;
+                order.borrow_mut().push(name);
+                tokio::task::yield_now().await;
+            }
+        };
+        let queued = ["a/x", "b/x", "c/x", "d/x"].into_iter().flat_map(|name| [name; 20]);
+        let mut all: Vec<_> = queued.map(work).collect();
+        all.push(work("good/x"));
+        futures::future::join_all(all).await;
+        let order = order.into_inner();
+        assert_eq!(order.len(), 81);
+        let turn = order.iter().position(|name| *name == "good/x").unwrap();
+        assert!(turn < 8, "{order:?}");
+        let mut queue = lock(&slots.0);
+        assert!(queue.take_next().is_none() && queue.last.is_empty());
     }
 
     #[tokio::test]

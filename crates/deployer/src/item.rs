@@ -16,6 +16,7 @@ use crate::{
     crashes,
     error::ItemFailure,
     events::{self, RunEvents, Severity},
+    fair::FairSlot,
     halt::Halt,
     known::KnownItem,
     progress::{CONDITION, Report},
@@ -57,6 +58,8 @@ pub(crate) struct Item {
     pub failed: u32,
     /// Stops the work.
     pub(crate) halt: Halt,
+    /// The slots for the rendered chart.
+    pub(crate) rendered: Option<FairSlot>,
     /// Whether another client has finished the job, or the item is another one of the same name: the object is no longer ours.
     is_over: bool,
     /// A status that is sent unless a later one replaces it soon.
@@ -92,6 +95,7 @@ impl Item {
             patience: None,
             failed,
             halt,
+            rendered: None,
             is_over: false,
             later: None,
         }

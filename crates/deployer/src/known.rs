@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for KnownItem {
 }
 
 /// Returns about how many bytes a value has as JSON.
-fn size(value: &Value) -> usize {
+pub(crate) fn size(value: &Value) -> usize {
     const SCALAR: usize = 4;
     match value {
         Value::String(text) => SCALAR + text.len(),

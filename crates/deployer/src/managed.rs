@@ -10,8 +10,16 @@ use billhook_plan::{ApplyAction, Directives, Plan, Resource, Work, before_delete
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The maximum size of the managed resources; the API server accepts objects of up to 1.5 MiB.
+use crate::api::DeployItem;
+
+/// The maximum size of the managed resources.
 const MAX_SIZE: usize = 512 * 1024;
+/// The maximum size of an object: etcd does not store a larger one.
+const MAX_OBJECT: usize = 1536 * 1024;
+/// What else the status of an item may need: twelve errors and three conditions, with messages of 16 KiB.
+const OTHERS: usize = 256 * 1024;
+/// What a UID adds to a resource.
+const UID: usize = r#","uid":"00000000-0000-0000-0000-000000000000""#.len();
 
 /// The field of a provider status that names our record. It is set only by billhook, which labels all objects of the item.
 const RECORD: &str = "record";
@@ -101,11 +109,29 @@ fn read(provider_status: Option<&Value>) -> Vec<Inherited> {
     resources.into_iter().flatten().filter_map(entry).collect()
 }
 
+/// Returns how large the managed resources of an item may be: the API server rejects a status that makes the object too large, and an
+/// item whose status cannot be written never ends.
+pub(crate) fn room(item: &DeployItem) -> usize {
+    let text = |value: Result<String, serde_json::Error>| value.map_or(0, |text| text.len());
+    let taken = text(serde_json::to_string(&item.metadata)) + text(serde_json::to_string(&item.spec));
+    MAX_OBJECT.saturating_sub(OTHERS + taken).min(MAX_SIZE)
+}
+
+/// Returns the first of these values that fit into this size with their UIDs.
+fn fitting(values: impl Iterator<Item = Value>, room: usize) -> Vec<Value> {
+    let mut size = 0;
+    let fits = |value: &Value| {
+        size += value.to_string().len() + UID + 1;
+        size <= room
+    };
+    values.take_while(fits).collect()
+}
+
 /// Returns the provider status of an item with this plan and a record of this name. The objects are in the order in which they are
 /// applied; those that the plan leaves to others are not managed.
 pub(crate) fn provider_status(
     api_version: &str,
-    record: &str,
+    (record, room): (&str, usize),
     plan: &Plan,
     manifests: &BTreeMap<ObjectKey, Manifest>,
     directives: &BTreeMap<ObjectKey, Directives>,
@@ -131,12 +157,7 @@ pub(crate) fn provider_status(
         entry.extend(directives.before_delete.as_ref().map(|patch| ("patchBeforeDelete".to_owned(), patch.clone())));
         Value::Object(entry)
     };
-    let mut size = 0;
-    let small = |entry: &Value| {
-        size += entry.to_string().len();
-        size <= MAX_SIZE
-    };
-    let resources: Vec<Value> = applied.map(entry).take_while(small).collect();
+    let resources = fitting(applied.map(entry), room);
     json!({ "apiVersion": api_version, "kind": "ProviderStatus", "managedResources": resources, RECORD: record })
 }
 
@@ -158,6 +179,24 @@ pub(crate) fn add_uids(provider_status: &mut Value, uids: &BTreeMap<ObjectKey, U
 mod tests {
     use super::*;
     use crate::readiness::lab::Lab;
+
+    #[test]
+    fn a_large_item_lists_fewer_resources_so_that_its_status_can_be_stored() {
+        for config in [1000, 500 << 10, 1000 << 10, 1200 << 10, 1500 << 10] {
+            let spec = json!({"type": "t", "config": {"manifests": "x".repeat(config)}});
+            let item = DeployItem::new("a", serde_json::from_value(spec).unwrap());
+            let resource =
+                |n: u32| json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": format!("{n:05}")}});
+            let mut status = json!({"managedResources": fitting((0..20_000).map(resource), room(&item))});
+            let keys = (0..20_000).map(|n| ObjectKey::new(GroupKind::new("", "ConfigMap"), None, format!("{n:05}")));
+            let uid = || Uid::new("2b0f6c1a-4c0c-4d8e-9d5e-000000000001");
+            add_uids(&mut status, &keys.map(|key| (key, uid())).collect());
+            let (size, whole) = (status.to_string().len(), serde_json::to_string(&item).unwrap().len());
+            assert!(size <= MAX_SIZE + 100, "{config}: {size}");
+            assert!(size < 100 || size + whole + OTHERS <= MAX_OBJECT + 100, "{config}: {size} and {whole}");
+            assert_eq!(size > 400 << 10, config < 700 << 10, "{config}: {size}");
+        }
+    }
 
     #[test]
     fn uids_are_added_to_the_objects_that_have_one() {

@@ -22,8 +22,8 @@ pub(crate) const MAX_HOLD: Duration = Duration::from_secs(2);
 /// How many items start at the same time. As many requests to the home cluster are sent at the same time, so that with more, each
 /// item would take longer and all would need more memory.
 const STARTS: usize = 64;
-/// How much of a configuration, in bytes, one place is for.
-const PER_PLACE: usize = 64 << 10;
+/// How much of a configuration, or of a rendered chart, in bytes, one place is for.
+pub(crate) const PER_PLACE: usize = 64 << 10;
 /// With so many Targets, those that have no items at work are forgotten.
 const MANY_TARGETS: usize = 256;
 

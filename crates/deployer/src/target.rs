@@ -27,7 +27,7 @@ use self::{
     tokens::{Place, TokenConfig, Tokens},
 };
 use crate::{
-    api::{ErrorCode, KUBERNETES_CLUSTER, Target, TargetSpec, resource},
+    api::{ErrorCode, KUBERNETES_CLUSTER, TOO_LARGE, Target, TargetSpec, resource},
     error::ItemFailure,
     metrics::{CountedCluster, Metrics},
 };
@@ -358,6 +358,7 @@ fn kubeconfig(config: &Value) -> Result<String, String> {
         Some(kubeconfig @ Value::Object(_)) => Ok(kubeconfig.to_string()),
         // The configuration may be the kubeconfig itself.
         None if config.get("kind").is_some_and(|kind| kind == "Config") => Ok(config.to_string()),
+        None if config == TOO_LARGE => Err(TOO_LARGE.to_owned()),
         Some(_) => Err("its kubeconfig must be a string or an object".to_owned()),
         None => Err("its configuration has none of kubeconfig, oidcConfig and selfConfig".to_owned()),
     }

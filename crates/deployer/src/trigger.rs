@@ -1,7 +1,7 @@
 //! Decides what is due for an item from its object and the time. Sends no requests and reads no clock.
 
 use billhook_plan::Operation;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     api::{
@@ -12,6 +12,9 @@ use crate::{
     progress::CONDITION,
     schedule::Schedule,
 };
+
+/// By how much the clocks of two replicas may differ.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// What triggers the work on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +146,12 @@ fn scheduled(
     let Some(schedule) = schedule.filter(|_| annotation(item, CONTINUOUS_RECONCILE_ACTIVE) != Some("false")) else {
         return Due::Nothing;
     };
-    match schedule.next(last.as_ref().map_or(now, |last| last.0)) {
+    let last = last.as_ref().map_or(now, |last| last.0);
+    // A clock that was wrong has written it. Clocks of replicas may differ a little.
+    if last.duration_since(now) > CLOCK_SKEW {
+        return Due::Reconcile(Cause::Triggered);
+    }
+    match schedule.next(last) {
         Some(next) if next <= now => Due::Reconcile(Cause::Triggered),
         Some(next) => Due::At(next),
         None => Due::Nothing,
@@ -158,4 +166,111 @@ pub fn is_deleted(item: &DeployItem) -> bool {
 /// Returns whether the item is being deleted without its objects.
 pub fn is_deleted_without_uninstall(item: &DeployItem) -> bool {
     is_deleted(item) && annotation(item, DELETE_WITHOUT_UNINSTALL) == Some("true")
+}
+
+#[cfg(test)]
+mod tests {
+    use billhook_policy::GoDuration;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Returns an item of generation 2 with our finalizer, this metadata besides, and this status.
+    fn item(metadata: Value, status: Value) -> DeployItem {
+        let mut item = json!({
+            "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "DeployItem",
+            "metadata": { "name": "a", "generation": 2, "finalizers": ["finalizer.landscaper.gardener.cloud"] },
+            "spec": { "type": "t" }, "status": status,
+        });
+        let Value::Object(metadata) = metadata else { panic!("{metadata}") };
+        metadata.into_iter().for_each(|(key, value)| item["metadata"][key] = value);
+        serde_json::from_value(item).unwrap()
+    }
+
+    fn deleted() -> Value {
+        json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" })
+    }
+
+    fn annotated(name: &str, value: &str) -> Value {
+        json!({ "annotations": { name: value } })
+    }
+
+    #[test]
+    fn generations_and_annotations_trigger_items_without_jobs() {
+        let check = |metadata: Value, status: Value, expected: Due| {
+            let found = due(&item(metadata.clone(), status.clone()), Trigger::Generations, None, at(NOW));
+            assert_eq!(found, expected, "{metadata} {status}");
+        };
+        let status = |phase: &str, generation: i64| json!({ "phase": phase, "observedGeneration": generation });
+        check(json!({}), json!({}), Due::Reconcile(Cause::Triggered));
+        check(json!({}), status("Succeeded", 1), Due::Reconcile(Cause::Triggered));
+        check(json!({}), status("Progressing", 1), Due::Reconcile(Cause::Triggered));
+        check(json!({}), status("Progressing", 2), Due::Reconcile(Cause::Unfinished));
+        check(json!({}), status("Succeeded", 2), Due::Nothing);
+        check(json!({}), status("Failed", 2), Due::Nothing);
+        check(annotated(OPERATION, "reconcile"), status("Failed", 2), Due::Reconcile(Cause::Operation));
+        check(annotated(OPERATION, "test-reconcile"), status("Failed", 2), Due::Reconcile(Cause::Operation));
+        check(annotated(OPERATION, "interrupt"), status("Progressing", 2), Due::Interrupt);
+        check(annotated(OPERATION, "other"), status("Succeeded", 2), Due::Nothing);
+        check(deleted(), status("Succeeded", 1), Due::Delete(Cause::Triggered));
+        check(deleted(), status("Deleting", 2), Due::Delete(Cause::Unfinished));
+        check(deleted(), status("DeleteFailed", 2), Due::Nothing);
+        let mut without_finalizer = deleted();
+        without_finalizer["finalizers"] = json!(["other"]);
+        check(without_finalizer, status("Succeeded", 1), Due::Nothing);
+        let mut without_objects = deleted();
+        without_objects["annotations"] = json!({ DELETE_WITHOUT_UNINSTALL: "true" });
+        check(without_objects, status("DeleteFailed", 2), Due::Delete(Cause::Triggered));
+    }
+
+    #[test]
+    fn jobs_trigger_items_of_landscaper() {
+        let check = |metadata: Value, status: Value, expected: Due| {
+            let found = due(&item(metadata.clone(), status.clone()), Trigger::Jobs, None, at(NOW));
+            assert_eq!(found, expected, "{metadata} {status}");
+        };
+        let status = |phase: &str, job: &str, finished: &str| json!({ "phase": phase, "observedGeneration": 1, "jobID": job, "jobIDFinished": finished });
+        check(json!({}), json!({}), Due::Nothing);
+        check(json!({}), status("", "a", ""), Due::Reconcile(Cause::Triggered));
+        check(json!({}), status("Succeeded", "a", "a"), Due::Nothing);
+        check(json!({}), status("Succeeded", "b", "a"), Due::Reconcile(Cause::Triggered));
+        check(json!({}), status("Progressing", "b", "a"), Due::Reconcile(Cause::Unfinished));
+        check(deleted(), status("Succeeded", "a", "a"), Due::Nothing);
+        check(deleted(), status("Succeeded", "b", "a"), Due::Delete(Cause::Triggered));
+        check(annotated(OPERATION, "reconcile"), status("Failed", "a", "a"), Due::Nothing);
+        check(annotated(OPERATION, "test-reconcile"), status("Failed", "a", "a"), Due::Reconcile(Cause::Operation));
+        check(annotated(OPERATION, "interrupt"), status("Progressing", "b", "a"), Due::Interrupt);
+        let mut interrupted = status("Failed", "a", "a");
+        let condition = json!({ "type": CONDITION, "status": "True", "reason": "Applying", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z" });
+        interrupted["conditions"] = json!([condition]);
+        check(json!({}), interrupted.clone(), Due::EndCondition);
+        interrupted["phase"] = json!("Progressing");
+        check(json!({}), interrupted, Due::Nothing);
+    }
+
+    #[test]
+    fn a_schedule_counts_from_the_last_reconcile_if_that_was_not_in_the_future() {
+        let schedule = Schedule::every(GoDuration(std::time::Duration::from_secs(600)));
+        let check = |metadata: Value, last: i64, expected: Due| {
+            let status =
+                json!({ "phase": "Succeeded", "observedGeneration": 2, "lastReconcileTime": at(last).to_string() });
+            let found = due(&item(metadata.clone(), status), Trigger::Generations, Some(&schedule), at(NOW));
+            assert_eq!(found, expected, "{metadata} {last}");
+        };
+        check(json!({}), NOW - 600, Due::Reconcile(Cause::Triggered));
+        check(json!({}), NOW - 599, Due::At(at(NOW + 1)));
+        check(json!({}), NOW + 60, Due::At(at(NOW + 660)));
+        // The clock of another replica was wrong by a year.
+        check(json!({}), NOW + 31_536_000, Due::Reconcile(Cause::Triggered));
+        check(annotated(CONTINUOUS_RECONCILE_ACTIVE, "false"), NOW - 600, Due::Nothing);
+        let aside = json!({ "count": 3, "lastCrash": at(NOW).to_string(), "attempt": at(NOW).to_string() }).to_string();
+        check(annotated("billhook.dev/crashes", &aside), NOW - 600, Due::Nothing);
+    }
 }

@@ -32,11 +32,14 @@ pub(crate) fn reached(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The metadata services of Alibaba Cloud, Azure, AWS and Google Cloud that have other than link-local addresses.
-const METADATA: [IpAddr; 4] = [
+/// The metadata services of Alibaba Cloud, Azure, Oracle Cloud, AWS (of instances and of Pods in EKS) and Google Cloud that have other
+/// than link-local addresses.
+const METADATA: [IpAddr; 6] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 

@@ -8,7 +8,8 @@
 //! - The same applies inside brackets: `['a.b']` is `.a.b`, and `['a\.b']` is one name.
 //! - A filter has parentheses, makes one comparison, and never selects an element without the compared field.
 //!
-//! Templates (`range`, text between braces) are not supported: a path only selects values.
+//! Templates (`range`, text between braces) are not supported: a path only selects values. Neither are paths that may select the same
+//! value very often, because others write paths and objects: they have at most one `..`, and at most eight commas in brackets.
 
 use std::fmt;
 
@@ -49,6 +50,7 @@ impl JsonPath {
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let error = |problem| JsonPathError { text: text.to_owned(), problem };
         let standard = translate(text).map_err(error)?;
+        check_cost(&standard).map_err(|problem| error(problem.to_owned()))?;
         let query = parse_json_path(&standard)
             .map_err(|_| error(format!("it translates to {standard}, which RFC 9535 does not allow")))?;
         Ok(Self { text: text.to_owned(), query })
@@ -74,6 +76,21 @@ impl Eq for JsonPath {}
 impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// Fails if a path in the syntax of RFC 9535 may select a value so often that this takes all time and memory: each `..` after another
+/// one multiplies the number of results by the depth of the object, and each comma adds to a factor.
+fn check_cost(standard: &str) -> Result<(), &'static str> {
+    let (mut descents, mut commas) = (0, 0);
+    for (index, c) in unquoted_indices(standard) {
+        descents += usize::from(standard[index..].starts_with(".."));
+        commas += usize::from(c == ',');
+    }
+    match (descents, commas) {
+        (2.., _) => Err("it has '..' more than once"),
+        (_, 9..) => Err("it has more than eight commas in brackets"),
+        _ => Ok(()),
     }
 }
 
@@ -415,6 +432,9 @@ mod tests {
                 "a[?(@.b==\"c\" && @.d==\"e\")]",
                 "cannot compare with \"\\\"c\\\" && @.d==\\\"e\\\"\"; put strings in quotes",
             ),
+            ("..a..b", "it has '..' more than once"),
+            ("..a[?(@..b)]", "it has '..' more than once"),
+            ("[0,0,0][0,0,0][0,0,0][0,0,0][0,0,0]", "it has more than eight commas in brackets"),
             ("a..", "a name must follow '..'"),
             ("a....b", "a name is missing"),
             ("{range .items[*]}{.a}{end}", "unexpected '}'"),
@@ -430,6 +450,15 @@ mod tests {
             JsonPath::parse("a[x").unwrap_err().to_string(),
             "read \"a[x\" as a JSONPath: the bracket is not closed"
         );
+    }
+
+    #[test]
+    fn what_is_no_descent_is_allowed_often() {
+        for path in
+            [r"a['b\.\.c']['d\.\.e']", r#"..a[?(@.b == "..,,,,,,,,,")]"#, "['a','b','c','d','e','f','g','h','i']"]
+        {
+            assert!(JsonPath::parse(path).is_ok(), "{path}");
+        }
     }
 
     proptest! {

@@ -5,10 +5,18 @@
 mod deploy;
 mod servers;
 
-use std::error::Error as _;
+use std::{
+    error::Error as _,
+    sync::{Arc, Mutex},
+};
 
+use axum::{
+    extract::Request,
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Redirect},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use billhook_charts::{Chart, Error, Helm, Release, RepositoryAuth, template, values};
+use billhook_charts::{Chart, Error, Helm, Release, RepositoryAuth, fetch, template, values};
 use billhook_policy::ChartSource;
 use serde_json::json;
 use servers::{HEADER, PROGRAM, Registry, helm, pack, repository};
@@ -257,4 +265,52 @@ async fn values_are_validated_against_the_schema_of_an_archive() {
     assert!(error.contains("at '/color': got number, want string"), "{error}");
     check_error(&ChartSource::Archive(b"this is no archive".to_vec()).into(), &["render chart in an archive", "gzip"])
         .await;
+}
+
+/// The requests that a server got: the path, and the header with credentials.
+type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
+/// Notes the path of a request and its credentials.
+fn note(seen: &Seen, request: &Request) {
+    let header = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+    seen.lock().unwrap().push((request.uri().path().to_owned(), header));
+}
+
+#[tokio::test]
+async fn a_server_to_which_a_registry_redirects_gets_no_credentials_although_it_asks_for_them() {
+    let seen = Seen::default();
+    let noted = Arc::clone(&seen);
+    let (storage, storage_pem) = servers::serve(move |request| {
+        note(&noted, request);
+        let host = request.headers()[header::HOST].to_str().unwrap();
+        let challenge = format!(r#"Bearer realm="https://{host}/token""#);
+        (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response()
+    })
+    .await;
+    let (url, pem) = servers::serve(move |request| match request.uri().path() {
+        "/token" => Redirect::temporary(&format!("{storage}/form")).into_response(),
+        "/v2/charts/shop/manifests/token" => {
+            let host = request.headers()[header::HOST].to_str().unwrap();
+            let challenge = format!(r#"Bearer realm="https://{host}/token""#);
+            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)]).into_response()
+        }
+        _ => Redirect::temporary(&format!("{storage}/storage")).into_response(),
+    })
+    .await;
+    let host = url.strip_prefix("https://").unwrap();
+    for (tag, entry, problem) in [
+        ("moved", json!({"username": "me", "password": "sesame"}), "/storage: 401 unauthorized"),
+        (
+            "token",
+            json!({"identitytoken": "sesame"}),
+            "/token: it redirects to another server, which gets no credentials",
+        ),
+    ] {
+        let mut chart = oci(format!("{host}/charts/shop:{tag}"));
+        chart.credentials.add_docker_config(&json!({"auths": {host: entry}}).to_string()).unwrap();
+        chart.credentials.repositories.push(ca(&format!("oci://{host}"), &format!("{pem}{storage_pem}")));
+        let error = message(&fetch(chart, &Helm::new("/nowhere/helm")).await.unwrap_err());
+        assert!(error.to_lowercase().ends_with(problem), "{error}");
+    }
+    assert_eq!(*seen.lock().unwrap(), [("/storage".to_owned(), None)]);
 }

@@ -24,7 +24,7 @@ use crate::{
     counts::Verb,
     decode::Shape,
     error::ErrorKind,
-    list::Found,
+    list::{Found, PER_OBJECT},
     request::{Call, Failure},
     url,
     watch_slots::Poller,
@@ -32,8 +32,6 @@ use crate::{
 
 /// After how many seconds the server ends a watch.
 const SERVER_TIMEOUT: &str = "290";
-/// About how many bytes a watch needs for an object that it knows.
-const KNOWN_SIZE: usize = 256;
 /// How many objects are read at a time.
 const READS: usize = 64;
 
@@ -55,7 +53,7 @@ pub(super) struct Driver<S> {
 impl<S: Shape> Driver<S> {
     pub(super) fn new(cluster: &Cluster, query: &Query, known: Known) -> Self {
         let mut machine = Machine::new(query, known, Arc::clone(&cluster.inner.deletes));
-        machine.objects.limit = cluster.inner.options.list_limit / KNOWN_SIZE;
+        machine.objects.limit = cluster.inner.options.list_limit / PER_OBJECT;
         Self {
             machine,
             events: None,

@@ -45,8 +45,8 @@ impl Cluster {
 
     /// Watches whole objects, decoded into `T`: first all objects of a list, then the changes.
     ///
-    /// The items of a list have no `kind` and `apiVersion`. Outages and missing rights are logged as warnings and waited
-    /// out; the stream ends when the kind is no longer served. An object that cannot be decoded is skipped with a
+    /// The items of a list have no `kind` and `apiVersion`. Outages and missing rights are logged as warnings, except those of servers
+    /// that others choose, and waited out; the stream ends when the kind is no longer served. An object that cannot be decoded is skipped with a
     /// warning, so that it does not hide the others.
     pub fn watch_objects<T>(&self, query: &Query) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
     where
@@ -66,13 +66,16 @@ impl Cluster {
         T: DeserializeOwned + Send + 'static,
     {
         let kind = query.resource.kind.clone();
+        // What a server says that somebody else chooses does not belong into the log: it may say much, and often.
+        let foreign = self.inner.options.foreign.is_some();
         let driver = Driver::<Full<T>>::new(self, query, Known::default()).telling(current);
         Box::pin(changes(driver).filter_map(move |change| {
             std::future::ready(match change {
-                Change::Present(full) => decoded(&kind, full).map(ObjectChange::Present),
+                Change::Present(full) => decoded(&kind, full, foreign).map(ObjectChange::Present),
                 Change::Gone { namespace, name, .. } => {
                     Some(ObjectChange::Gone(ObjectKey { kind: kind.clone(), namespace, name }))
                 }
+                Change::Away(_) | Change::PollOnly(_) | Change::Back if foreign => None,
                 Change::Away(problem) | Change::PollOnly(problem) => {
                     tracing::warn!(%kind, "the watch is interrupted: {problem}");
                     None
@@ -88,9 +91,10 @@ impl Cluster {
 }
 
 /// Returns the decoded object. The warning about a failure gives the position only, because the object may hold secrets.
-fn decoded<T>(kind: &GroupKind, Full { meta, value }: Full<T>) -> Option<T> {
+fn decoded<T>(kind: &GroupKind, Full { meta, value }: Full<T>, foreign: bool) -> Option<T> {
     let problem = match value {
         Ok(value) => return Some(value),
+        Err(_) if foreign => return None,
         Err(problem) => unreadable(format!("read {}", meta.key(kind)), &problem),
     };
     tracing::warn!("skipped an object: failed to {problem}");

@@ -12,10 +12,11 @@ use std::{
 use billhook_cluster::{Cluster, ErrorKind, Options};
 use billhook_hosts::{Dialer, HostRules};
 use billhook_plan::Select;
+use futures::StreamExt as _;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::fake::{Answer, cluster_with, ok, query};
+use crate::fake::{Answer, cluster_with, ok, query, status};
 
 /// Returns rules that deny loopback by its addresses, so that its name is resolved.
 fn rules() -> Arc<HostRules> {
@@ -129,4 +130,49 @@ async fn a_list_that_never_ends_is_an_error() {
     assert_eq!(error.to_string(), "list ConfigMap in namespace a: the list has more than 64 MiB");
     assert!(!error.is_transient());
     assert_eq!(log.lines().len(), 8);
+}
+
+/// Counts the events that a log with the level `info` contains.
+#[derive(Clone, Default)]
+struct Logged(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_contains_nothing_that_a_server_says_which_others_choose() {
+    for (foreign, logs) in [(None, true), (Some(rules()), false)] {
+        let logged = Logged::default();
+        let _log = tracing::subscriber::set_default(logged.clone());
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let list = format!(
+            r#"{{"metadata": {{"resourceVersion": "1"}}, "items": [{{"metadata": {{"name": "a", "uid": "u", "resourceVersion": "1"}}, "data": {deep}}}]}}"#
+        );
+        let list: &'static str = list.leak();
+        let options = Options { foreign, ..Options::default() };
+        let mut watches = 0;
+        let (cluster, _) = cluster_with(options, move |req| match req.is_watch() {
+            false => Answer::Text(200, list),
+            true => {
+                watches += 1;
+                status(if watches % 2 == 1 { 503 } else { 410 }, "ServiceUnavailable", "much text")
+            }
+        });
+        let mut watch = cluster.watch_objects::<serde_json::Value>(&query(Some("a"), Select::All));
+        let _silent = tokio::time::timeout(std::time::Duration::from_secs(60), watch.next()).await;
+        assert_eq!(logged.0.load(Ordering::Relaxed) > 0, logs);
+    }
 }

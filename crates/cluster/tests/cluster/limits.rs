@@ -89,6 +89,56 @@ async fn a_list_without_end_is_not_read_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn small_objects_count_by_their_number() {
+    let page = |_: Req| {
+        let item = |n: u32| json!({"metadata": {"name": n.to_string(), "uid": "u", "resourceVersion": "1"}});
+        let items: Vec<Value> = (0..1000).map(item).collect();
+        ok(json!({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": items}))
+    };
+    let (cluster, log) = cluster_with(limited(), page);
+    let listings = cluster.snapshot(&[query(Some("a"), Select::All)]).await;
+    assert!(matches!(&listings[0].found, Listed::Failed(_)), "{listings:?}");
+    assert_eq!(log.lines().len(), 3 * LIMIT / 256 / 1000 + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_may_list_a_limited_number_of_kinds() {
+    let aggregated = |count: usize| {
+        let resource = |n: usize| json!({"resource": n.to_string(), "responseKind": {"kind": n.to_string()}});
+        let resources: Vec<_> = (0..count).map(resource).collect();
+        let group = json!({"metadata": {"name": "x.example"}, "versions": [{"version": "v1", "resources": resources}]});
+        ok(json!({"kind": "APIGroupDiscoveryList", "items": [group]}))
+    };
+    let groups = |count: usize, path: &str| match path {
+        "/api" => ok(json!({"kind": "APIVersions", "versions": []})),
+        _ => {
+            let version = |n: usize| json!({"version": format!("v{n}")});
+            let versions: Vec<_> = (0..count).map(version).collect();
+            ok(json!({"kind": "APIGroupList", "groups": [{"name": "x.example", "versions": versions}]}))
+        }
+    };
+    let options = || Options { answer_limit: 64 * LIMIT, ..limited() };
+    for (count, error) in [(20_000, None), (20_001, Some("the server lists more than 20000 kinds"))] {
+        let (cluster, _) = cluster_with(options(), move |req| match req.path.as_str() {
+            "/api" => ok(json!({"kind": "APIGroupDiscoveryList", "items": []})),
+            _ => aggregated(count),
+        });
+        assert_eq!(cluster.catalog().await.err().map(|error| error.message()).as_deref(), error);
+    }
+    let (cluster, log) = cluster_with(options(), move |req| groups(2001, &req.path));
+    check(&cluster.catalog().await.unwrap_err(), "the server lists more than 2000 group versions");
+    assert_eq!(log.lines().len(), 2);
+    let (cluster, _) = cluster_with(options(), move |req| match req.path.strip_prefix("/apis/") {
+        Some(_) => {
+            let kind = |n: usize| json!({"name": n.to_string(), "kind": n.to_string(), "namespaced": true});
+            ok(json!({"resources": (0..100).map(kind).collect::<Vec<_>>()}))
+        }
+        None => groups(2000, &req.path),
+    });
+    check(&cluster.catalog().await.unwrap_err(), "the server lists more than 20000 kinds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_without_end_breaks_the_watch() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);

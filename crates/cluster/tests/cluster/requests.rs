@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use billhook_cluster::{ErrorKind, Options};
-use serde_json::json;
+use billhook_cluster::{ErrorKind, Known, Options};
+use billhook_plan::Select;
+use futures::StreamExt as _;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fake::{Answer, cluster, cluster_with, ok, status};
+use crate::fake::{Answer, cluster, cluster_with, ok, query, status};
 
 fn version() -> Answer {
     ok(json!({"gitVersion": "v1.36.3"}))
@@ -33,6 +35,24 @@ async fn a_retry_after_beyond_the_patience_is_returned() {
     assert_eq!((error.retry_after(), log.lines().len()), (Some(Duration::from_secs(90)), 1));
     let (server, _) = cluster(|_| status(500, "InternalError", "it broke"));
     assert_eq!(server.version().await.unwrap_err().retry_after(), None);
+}
+
+/// Whoever writes a Target chooses the server, which may send any number.
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_that_no_clock_can_add_is_an_hour() {
+    let body = json!({"kind": "Status", "status": "Failure", "code": 503, "details": {"retryAfterSeconds": u64::MAX}});
+    let answers: [fn(&Value) -> Answer; 2] = [|_| Answer::Busy(u64::MAX), |body| Answer::Json(503, body.clone())];
+    for huge in answers {
+        let body = body.clone();
+        let (server, _) = cluster(move |_| huge(&body));
+        assert_eq!(server.version().await.unwrap_err().retry_after(), Some(Duration::from_secs(3600)));
+    }
+    let (server, log) = cluster(|_| Answer::Busy(u64::MAX));
+    let known = Known { resource_version: Some("1".to_owned()), objects: Vec::new() };
+    let mut watch = server.watch(&query(Some("a"), Select::All), known);
+    let forever = async { while watch.next().await.is_some() {} };
+    let _silent = tokio::time::timeout(Duration::from_secs(5 * 3600), forever).await;
+    assert!((2..20).contains(&log.lines().len()), "{:?}", log.lines());
 }
 
 #[tokio::test(start_paused = true)]

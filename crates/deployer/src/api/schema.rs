@@ -3,14 +3,21 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::text::clip;
+
 /// Reads an optional string. An empty one is none, because clients in Go write fields without `omitempty` that way.
 pub(super) fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
-/// Reads an optional reference. One with an empty name is none, for the same reason.
+/// The longest name of an object that is kept. One of an object has at most 253 bytes.
+const LONGEST_NAME: usize = 256;
+
+/// Reads an optional reference. One with an empty name is none, for the same reason. A name that is too long for an object is cut, so
+/// that it does not fill the log and the metrics; it ends with a character that no name has.
 pub(super) fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ObjectReference>, D::Error> {
-    Ok(Option::<ObjectReference>::deserialize(deserializer)?.filter(|reference| !reference.name.is_empty()))
+    let found = Option::<ObjectReference>::deserialize(deserializer)?.filter(|reference| !reference.name.is_empty());
+    Ok(found.map(|reference| ObjectReference { name: clip(&reference.name, LONGEST_NAME), ..reference }))
 }
 
 /// The name of an object, and its namespace if it is another one.
@@ -53,6 +60,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::api::{ContextSpec, DeployItemSpec, DeployItemStatus, TargetSpec};
+
+    #[test]
+    fn a_name_that_is_too_long_for_an_object_is_cut_and_names_none() {
+        let read = |name: &str| {
+            let spec = json!({ "type": "t", "target": { "name": name } });
+            serde_json::from_value::<DeployItemSpec>(spec).unwrap().target.unwrap().name
+        };
+        assert_eq!(read(&"a".repeat(253)), "a".repeat(253));
+        let long = read(&"a".repeat(1 << 20));
+        assert!(long.len() <= 256 && long.ends_with('…'), "{long}");
+    }
 
     #[test]
     fn empty_optional_strings_are_the_same_as_none() {

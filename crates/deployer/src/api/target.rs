@@ -2,10 +2,22 @@
 
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::schema::{anything, filled};
+use crate::known::size;
+
+/// What takes the place of a configuration that is too large.
+pub(crate) const TOO_LARGE: &str = "its configuration has more than 256 KiB, which is too large for a kubeconfig";
+/// The maximum size of the configuration of a Target, in bytes: all of them are kept.
+const LARGEST: usize = 256 << 10;
+
+/// Reads the configuration of a Target.
+fn limited<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let found = Option::<Value>::deserialize(deserializer)?;
+    Ok(found.map(|config| if size(&config) > LARGEST { TOO_LARGE.into() } else { config }))
+}
 
 /// The type of a Target that is a Kubernetes cluster.
 pub const KUBERNETES_CLUSTER: &str = "landscaper.gardener.cloud/kubernetes-cluster";
@@ -34,7 +46,7 @@ pub struct TargetSpec {
     /// The type of the target.
     pub r#type: String,
     /// The configuration: for a Kubernetes cluster the field `kubeconfig`, a string or an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "limited", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub config: Option<Value>,
     /// The Secret in the same namespace that holds the configuration.

@@ -160,6 +160,31 @@ fn all_pods_are_restricted_and_probed_and_may_be_evicted_if_unhealthy() {
     }
 }
 
+/// The chart has the same objects, as another test checks.
+#[test]
+fn by_default_loopback_is_denied_and_the_only_rights_everywhere_are_about_namespaces() {
+    let read = |file: &str| {
+        let text = std::fs::read_to_string(folder(&format!("kustomize/base/{file}"))).unwrap();
+        yaml::parse(&text).unwrap().into_iter().map(|document| document.value).collect::<Vec<_>>()
+    };
+    let args = read("deployment.yaml")[0]["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+    for flag in ["--deny-host=loopback", "--namespace-selector=billhook.dev/deployitems=enabled"] {
+        assert!(args.contains(&format!("\"{flag}\"")), "{args}");
+    }
+    assert!(!args.contains("--allow-proxy-url"), "{args}");
+    let objects = read("rbac.yaml");
+    let of = |kind: &str| objects.iter().filter(move |object| object["kind"] == kind).collect::<Vec<_>>();
+    let bound: Vec<_> = of("ClusterRoleBinding").iter().map(|binding| &binding["roleRef"]["name"]).collect();
+    assert_eq!(bound, ["billhook-namespaces"]);
+    for role in of("ClusterRole") {
+        let rules = role["rules"].to_string();
+        let everywhere = role["metadata"]["name"] == "billhook-namespaces";
+        let resources: Vec<_> = role["rules"].as_array().unwrap().iter().map(|rule| &rule["resources"]).collect();
+        assert_eq!(resources == [&json!(["namespaces"])], everywhere, "{rules}");
+        assert!(!rules.contains('*') && !rules.contains("serviceaccounts/token"), "{rules}");
+    }
+}
+
 #[test]
 fn the_chart_installs_the_crds_and_keeps_them() {
     let Some(objects) = chart(&[]) else { return };

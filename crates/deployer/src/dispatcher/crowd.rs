@@ -30,6 +30,7 @@ use crate::{
     api::KUBERNETES_CLUSTER,
     crashes::Places,
     events::Recorder,
+    fair::FairSlots,
     helms::Helms,
     metrics::Metrics,
     mode::Mode,
@@ -59,6 +60,10 @@ struct Crowd {
 
 impl Crowd {
     async fn start() -> Self {
+        Self::with(Helms::new(helm(), Dialer::default())).await
+    }
+
+    async fn with(helms: Helms) -> Self {
         let sandbox = Sandbox::start(billhook_sandbox::Options::default());
         let target = Sandbox::start(billhook_sandbox::Options::default().seed(1));
         let home = sandbox.client(User::admin(), "");
@@ -79,26 +84,17 @@ impl Crowd {
             ("bad", "lists", LISTS),
             ("bad", "works", GOOD),
         ] {
-            // No two share a connection.
-            let kubeconfig = json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": name,
-                "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
-                "clusters": [{ "name": name, "cluster": { "server": format!("http://{host}") } }],
-                "users": [{ "name": name, "user": {} }],
-            });
-            create(
-                &home,
-                json!({
-                    "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target",
-                    "metadata": { "namespace": namespace, "name": name },
-                    "spec": { "type": KUBERNETES_CLUSTER, "config": { "kubeconfig": kubeconfig } },
-                }),
-            )
-            .await;
+            create(&home, target_at(namespace, name, host)).await;
         }
-        let mut dispatcher = Dispatcher::new(Arc::new(shared(&sandbox, target)));
+        let mut dispatcher = Dispatcher::new(Arc::new(shared(&sandbox, target, helms)));
         let controller = tokio::spawn(async move { dispatcher.run().await });
         Self { home, _sandbox: sandbox, _controller: controller }
+    }
+
+    /// Adds a namespace with a Target that works.
+    async fn add_namespace(&self, name: &str) {
+        create(&self.home, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+        create(&self.home, target_at(name, "works", GOOD)).await;
     }
 
     async fn deploy(&self, items: Vec<Value>) {
@@ -133,7 +129,22 @@ impl Crowd {
     }
 }
 
-fn shared(home: &Sandbox, target: Sandbox) -> Shared {
+fn target_at(namespace: &str, name: &str, host: &str) -> Value {
+    // No two share a connection.
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
+        "clusters": [{ "name": name, "cluster": { "server": format!("http://{host}") } }],
+        "users": [{ "name": name, "user": {} }],
+    });
+    json!({
+        "apiVersion": "landscaper.gardener.cloud/v1alpha1", "kind": "Target",
+        "metadata": { "namespace": namespace, "name": name },
+        "spec": { "type": KUBERNETES_CLUSTER, "config": { "kubeconfig": kubeconfig } },
+    })
+}
+
+fn shared(home: &Sandbox, target: Sandbox, helms: Helms) -> Shared {
     let home = Cluster::from_client(home.client(User::admin(), "billhook"), Options::default());
     let begun = Instant::now();
     let now: Arc<dyn Fn() -> Timestamp + Send + Sync> =
@@ -162,7 +173,6 @@ fn shared(home: &Sandbox, target: Sandbox) -> Shared {
     let (events, writer) = Recorder::new(home.clone(), "i", now, metrics.events_dropped());
     tokio::spawn(writer.run());
     let targets = Targets::new(home.clone(), connect, ConnectionRules::default(), Fence::open(), metrics.clone());
-    let helms = Helms::new(helm(), Dialer::default());
     Shared { home, targets, options, metrics, events, helms, term: None, crash: None, places: Places::default() }
 }
 
@@ -231,12 +241,32 @@ fn helm() -> Helm {
                     true => output(0, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", ""),
                     false => output(1, "", "Error: release: not found"),
                 },
-                // A template without end.
-                _ => std::future::pending().await,
+                _ => match arguments[end - 2].split('-').next().and_then(|first| first.parse().ok()) {
+                    Some(seconds) => {
+                        tokio::time::sleep(Duration::from_secs(seconds)).await;
+                        output(0, &never_ready(&arguments[end - 2]), "")
+                    }
+                    // A template without end.
+                    None => std::future::pending().await,
+                },
             }
         }
         .boxed()
     })
+}
+
+/// Returns a large StatefulSet that never becomes ready; nothing for releases with other names than `…-large-…`.
+fn never_ready(name: &str) -> String {
+    if !name.contains("-large-") {
+        return String::new();
+    }
+    let (note, labels) = ("x".repeat(200 << 10), json!({ "app": name }));
+    let template =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "a", "image": "a" }] } });
+    let spec =
+        json!({ "replicas": 1, "serviceName": "a", "selector": { "matchLabels": labels }, "template": template });
+    let metadata = json!({ "name": name, "annotations": { "note": note } });
+    json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec }).to_string()
 }
 
 pub(crate) async fn create(client: &Client, object: Value) {
@@ -361,4 +391,39 @@ async fn a_hostile_tenant_does_not_slow_others_down() {
     let ended = |kind: &str, count: usize| (0..count).all(|index| failed.contains(&*format!("{kind}-{index}")));
     assert!(ended("dead", 200) && ended("endless", 20), "{phases:?}");
     drop(listener);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_render_without_end_leave_turns_to_others() {
+    let crowd = Crowd::start().await;
+    for namespace in ["bad-1", "bad-2", "bad-3", "bad-4", "bad-5", "bad-6"] {
+        crowd.add_namespace(namespace).await;
+        let mut items = charts(namespace, "works", "poison", &packed(), false, 20);
+        items.iter_mut().for_each(|item| item["spec"]["timeout"] = "none".into());
+        crowd.deploy(items).await;
+    }
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    crowd.deploy(charts("good", "good", "1", &packed(), false, 3)).await;
+    let took = crowd.until_succeeded("good", Duration::from_secs(10), Duration::from_secs(3600)).await;
+    // Each of its turns comes after one of each other namespace at most, four at a time.
+    assert!(took < Duration::from_secs(3 * 2 * 180), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_rendered_counts_until_the_work_ends() {
+    let helms = Helms { rendered: FairSlots::new(16), ..Helms::new(helm(), Dialer::default()) };
+    let rendered = helms.rendered.clone();
+    let crowd = Crowd::with(helms).await;
+    crowd.deploy(charts("bad", "works", "1-large", &packed(), false, 20)).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    // Each takes four, and a namespace gets more only while it has fewer than are free.
+    assert_eq!(rendered.counts().used, 8);
+    let items: Api<DeployItem> = Api::namespaced(crowd.home.clone(), "bad");
+    let reason = |item: DeployItem| item.status?.last_error.map(|error| error.reason);
+    let reasons: Vec<_> = items.list(&Default::default()).await.unwrap().items.into_iter().filter_map(reason).collect();
+    assert_eq!(reasons, ["Busy"; 18]);
+    crowd.deploy(charts("good", "good", "1", &packed(), false, 3)).await;
+    crowd.until_succeeded("good", Duration::from_secs(10), Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(rendered.counts().used, 0);
 }

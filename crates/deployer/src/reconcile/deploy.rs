@@ -141,7 +141,13 @@ async fn deploy_objects(
     planned();
     // It is written even if the run fails, because the run records the objects before it applies them.
     let PreparedApply { plan, manifests, directives, .. } = &prepared;
-    let status = managed::provider_status(api_version, &item.record_name(), plan, manifests, directives);
+    let status = managed::provider_status(
+        api_version,
+        (&item.record_name(), managed::room(&item.object)),
+        plan,
+        manifests,
+        directives,
+    );
     let can_hang = foresight::can_hang(manifests.values(), CATALOG_AGE);
     item.status.provider_status = Some(status);
     item.warn(&mut prepared.plan);

@@ -172,6 +172,25 @@ async fn metrics_show_whether_the_server_of_a_target_answers() {
     assert_eq!(shown(), Some(0));
 }
 
+/// All Targets are kept, and whoever may write them could use up the memory otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_too_large_is_not_kept() {
+    let targets = Slow::default().targets();
+    let large = target("a", json!({ "kubeconfig": "x".repeat(257 << 10) }));
+    assert!(large.spec.config.as_ref().is_some_and(Value::is_string));
+    targets.insert(large);
+    let failure = targets.open("ns", "a").await.err().unwrap();
+    assert!(failure.message.ends_with("more than 256 KiB, which is too large for a kubeconfig"), "{failure}");
+    assert!(!failure.transient);
+    assert_eq!(
+        target("b", json!({ "kubeconfig": "x".repeat(255 << 10) })).spec.config.unwrap()["kubeconfig"]
+            .as_str()
+            .unwrap()
+            .len(),
+        255 << 10
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kubeconfig_may_be_an_object() {
     let targets = Slow::default().targets();
