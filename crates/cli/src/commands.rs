@@ -1,4 +1,5 @@
-//! The commands, one file each; `operate`, which carries out their plans, and `serving`, which serves their metrics.
+//! The commands, one file each; `operate`, which carries out their plans, `take_over`, which they do for it, and `serving`, which
+//! serves their metrics.
 
 pub(crate) mod apart;
 pub(crate) mod apply;
@@ -22,6 +23,7 @@ pub(crate) mod sandbox;
 pub(crate) mod schema;
 pub(crate) mod serving;
 pub(crate) mod status;
+pub(crate) mod take_over;
 pub(crate) mod validate;
 pub(crate) mod webhook;
 pub(crate) mod why;

@@ -67,6 +67,8 @@ pub(crate) struct CommandError {
     pub(crate) unreachable: bool,
     /// Whether another operation works on the release, or has changed it since it was read.
     pub(crate) is_overtaken: bool,
+    /// Whether the work was dropped with requests in flight, so that the lock of the release must remain until it expires.
+    pub(crate) is_abandoned: bool,
 }
 
 /// One thing that is wrong.
@@ -88,7 +90,7 @@ impl CommandError {
 
     /// Returns an error of several problems.
     pub(crate) fn all(exit: Exit, problems: Vec<Problem>) -> Self {
-        Self { exit, problems, hints: Vec::new(), unreachable: false, is_overtaken: false }
+        Self { exit, problems, hints: Vec::new(), unreachable: false, is_overtaken: false, is_abandoned: false }
     }
 
     /// Returns an error for invalid input.
@@ -124,6 +126,11 @@ impl CommandError {
         let more = self.problems.len().saturating_sub(LISTED);
         lines.extend((more > 0).then(|| count(more, "more problem")));
         lines.join("\n")
+    }
+
+    /// Notes that the work was dropped with requests in flight.
+    pub(crate) fn abandoned(self) -> Self {
+        Self { is_abandoned: true, ..self }
     }
 
     /// Adds what to do about it.
@@ -240,8 +247,7 @@ impl From<OperationError> for CommandError {
                 let whose = release.map(|release| format!(" of release {release}")).unwrap_or_default();
                 let problem =
                     Problem::caused(format!("failed to save the live objects{whose}; nothing was deleted"), why);
-                Self::new(Exit::Failed, problem)
-                    .hint("save them as files with --backup-dir DIR, or delete without a backup with --backup=false")
+                Self::new(Exit::Failed, problem).hint("delete without a backup with --backup=false")
             }
             OperationError::Cluster(error) => error.into(),
         }

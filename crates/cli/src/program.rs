@@ -24,7 +24,6 @@ use crate::{
     log::Logging,
     output::{Paint, Printer},
     session::{Interrupts, Session},
-    text,
     world::World,
 };
 
@@ -153,7 +152,6 @@ pub(crate) async fn run(world: World) -> Exit {
         server: OnceLock::new(),
         context: OnceLock::new(),
         cluster: OnceLock::new(),
-        has_taken_over: OnceLock::new(),
     };
     let mut interrupts = Interrupts(world.interrupts);
     let result = dispatch(&session, &mut interrupts, cli.command).await;
@@ -162,9 +160,6 @@ pub(crate) async fn run(world: World) -> Exit {
             && let Some(server) = session.server.get()
         {
             error.hints.push(format!("check that {server} is the right API server and that it is running"));
-        }
-        if error.exit == Exit::Unfinished && session.has_taken_over.get().is_some() {
-            error.hints.push(text::RESUME_UNLOCKED.to_owned());
         }
         if !session.log().fail(&error) {
             printer.error(&error);

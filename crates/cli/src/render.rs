@@ -16,7 +16,7 @@ pub(crate) use billhook_plan::text::{count, list};
 
 /// Formats an object: `Deployment.apps shop/web`.
 pub(crate) fn object(key: &ObjectKey) -> String {
-    format!("{} {}", key.kind, place(key))
+    format!("{key:#}")
 }
 
 /// Formats the namespace and name of an object: `shop/web`.

@@ -36,8 +36,6 @@ pub(crate) struct Session {
     pub(crate) context: OnceLock<String>,
     /// The name of the cluster in the kubeconfig.
     pub(crate) cluster: OnceLock<String>,
-    /// Set once the command has taken over the lock of another operation.
-    pub(crate) has_taken_over: OnceLock<()>,
 }
 
 impl Session {

@@ -89,8 +89,7 @@ pub(crate) fn taken_over(locked: &Locked, wait: Duration) -> String {
     if wait.is_zero() { taken } else { format!("{taken}; waiting {} until it has stopped", seconds(wait)) }
 }
 
-/// What to do after a command that ended without removing the lock of the release. One that was taken over is not given
-/// back on Ctrl-C either: its former holder may not have stopped yet.
+/// What to do after a command that ended without removing the lock of the release.
 pub(crate) const RESUME_UNLOCKED: &str =
     "run the same command again to resume when the lock of the release has expired, in about 30s";
 

@@ -62,7 +62,7 @@ pub use fence::Fence;
 pub use finalizers::RemoveAnswer;
 pub use inventory::{
     BackupWriter, Begun, HeldLock, Holder, InventoryStore, LOCK_DURATION, MAX_PARTS, NewBackup, PackedBackup,
-    ReleaseInfo, Stored, TakeOver, Token,
+    ReleaseInfo, Stored, TakeOver, TakenOver, Token,
 };
 pub use lease::{Clock, HeldLease, Leadership, LeaseOptions, ListedLease, NotHeld, Predecessor, Term};
 pub use look::Place;

@@ -131,7 +131,7 @@ mod tests {
         let lost = Note::from(NoteKind::PolicyLost);
         let recorded = status.warn(&[other("x"), other("y"), lost.clone()], time(1));
         let events: Vec<_> = recorded.iter().map(|warning| (warning.reason(), warning.message())).collect();
-        let both = "dangerous: ConfigMap/a/x belongs to release a/b; ConfigMap/a/y belongs to release a/b";
+        let both = "dangerous: ConfigMap a/x belongs to release a/b; ConfigMap a/y belongs to release a/b";
         assert_eq!(events[0], ("OtherRelease".to_owned(), both.to_owned()));
         assert_eq!(events[1], ("PolicyLost".to_owned(), lost.to_string()));
         assert_eq!(messages(&status), [format!("OtherRelease: {both}\nPolicyLost: {lost}")]);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(status.conditions[0].last_transition_time.0, time(1));
         assert_eq!(
             messages(&status),
-            [format!("OtherRelease: dangerous: ConfigMap/a/x belongs to release a/b\nPolicyLost: {lost}")]
+            [format!("OtherRelease: dangerous: ConfigMap a/x belongs to release a/b\nPolicyLost: {lost}")]
         );
         status.forget_warnings();
         assert_eq!(status.warn(&[lost], time(3)).len(), 1);

@@ -20,7 +20,7 @@ pub use delete::{
     DeleteInput, DeletionOrder, PreparedDelete, Subject, delete, prepare_delete, prepare_delete_foreseen,
 };
 pub use error::OperationError;
-pub use forget::{Forgotten, forget};
+pub use forget::{Forgotten, PreparedForget, forget, prepare_forget};
 pub(crate) use record::Record;
 pub use record::{Inherited, forget_record};
 pub use restore::{RestoreInput, prepare_restore};

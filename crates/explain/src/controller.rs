@@ -261,7 +261,9 @@ fn without_workload(
         Some(role) => {
             format!("no workload has its name, and {role} lets its holders write this kind, but nobody holds it")
         }
-        None => "no workload has its name, and no role lets anybody but administrators write this kind".to_owned(),
+        None => {
+            "no workload has its name, and only administrators have a role that allows writing this kind".to_owned()
+        }
     };
     let role = unbound.map(|role| Fact::new(role, "bindings", "none"));
     let facts = traces.facts.iter().cloned().chain(role).collect();

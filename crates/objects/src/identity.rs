@@ -117,12 +117,13 @@ impl ObjectKey {
     }
 }
 
-/// Prints `Kind.group/name` or `Kind.group/namespace/name`.
+/// Prints `Kind.group/name` or `Kind.group/namespace/name`; in texts, as `{:#}`, with a space after the kind.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if f.alternate() { ' ' } else { '/' };
         match &self.namespace {
-            Some(namespace) => write!(f, "{}/{}/{}", self.kind, namespace, self.name),
-            None => write!(f, "{}/{}", self.kind, self.name),
+            Some(namespace) => write!(f, "{}{separator}{}/{}", self.kind, namespace, self.name),
+            None => write!(f, "{}{separator}{}", self.kind, self.name),
         }
     }
 }

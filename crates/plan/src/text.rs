@@ -26,10 +26,10 @@ impl Display for NoteKind {
         match self {
             Self::ForeignObjects { object, counts, of_release } => {
                 let whose = if *of_release { "the release did not create" } else { "the manifests do not name" };
-                write!(f, "deleting {object} also deletes {} that {whose}: {counts}", objects(counts.total()))
+                write!(f, "deleting {object:#} also deletes {} that {whose}: {counts}", objects(counts.total()))
             }
             Self::Contained { object, counts } => {
-                write!(f, "deleting {object} also deletes {} that no stage names: {counts}", objects(counts.total()))
+                write!(f, "deleting {object:#} also deletes {} that no stage names: {counts}", objects(counts.total()))
             }
             Self::TooManyDeletions { deletions, limit } => {
                 write!(f, "the plan deletes {}, more than the limit of {limit}", objects(*deletions))
@@ -48,23 +48,23 @@ impl Display for NoteKind {
                 write!(f, "{them} will be pruned ({PROTECT_ANNOTATION}): {}", first_of(objects))
             }
             Self::ProtectedNamespace { object, holds_inventory: true } => {
-                write!(f, "{object} holds the inventory of the release and is not deleted by an update")
+                write!(f, "{object:#} holds the inventory of the release and is not deleted by an update")
             }
             Self::ProtectedNamespace { object, holds_inventory: false } => {
-                write!(f, "{object} is a system namespace and is not deleted by an update")
+                write!(f, "{object:#} is a system namespace and is not deleted by an update")
             }
             Self::SystemNamespace { group, title, counts } => {
                 write!(f, "{group} ({title}) deletes {} in system namespaces: {counts}", objects(counts.total()))
             }
             Self::OtherRelease { object, release, remains: false } => {
-                write!(f, "{object} belongs to release {release}")
+                write!(f, "{object:#} belongs to release {release}")
             }
             Self::OtherRelease { object, release, remains: true } => {
-                write!(f, "{object} carries the label of release {release}; it will not be deleted")
+                write!(f, "{object:#} carries the label of release {release}; it will not be deleted")
             }
             Self::Unlabelled { object, deleted } => {
                 let what = if *deleted { "it will be deleted nevertheless" } else { "it will not be deleted" };
-                write!(f, "{object} is in the record of the release, but does not carry its label; {what}")
+                write!(f, "{object:#} is in the record of the release, but does not carry its label; {what}")
             }
             Self::ScopeChanged { counts } => write!(
                 f,
@@ -73,11 +73,11 @@ impl Display for NoteKind {
             Self::Uncovered(note) => note.fmt(f),
             Self::Recreated { object, was_created: true } => write!(
                 f,
-                "{object} was recreated by another client and no longer belongs to the release; it will not be deleted"
+                "{object:#} was recreated by another client and no longer belongs to the release; it will not be deleted"
             ),
             Self::Recreated { object, was_created: false } => write!(
                 f,
-                "{object} was not created by the release (it does not carry its label); it will not be deleted"
+                "{object:#} was not created by the release (it does not carry its label); it will not be deleted"
             ),
             Self::Finalizers { finalizer, deleting, counts } => {
                 let already = if *deleting { " already being deleted still" } else { "" };
@@ -114,7 +114,7 @@ impl Display for NoteKind {
                 write!(f, "aggregated APIs{of} are unavailable{effect}: {}", first_of(apis))
             }
             Self::InventoryLast { object } => {
-                write!(f, "{object} holds the inventory of the release and is deleted last")
+                write!(f, "{object:#} holds the inventory of the release and is deleted last")
             }
             Self::PolicyLost => f.write_str(
                 "the record of the release was lost, and its policy with it; the objects were found by their label, and the \
@@ -130,13 +130,13 @@ impl Display for NoteKind {
                     HookTreatment::LeftOut => "is a hook of the chart and is left out",
                     HookTreatment::TestLeftOut => "is a test of the chart and is left out",
                 };
-                write!(f, "{object} {what}")
+                write!(f, "{object:#} {what}")
             }
             Self::Fallback { object } => {
-                write!(f, "{object} does not belong to the release and remains unchanged: its policy is fallback")
+                write!(f, "{object:#} does not belong to the release and remains unchanged: its policy is fallback")
             }
             Self::CreateOnly { object } => {
-                write!(f, "{object} does not belong to the release and remains unchanged: its manifest only creates it")
+                write!(f, "{object:#} does not belong to the release and remains unchanged: its manifest only creates it")
             }
             Self::Annotation(note) => note.fmt(f),
             Self::FinalizerController { finalizer, counts, controller, problem, .. } => match controller {
@@ -153,7 +153,7 @@ impl Display for NoteKind {
                 first_of(parts)
             ),
             Self::BackendFirst { front, backend, counts, remains, .. } => {
-                write!(f, "{front} needs {backend}, which is deleted ")?;
+                write!(f, "{front:#} needs {backend:#}, which is deleted ")?;
                 match (remains, counts.total()) {
                     (true, 0) => f.write_str("while the former remains: requests that need it will fail"),
                     (true, _) => write!(f, "while the former remains: requests that need it will fail, also for {counts}"),
@@ -197,13 +197,13 @@ impl Display for BackupNote {
             }
             Self::LostWithNamespace { object } => write!(
                 f,
-                "no backup is written, because {object}, which holds the record of the release, is deleted, too"
+                "no backup is written, because {object:#}, which holds the record of the release, is deleted, too"
             ),
             Self::OtherClusters { counts } => {
                 write!(f, "the backup does not contain {} of other clusters: {counts}", objects(counts.total()))
             }
             Self::Ended { object } => {
-                write!(f, "{object} has ended and is not restored, because it would run again")
+                write!(f, "{object:#} has ended and is not restored, because it would run again")
             }
             Self::VolumeData { objects } => write!(
                 f,
@@ -211,11 +211,11 @@ impl Display for BackupNote {
                 first_of(objects)
             ),
             Self::External { object } => {
-                write!(f, "{object} gets a new load balancer, which may have another address")
+                write!(f, "{object:#} gets a new load balancer, which may have another address")
             }
             Self::OwnerMissing { object, owner } => write!(
                 f,
-                "{object} is restored without its owner {owner}, which does not exist any more and is not in the backup"
+                "{object:#} is restored without its owner {owner:#}, which does not exist any more and is not in the backup"
             ),
             Self::Others { counts } => write!(
                 f,
@@ -223,7 +223,7 @@ impl Display for BackupNote {
                 objects(counts.total())
             ),
             Self::Exists { object } => {
-                write!(f, "{object}, which the release did not create, exists again and remains unchanged")
+                write!(f, "{object:#}, which the release did not create, exists again and remains unchanged")
             }
         }
     }
@@ -251,17 +251,21 @@ impl Display for AnnotationNote {
                 let counts =
                     if annotation.counts_if_unreadable() { "as if it were set" } else { "as if it were not set" };
                 let expected = annotation.expected();
-                write!(f, "{object}: annotation {key} is {:?} instead of {expected}, and counts {counts}", clip(value))
+                write!(
+                    f,
+                    "{object:#}: annotation {key} is {:?} instead of {expected}, and counts {counts}",
+                    clip(value)
+                )
             }
             Self::NotRecreated { object } => write!(
                 f,
-                "{object} is annotated with {}, but will not be deleted for an invalid update: it is protected, or may hold \
+                "{object:#} is annotated with {}, but will not be deleted for an invalid update: it is protected, or may hold \
                  data or other objects",
                 Annotation::DeleteOnInvalidUpdate
             ),
             Self::NotFinalized { object } => write!(
                 f,
-                "{object} is annotated with {}, but will keep its finalizers: nothing waits for the deletion that its manifest \
+                "{object:#} is annotated with {}, but will keep its finalizers: nothing waits for the deletion that its manifest \
                  requests",
                 Annotation::FinalizeDeletionAfter
             ),
@@ -286,7 +290,10 @@ impl Display for UncoveredNote {
                 write!(f, "{} of the release will not be deleted: {counts}", objects(counts.total()))
             }
             Self::Needed { object } => {
-                write!(f, "{object} is not in the new version, but remains because objects of the new version need it")
+                write!(
+                    f,
+                    "{object:#} is not in the new version, but remains because objects of the new version need it"
+                )
             }
             Self::NotPruned { counts } => {
                 let objects = objects(counts.total());
@@ -339,7 +346,7 @@ impl Display for OrderNote {
         match self {
             Self::NoMatch { group, title } => write!(f, "{group} ({title}) matches no objects"),
             Self::LeftOut { group, kind, name } => {
-                write!(f, "{group}: {kind}/{name} is left out because Kubernetes recreates it in every namespace")
+                write!(f, "{group}: {kind} {name} is left out because Kubernetes recreates it in every namespace")
             }
             Self::Unrecorded { counts } => {
                 let (is, does) = if counts.total() == 1 { ("is", "does") } else { ("are", "do") };
@@ -376,7 +383,7 @@ impl Uncovered {
             UncoveredCause::Needed => "objects of the new version need it".to_owned(),
         };
         match &self.deleted_with {
-            Some(container) => format!("{cause}, but it is deleted with {container}"),
+            Some(container) => format!("{cause}, but it is deleted with {container:#}"),
             None => cause,
         }
     }
@@ -419,7 +426,7 @@ impl Display for Problem {
                 "the backup would be deleted with Namespace {namespace}, which holds the record of the release"
             ),
             Self::NotRestorable { object } => {
-                write!(f, "{object} cannot be restored: the cluster does not serve its kind")
+                write!(f, "{object:#} cannot be restored: the cluster does not serve its kind")
             }
             Self::UnknownTarget { group, target } => write!(f, "{group}: target {target:?} is unknown"),
             Self::AmbiguousKind { group, name, candidates } => {
@@ -439,59 +446,61 @@ impl Display for Problem {
             }
             Self::VersionNotDefined { source, kind, api_version, crd, served } => write!(
                 f,
-                "{source}: {kind} is not served in {api_version}: the release's own {crd} serves {}",
+                "{source}: {kind} is not served in {api_version}: the release's own {crd:#} serves {}",
                 versions(served)
             ),
             Self::NoLastingVersion { crd, kind, before, after } => write!(
                 f,
-                "{crd}: objects of {kind} cannot be pruned because no version is served both before the update ({}) \
+                "{crd:#}: objects of {kind} cannot be pruned because no version is served both before the update ({}) \
                  and after it ({})",
                 versions(before),
                 versions(after)
             ),
             Self::NoNamespace { source, object } => {
                 let source = source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default();
-                write!(f, "{source}{object} has no namespace, but its kind is namespaced")
+                write!(f, "{source}{object:#} has no namespace, but its kind is namespaced")
             }
             Self::Annotation { source, object, annotation, key, value } => {
                 let expected = annotation.expected();
-                write!(f, "{source}: {object}: annotation {key} must be {expected}, found {:?}", clip(value))
+                write!(f, "{source}: {object:#}: annotation {key} must be {expected}, found {:?}", clip(value))
             }
-            Self::Duplicate { source, object, first } => write!(f, "{source}: {object} is already defined at {first}"),
+            Self::Duplicate { source, object, first } => {
+                write!(f, "{source}: {object:#} is already defined at {first}")
+            }
             Self::TooEarly { group, count, needed } => {
                 let verb = if *count == 1 { "needs" } else { "need" };
-                write!(f, "{group}: {} {verb} {needed}, which is not in an earlier deployment group", objects(*count))
+                write!(f, "{group}: {} {verb} {needed:#}, which is not in an earlier deployment group", objects(*count))
             }
             Self::AppliedLater { group, count, needed } => {
                 let verb = if *count == 1 { "needs" } else { "need" };
-                write!(f, "{group}: {} {verb} {needed}, which is only applied later", objects(*count))
+                write!(f, "{group}: {} {verb} {needed:#}, which is only applied later", objects(*count))
             }
             Self::DeletesNeeded { count, needed } => {
                 let verb = if *count == 1 { "needs" } else { "need" };
-                write!(f, "{needed} is to be deleted, but {} to apply {verb} it", objects(*count))
+                write!(f, "{needed:#} is to be deleted, but {} to apply {verb} it", objects(*count))
             }
             Self::MissingNamespace { namespace } => write!(f, "namespace {namespace} does not exist"),
             Self::ListFailed(failure) => failure.fmt(f),
             Self::NotLookedUp { kind } => write!(f, "the answers to the queries for {kind} are missing"),
             Self::UnavailableApi { kind, api } => write!(f, "cannot look up {kind}: the API {api} is unavailable"),
             Self::SystemNamespace { object } => {
-                write!(f, "{object} is a system namespace and is never deleted; exclude it with excludedResources")
+                write!(f, "{object:#} is a system namespace and is never deleted; exclude it with excludedResources")
             }
             Self::ProtectedNamespace { object, holds_inventory } => {
                 NoteKind::ProtectedNamespace { object: object.clone(), holds_inventory: *holds_inventory }.fmt(f)
             }
-            Self::OtherRelease { object, release } => write!(f, "{object} belongs to release {release}"),
-            Self::Unowned { object, former: None } => write!(f, "{object} exists and belongs to no release"),
+            Self::OtherRelease { object, release } => write!(f, "{object:#} belongs to release {release}"),
+            Self::Unowned { object, former: None } => write!(f, "{object:#} exists and belongs to no release"),
             Self::Unowned { object, former: Some(release) } => {
-                write!(f, "{object} exists and belongs to no release: release {release} no longer exists")
+                write!(f, "{object:#} exists and belongs to no release: release {release} no longer exists")
             }
             Self::Unlabelled { object } => {
-                write!(f, "{object} is in the record of the release, but does not carry its label")
+                write!(f, "{object:#} is in the record of the release, but does not carry its label")
             }
             Self::Unrecorded { object } => {
-                write!(f, "{object} carries the label of the release, but is not in its record")
+                write!(f, "{object:#} carries the label of the release, but is not in its record")
             }
-            Self::BeingDeleted { object } => write!(f, "{object} is being deleted"),
+            Self::BeingDeleted { object } => write!(f, "{object:#} is being deleted"),
             Self::Locked(locked) => locked.fmt(f),
             Self::Outdated { release } => {
                 write!(f, "another operation changed release {release} after this one had read it")
@@ -600,6 +609,7 @@ fn joined<T: Display>(all: &[T], separator: &str) -> String {
 /// Returns the first few of a list, and how many more there are.
 fn first_of<T: Display>(all: &[T]) -> String {
     const SHOWN: usize = 5;
-    let shown = joined(&all[..all.len().min(SHOWN)], ", ");
+    let shown: Vec<String> = all.iter().take(SHOWN).map(|one| format!("{one:#}")).collect();
+    let shown = shown.join(", ");
     if all.len() > SHOWN { format!("{shown} and {} more", all.len() - SHOWN) } else { shown }
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
-use billhook_objects::ReleaseName;
 use billhook_plan::{Unlabelled, Wait};
-use billhook_policy::{GoDuration, Propagation, UpdateStrategy};
+use billhook_policy::{GoDuration, ItemTimeout, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Cascade, CreateNamespace, DryRun, UpdateStrategyArg},
@@ -17,7 +17,10 @@ use crate::{
     session::{Interrupts, Session},
 };
 
-use super::operate::{self, RunFlags};
+use super::{
+    operate::{self, RunFlags},
+    take_over::taking_over,
+};
 
 /// Deploy a release in order, wait until it is ready, and prune objects it no longer contains
 #[derive(Debug, Args)]
@@ -101,17 +104,31 @@ pub(crate) struct DeploymentArgs {
 pub(crate) struct Planned<Prepared> {
     pub(crate) prepared: Prepared,
     pub(crate) clusters: Clusters,
-    pub(crate) item_timeout: Option<billhook_policy::ItemTimeout>,
-    /// The release whose lock was taken over, to be given back if the plan is not carried out.
-    pub(crate) taken: Option<ReleaseName>,
+    pub(crate) item_timeout: Option<ItemTimeout>,
 }
 
-/// Reads the input and plans, without changing anything except a lock that is to be taken over.
-pub(crate) async fn plan(
-    session: &Session,
-    args: DeploymentArgs,
-    take_over: bool,
-) -> Result<Planned<PreparedApply>, CommandError> {
+/// What to deploy, as it was read.
+struct Deployment {
+    clusters: Clusters,
+    input: ApplyInput,
+    item_timeout: Option<ItemTimeout>,
+}
+
+/// Reads the input and plans, without changing anything.
+pub(crate) async fn plan(session: &Session, args: DeploymentArgs) -> Result<Planned<PreparedApply>, CommandError> {
+    read(session, args).await?.plan().await
+}
+
+impl Deployment {
+    async fn plan(self) -> Result<Planned<PreparedApply>, CommandError> {
+        let Self { clusters, input, item_timeout } = self;
+        let prepared = billhook_engine::prepare_apply(&clusters, input).await?;
+        Ok(Planned { prepared, clusters, item_timeout })
+    }
+}
+
+/// Reads the input of a deployment.
+async fn read(session: &Session, args: DeploymentArgs) -> Result<Deployment, CommandError> {
     let input = input::read(session, &args.sources, args.policy.as_ref()).await;
     let connection = session.connection().await.and_then(|connection| {
         let release = connection.release(&args.name)?;
@@ -127,9 +144,6 @@ pub(crate) async fn plan(
         (notes, catalog) = (rendered.notes, Some(rendered.catalog));
     }
     let clusters = connection.with(targets);
-    if take_over {
-        operate::take_over(session, &clusters, &release).await?;
-    }
     let waits = args.wait.unwrap_or(!session.global.sandbox);
     let apply = ApplyInput {
         namespace: Some(release.namespace().to_owned()),
@@ -155,10 +169,7 @@ pub(crate) async fn plan(
         notes,
         catalog: catalog.map(Into::into),
     };
-    let taken = take_over.then(|| apply.release.clone());
-    let prepared = billhook_engine::prepare_apply(&clusters, apply).await;
-    operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
-    Ok(Planned { prepared: prepared?, clusters, item_timeout: input.timeout, taken })
+    Ok(Deployment { clusters, input: apply, item_timeout: input.timeout })
 }
 
 /// Runs the command.
@@ -167,10 +178,15 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Ap
     if session.global.sandbox && args.deployment.wait.is_none() {
         session.printer.err("not waiting for readiness: a sandbox runs no pods (use --wait to wait anyway)");
     }
-    let take_over = args.take_over && args.dry_run == DryRun::None;
-    let planned = interrupts.unless(plan(session, args.deployment, take_over)).await?;
     let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, force_conflicts };
-    execute(session, interrupts, planned, how).await
+    let deployment = interrupts.unless(read(session, args.deployment)).await?;
+    let (clusters, release) = (deployment.clusters.clone(), deployment.input.release.clone());
+    let taken = Some(&release).filter(|_| args.take_over && how.dry_run == DryRun::None);
+    taking_over(session, interrupts, &CancellationToken::new(), (&clusters, taken), async |interrupts| {
+        let planned = interrupts.unless(deployment.plan()).await?;
+        execute(session, interrupts, planned, how).await
+    })
+    .await
 }
 
 /// How a planned deployment is carried out.
@@ -188,7 +204,7 @@ pub(crate) async fn execute(
     planned: Planned<PreparedApply>,
     how: Execution,
 ) -> Result<Exit, CommandError> {
-    let Planned { mut prepared, clusters, item_timeout, taken } = planned;
+    let Planned { mut prepared, clusters, item_timeout } = planned;
     let timeout = operate::time_limit(how.timeout, item_timeout, &mut prepared.plan);
     match how.dry_run {
         DryRun::Client => {
@@ -203,9 +219,7 @@ pub(crate) async fn execute(
         DryRun::None => {}
     }
     let review = format!("billhook plan {}", prepared.plan.operation.name());
-    let guarded = operate::guard(session, &prepared.plan, Some(&review), how.yes);
-    operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
-    guarded?;
+    operate::guard(session, &prepared.plan, Some(&review), how.yes)?;
     let flags = RunFlags { timeout, force_conflicts: how.force_conflicts, ..RunFlags::default() };
     let work = async |options: RunOptions| billhook_engine::apply(&clusters, prepared, &options).await;
     operate::carry_out(session, interrupts, flags, work).await

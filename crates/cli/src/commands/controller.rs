@@ -18,6 +18,7 @@ use crate::{
     clock::timestamp,
     commands::{apart::Thread, serving::Server},
     error::{CommandError, Exit},
+    log::Log,
     session::{Interrupts, Session},
 };
 
@@ -109,22 +110,55 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: ControllerArgs,
 ) -> Result<Exit, CommandError> {
+    let listen = args.listen;
+    let mut options = options(session, args)?;
+    let connection = session.connection().await?;
+    options.connections.home = connection.config.map(Arc::new);
+    let metrics = options.metrics.clone();
+    let stop = CancellationToken::new();
+    let thread = Thread::start("lease")?;
+    let mut controller = Controller::new(connection.cluster, options);
+    // A sandbox is in this process and has only one client.
+    if let Some(home) = session.connection_in(&thread.runtime).await? {
+        controller = controller.with_lease_apart(Apart { runtime: thread.runtime.clone(), home });
+    }
+    let server = match listen {
+        Some(address) => {
+            let scrape = Arc::new(move || metrics.encode());
+            Some(Server::start_apart(&thread.runtime, address, scrape, controller.probes(), &stop).await?)
+        }
+        None => None,
+    };
+    let log = session.log();
+    log.say("controller-started", json!({}), "reconciling DeployItems; press Ctrl-C to stop");
+    let ended = until_interrupted(controller, interrupts, &log, &stop).await;
+    stop.cancel();
+    if let Some(server) = server {
+        server.ended().await;
+    }
+    log.say("controller-ended", json!({}), "stopped");
+    match ended {
+        Ok(()) => Ok(Exit::Done),
+        Err(error @ ControllerError::NoKind) => Err(CommandError::failed(Exit::Input, &error)),
+        Err(ControllerError::Cluster(error)) => Err(error.into()),
+    }
+}
+
+/// Returns the options of the controller, except what is read from the kubeconfig.
+fn options(session: &Session, args: ControllerArgs) -> Result<ControllerOptions, CommandError> {
     let helm_users = args.helm_user.map(|ids| HelmUsers::new(ids, MAX_HELMS)).transpose();
     let helm_users = helm_users.map_err(|error| CommandError::input(format!("--helm-user: {error}")))?;
-    let lease = |namespace: &str, identity: &str| LeaseOptions {
+    let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
+    let leader_election = args.leader_election_namespace.map(|namespace| LeaseOptions {
         lease_duration: args.lease_duration.0,
         renew_deadline: args.renew_deadline.0,
         retry_period: args.retry_period.0,
-        ..LeaseOptions::new(namespace, args.shard.lease_name(), identity)
-    };
-    let identity = args.identity.unwrap_or_else(|| format!("{}_{}", session.host(), std::process::id()));
-    let lease = args.leader_election_namespace.as_deref().map(|namespace| lease(namespace, &identity));
-    if let Some(lease) = &lease {
+        ..LeaseOptions::new(&namespace, args.shard.lease_name(), &identity)
+    });
+    if let Some(lease) = &leader_election {
         lease.check().map_err(CommandError::input)?;
     }
-    let connection = session.connection().await?;
-    let metrics = Metrics::new();
-    let options = ControllerOptions {
+    Ok(ControllerOptions {
         mode: match args.mode {
             ModeArg::Auto => Mode::Auto,
             ModeArg::Landscaper => Mode::Landscaper,
@@ -141,49 +175,31 @@ pub(crate) async fn run(
         connections: ConnectionRules {
             dialer: Dialer::new(Arc::new(HostRules { allow: args.allow_host, deny: args.deny_host })),
             proxy_url: args.allow_proxy_url,
-            home: connection.config.map(Arc::new),
+            home: None,
         },
-        metrics: metrics.clone(),
-        leader_election: lease,
+        metrics: Metrics::new(),
+        leader_election,
         max_items: usize::try_from(args.max_items).unwrap_or(usize::MAX),
         grace: args.grace_period.0,
-    };
-    let stop = CancellationToken::new();
-    let thread = Thread::start("lease")?;
-    let mut controller = Controller::new(connection.cluster, options);
-    // A sandbox is in this process and has only one client.
-    if let Some(home) = session.connection_in(&thread.runtime).await? {
-        controller = controller.with_lease_apart(Apart { runtime: thread.runtime.clone(), home });
-    }
-    let server = match args.listen {
-        Some(address) => {
-            let scrape = Arc::new(move || metrics.encode());
-            Some(Server::start_apart(&thread.runtime, address, scrape, controller.probes(), &stop).await?)
-        }
-        None => None,
-    };
-    let log = session.log();
-    log.say("controller-started", json!({}), "reconciling DeployItems; press Ctrl-C to stop");
+    })
+}
+
+/// Runs the controller. The first Ctrl-C stops it, and the second one abandons what it still does.
+async fn until_interrupted(
+    controller: Controller,
+    interrupts: &mut Interrupts,
+    log: &Log,
+    stop: &CancellationToken,
+) -> Result<(), ControllerError> {
     let mut controller = std::pin::pin!(controller.run(stop.clone()));
-    let ended = tokio::select! {
-        ended = &mut controller => ended,
-        () = interrupts.next() => {
-            stop.cancel();
-            log.say("controller-stopping", json!({}), "stopping; running work may go on until the grace period ends");
-            tokio::select! {
-                ended = controller => ended,
-                () = interrupts.next() => Ok(()),
-            }
-        }
-    };
-    stop.cancel();
-    if let Some(server) = server {
-        server.ended().await;
+    tokio::select! {
+        ended = &mut controller => return ended,
+        () = interrupts.next() => {}
     }
-    log.say("controller-ended", json!({}), "stopped");
-    match ended {
-        Ok(()) => Ok(Exit::Done),
-        Err(error @ ControllerError::NoKind) => Err(CommandError::failed(Exit::Input, &error)),
-        Err(ControllerError::Cluster(error)) => Err(error.into()),
+    stop.cancel();
+    log.say("controller-stopping", json!({}), "stopping; running work may go on until the grace period ends");
+    tokio::select! {
+        ended = controller => ended,
+        () = interrupts.next() => Ok(()),
     }
 }

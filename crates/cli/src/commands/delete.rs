@@ -8,9 +8,11 @@ use std::{
 use billhook_engine::{
     BackupMode, Clusters, DeleteInput, DeletionOrder, OperationError, PreparedDelete, RunOptions, Subject,
 };
+use billhook_objects::ReleaseName;
 use billhook_plan::Unlabelled;
 use billhook_policy::{GoDuration, ItemTimeout, Propagation};
 use clap::{ArgAction, ArgGroup, Args};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Cascade, DryRun, Order},
@@ -25,6 +27,7 @@ use crate::{
 use super::{
     apply::Planned,
     operate::{self, RunFlags},
+    take_over::taking_over,
 };
 
 /// Delete a release, or the objects of manifests, group by group, and wait until all are gone
@@ -100,12 +103,9 @@ pub(crate) struct DeletionArgs {
 /// How a deletion is planned.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mode {
-    pub(crate) ignore_not_found: bool,
     /// Whether dangerous notes are accepted.
     pub(crate) yes: bool,
     pub(crate) verify: bool,
-    /// Whether to take the lock of another operation over.
-    pub(crate) take_over: bool,
     /// Whether the live objects are saved elsewhere than in the record.
     pub(crate) saves_elsewhere: bool,
 }
@@ -118,9 +118,35 @@ pub(crate) struct Deletion {
     item_timeout: Option<ItemTimeout>,
 }
 
-#[cfg(feature = "sandbox")]
 impl Deletion {
+    /// Plans the deletion. Returns none if there is no such release and this is no error.
+    async fn plan(
+        self,
+        session: &Session,
+        ignore_not_found: bool,
+    ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
+        let Self { clusters, input, order, item_timeout } = self;
+        match billhook_engine::prepare_delete_foreseen(&clusters, input, order).await {
+            Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout })),
+            Err(OperationError::NoRelease(release, unlisted)) if ignore_not_found => {
+                session.printer.err(&format!("release {release} not found; nothing to delete"));
+                unlisted.iter().for_each(|failure| session.printer.err(&format!("  {failure}")));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the release whose lock is to be taken over.
+    fn release(&self) -> Option<ReleaseName> {
+        match &self.input.subject {
+            Subject::Release(release) => Some(release.clone()),
+            Subject::Manifests(..) => None,
+        }
+    }
+
     /// Returns the time limit of the deletion.
+    #[cfg(feature = "sandbox")]
     pub(crate) fn time_limit(&self, flag: Option<GoDuration>) -> Option<std::time::Duration> {
         input::time_limit(flag, self.item_timeout)
     }
@@ -160,33 +186,12 @@ pub(crate) async fn read(session: &Session, args: DeletionArgs, mode: Mode) -> R
     Ok(Deletion { clusters, input, order: args.order.into(), item_timeout })
 }
 
-/// Reads the input and plans, without changing anything except a lock that is to be
-/// taken over. Returns `None` if the release does not exist and
-/// `ignore_not_found` is set.
+/// Reads the input and plans, without changing anything.
 pub(crate) async fn plan(
     session: &Session,
     args: DeletionArgs,
-    mode: Mode,
 ) -> Result<Option<Planned<PreparedDelete>>, CommandError> {
-    let Deletion { clusters, input, order, item_timeout } = read(session, args, mode).await?;
-    let taken = match &input.subject {
-        Subject::Release(release) if mode.take_over => Some(release.clone()),
-        _ => None,
-    };
-    if let Some(release) = &taken {
-        operate::take_over(session, &clusters, release).await?;
-    }
-    let prepared = billhook_engine::prepare_delete_foreseen(&clusters, input, order).await;
-    operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
-    match prepared {
-        Ok(prepared) => Ok(Some(Planned { prepared, clusters, item_timeout, taken })),
-        Err(OperationError::NoRelease(release, unlisted)) if mode.ignore_not_found => {
-            session.printer.err(&format!("release {release} not found; nothing to delete"));
-            unlisted.iter().for_each(|failure| session.printer.err(&format!("  {failure}")));
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
+    read(session, args, Mode::default()).await?.plan(session, false).await
 }
 
 /// Runs the command.
@@ -195,17 +200,38 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: DeleteArgs,
 ) -> Result<Exit, CommandError> {
-    let mode = Mode {
-        ignore_not_found: args.ignore_not_found,
-        yes: args.yes,
-        verify: args.verify,
-        take_over: args.take_over && args.dry_run == DryRun::None,
-        saves_elsewhere: args.backup_dir.is_some(),
+    let mode = Mode { yes: args.yes, verify: args.verify, saves_elsewhere: args.backup_dir.is_some() };
+    let deletion = interrupts.unless(read(session, args.deletion, mode)).await?;
+    let (clusters, release) = (deletion.clusters.clone(), deletion.release());
+    let taken = release.as_ref().filter(|_| args.take_over && args.dry_run == DryRun::None);
+    let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, backup_dir: args.backup_dir };
+    let work = async |interrupts: &mut Interrupts| {
+        match interrupts.unless(deletion.plan(session, args.ignore_not_found)).await? {
+            Some(planned) => execute(session, interrupts, planned, how).await,
+            None => Ok(Exit::Done),
+        }
     };
-    let planned = interrupts.unless(plan(session, args.deletion, mode)).await?;
-    let Some(Planned { mut prepared, clusters, item_timeout, taken }) = planned else { return Ok(Exit::Done) };
-    let timeout = operate::time_limit(args.timeout, item_timeout, &mut prepared.plan);
-    match args.dry_run {
+    taking_over(session, interrupts, &CancellationToken::new(), (&clusters, taken), work).await
+}
+
+/// How a planned deletion is carried out.
+struct Execution {
+    dry_run: DryRun,
+    timeout: Option<GoDuration>,
+    yes: bool,
+    backup_dir: Option<PathBuf>,
+}
+
+/// Carries out a deletion, or shows what it would do.
+async fn execute(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    planned: Planned<PreparedDelete>,
+    how: Execution,
+) -> Result<Exit, CommandError> {
+    let Planned { mut prepared, clusters, item_timeout } = planned;
+    let timeout = operate::time_limit(how.timeout, item_timeout, &mut prepared.plan);
+    match how.dry_run {
         DryRun::Client => {
             operate::print_plan(session, &prepared.plan);
             return Ok(Exit::Done);
@@ -218,21 +244,30 @@ pub(crate) async fn run(
         DryRun::None => {}
     }
     let deletes = prepared.plan.deletions() + collections(&prepared.plan) > 0;
-    let confirmed = deletes && session.stdin_terminal && !args.yes;
-    let mut guarded = operate::guard(session, &prepared.plan, Some("billhook plan delete"), args.yes);
-    if guarded.is_ok() && confirmed {
-        guarded = operate::confirm(session, interrupts, &prepared.plan).await;
+    let confirmed = deletes && session.stdin_terminal && !how.yes;
+    // There is no use in a question about a deletion that is refused.
+    interrupts.unless(async { Ok(prepared.check_lock(&clusters).await?) }).await?;
+    operate::guard(session, &prepared.plan, Some("billhook plan delete"), how.yes)?;
+    if confirmed {
+        operate::confirm(session, interrupts, &prepared.plan).await?;
     }
-    if guarded.is_ok()
-        && let Some(path) = args.backup_dir
-    {
-        guarded = interrupts.unless(save(session, &clusters, &prepared, &path)).await;
+    if let Some(path) = how.backup_dir {
+        interrupts.unless(save(session, &clusters, &prepared, &path)).await?;
     }
-    operate::give_back(&clusters, taken.as_ref(), guarded.is_err()).await;
-    guarded?;
     let flags = RunFlags { timeout, confirmed, ..RunFlags::default() };
-    let work = async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await;
+    let work =
+        async |options: RunOptions| billhook_engine::delete(&clusters, prepared, &options).await.map_err(not_deleted);
     operate::carry_out(session, interrupts, flags, work).await
+}
+
+/// Returns the error of a deletion that did not start.
+fn not_deleted(error: OperationError) -> CommandError {
+    match &error {
+        OperationError::NotSaved { .. } => {
+            CommandError::from(error).hint("or save the objects as files with --backup-dir DIR")
+        }
+        _ => error.into(),
+    }
 }
 
 /// Saves the live objects of a planned deletion as files.

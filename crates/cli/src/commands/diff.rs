@@ -54,7 +54,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Di
 
 async fn compare(session: &Session, args: DiffArgs) -> Result<Exit, CommandError> {
     let (full, force_conflicts) = (args.full, args.deployment.force_conflicts);
-    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args.deployment, false).await?;
+    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args.deployment).await?;
     let (printer, paint) = (&session.printer, session.printer.out_paint());
     for note in prepared.plan.notes.iter().filter(|note| note.severity != Severity::Info) {
         printer.err(&render::plan::note(note, printer.err_paint()));

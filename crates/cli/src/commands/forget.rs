@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use billhook_engine::Forgotten;
+use billhook_engine::{Clusters, Forgotten};
 use billhook_objects::ReleaseName;
 use clap::Args;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    commands::operate,
+    commands::take_over::taking_over,
     error::{CommandError, Exit},
     render::{count, object},
     session::{Interrupts, Session},
@@ -38,13 +39,10 @@ struct Report<'a> {
 
 /// Runs the command.
 pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Forget) -> Result<Exit, CommandError> {
-    let (release, forgotten) = tokio::select! {
-        forgotten = forget(session, &args) => forgotten?,
-        () = interrupts.next() => {
-            let problem = "interrupted; some objects may have lost the label of the release already";
-            return Err(CommandError::new(Exit::Unfinished, problem).hint(text::RESUME_UNLOCKED));
-        }
-    };
+    let (clusters, release) = interrupts.unless(open(session, &args.name)).await?;
+    let taken = Some(&release).filter(|_| args.take_over);
+    let work = async |interrupts: &mut Interrupts| forget(interrupts, &clusters, &release).await;
+    let forgotten = taking_over(session, interrupts, &CancellationToken::new(), (&clusters, taken), work).await?;
     if session.json() {
         session.printer.json(&Report { release: release.to_string(), forgotten: &forgotten });
     } else {
@@ -54,15 +52,25 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Fo
     Ok(if complete { Exit::Done } else { Exit::Failed })
 }
 
-async fn forget(session: &Session, args: &Forget) -> Result<(ReleaseName, Forgotten), CommandError> {
+async fn open(session: &Session, name: &str) -> Result<(Clusters, ReleaseName), CommandError> {
     let connection = session.connection().await?;
-    let release = connection.release(&args.name)?;
-    let clusters = connection.with(BTreeMap::new());
-    if args.take_over {
-        operate::take_over(session, &clusters, &release).await?;
+    let release = connection.release(name)?;
+    Ok((connection.with(BTreeMap::new()), release))
+}
+
+async fn forget(
+    interrupts: &mut Interrupts,
+    clusters: &Clusters,
+    release: &ReleaseName,
+) -> Result<Forgotten, CommandError> {
+    let prepared = interrupts.unless(async { Ok(billhook_engine::prepare_forget(clusters, release).await?) }).await?;
+    tokio::select! {
+        forgotten = billhook_engine::forget(clusters, prepared) => Ok(forgotten?),
+        () = interrupts.next() => {
+            let problem = "interrupted; some objects may have lost the label of the release already";
+            Err(CommandError::new(Exit::Unfinished, problem).hint(text::RESUME_UNLOCKED).abandoned())
+        }
     }
-    let forgotten = billhook_engine::forget(&clusters, &release).await?;
-    Ok((release, forgotten))
 }
 
 fn print(session: &Session, release: &ReleaseName, forgotten: &Forgotten) {

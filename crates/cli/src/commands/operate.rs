@@ -7,8 +7,8 @@ use std::{
 };
 
 use billhook_engine::{Clusters, DryRunAnswer, RunOptions, Summary};
-use billhook_objects::{GroupKind, Manifest, ObjectKey, ReleaseName};
-use billhook_plan::{Locked, Note, Plan};
+use billhook_objects::{GroupKind, Manifest, ObjectKey};
+use billhook_plan::{Note, Plan};
 use billhook_policy::{GoDuration, ItemTimeout};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -67,8 +67,7 @@ where
             () = interrupts.next() => {
                 if stop.is_cancelled() {
                     reporter.close();
-                    session.printer.err(text::INTERRUPTED_TWICE);
-                    return Ok(Exit::Unfinished);
+                    return Err(CommandError::new(Exit::Unfinished, text::INTERRUPTED_TWICE).abandoned());
                 }
                 stop.cancel();
                 session.printer.err("interrupted: sending no new requests; press Ctrl-C again to stop immediately");
@@ -96,26 +95,6 @@ pub(crate) fn time_limit(flag: Option<GoDuration>, item: Option<ItemTimeout>, pl
         billhook_plan::warn_of_limit(plan, limit);
     }
     limit
-}
-
-/// Takes the lock of a release over from another operation, if there is one.
-pub(crate) async fn take_over(
-    session: &Session,
-    clusters: &Clusters,
-    release: &ReleaseName,
-) -> Result<(), CommandError> {
-    let notify = |locked: &Locked, wait: Duration| {
-        session.has_taken_over.set(()).ok();
-        session.printer.err(&text::taken_over(locked, wait));
-    };
-    Ok(billhook_engine::take_over(clusters, release, notify).await?)
-}
-
-/// Removes the lock that was taken over for an operation that does not start.
-pub(crate) async fn give_back(clusters: &Clusters, taken: Option<&ReleaseName>, has_failed: bool) {
-    if let Some(release) = taken.filter(|_| has_failed) {
-        billhook_engine::give_back(clusters, release).await;
-    }
 }
 
 /// Rejects a plan with dangerous notes, unless the flags that answer them are given. The command `review` shows the plan, if one does.

@@ -73,16 +73,14 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
         PlanCommand::Apply(PlanApplyArgs { deployment, diff: true, full }) => {
             return interrupts.unless(plan_with_diff(session, deployment, full)).await;
         }
-        PlanCommand::Apply(args) => {
-            Some(interrupts.unless(apply::plan(session, args.deployment, false)).await?.prepared.plan)
-        }
+        PlanCommand::Apply(args) => Some(interrupts.unless(apply::plan(session, args.deployment)).await?.prepared.plan),
         PlanCommand::Delete(PlanDeleteArgs { deletion, suggest_policy }) => {
             if suggest_policy && session.global.output != OutputFormat::Text {
                 return Err(CommandError::input(
                     "--suggest-policy prints a policy file, and cannot be combined with -o",
                 ));
             }
-            let planned = interrupts.unless(delete::plan(session, deletion, delete::Mode::default())).await?;
+            let planned = interrupts.unless(delete::plan(session, deletion)).await?;
             let prepared = planned.map(|planned| planned.prepared);
             if let Some(policy) = prepared.as_ref().and_then(|prepared| prepared.safe_policy.as_ref())
                 && suggest_policy
@@ -91,7 +89,7 @@ pub(crate) async fn run(session: &Session, interrupts: &mut Interrupts, args: Pl
             }
             prepared.map(|prepared| prepared.plan)
         }
-        PlanCommand::Restore(args) => Some(interrupts.unless(restore::plan(session, args, false)).await?.prepared.plan),
+        PlanCommand::Restore(args) => Some(interrupts.unless(restore::plan(session, args)).await?.prepared.plan),
         PlanCommand::Clean(args) => Some(interrupts.unless(clean::plan(session, args)).await?),
     };
     if let Some(plan) = plan {
@@ -124,7 +122,7 @@ struct PlanWithDiff<'a> {
 
 async fn plan_with_diff(session: &Session, args: apply::DeploymentArgs, full: bool) -> Result<Exit, CommandError> {
     let force_conflicts = args.force_conflicts;
-    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args, false).await?;
+    let apply::Planned { prepared, clusters, .. } = apply::plan(session, args).await?;
     let mut diffs = Vec::new();
     billhook_engine::diff(&prepared, &clusters, force_conflicts, |diff| diffs.push(diff)).await;
     let (printer, plan) = (&session.printer, &prepared.plan);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use billhook_engine::{MissingNamespaces, PreparedApply, RestoreInput};
+use billhook_engine::{Clusters, MissingNamespaces, PreparedApply, RestoreInput};
 use billhook_plan::Wait;
 use billhook_policy::GoDuration;
 use clap::{ArgAction, Args};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::DryRun,
@@ -15,7 +16,7 @@ use crate::{
 
 use super::{
     apply::{Execution, Planned, execute},
-    operate,
+    take_over::taking_over,
 };
 
 /// Restore the objects that delete --backup or a force stage has saved, in deployment order, and wait until they are ready
@@ -65,19 +66,22 @@ pub(crate) struct RestorationArgs {
     create_namespace: bool,
 }
 
-/// Reads the backup and plans, without changing anything except a lock that is to be taken over.
-pub(crate) async fn plan(
-    session: &Session,
-    args: RestorationArgs,
-    take_over: bool,
-) -> Result<Planned<PreparedApply>, CommandError> {
+/// Reads the backup and plans, without changing anything.
+pub(crate) async fn plan(session: &Session, args: RestorationArgs) -> Result<Planned<PreparedApply>, CommandError> {
+    let (clusters, input) = read(session, &args).await?;
+    prepare(clusters, input).await
+}
+
+async fn prepare(clusters: Clusters, input: RestoreInput) -> Result<Planned<PreparedApply>, CommandError> {
+    let prepared = billhook_engine::prepare_restore(&clusters, input).await?;
+    Ok(Planned { prepared, clusters, item_timeout: None })
+}
+
+/// Reads the input of a restoration.
+async fn read(session: &Session, args: &RestorationArgs) -> Result<(Clusters, RestoreInput), CommandError> {
     let connection = session.connection().await?;
     let release = connection.release(&args.name)?;
     let clusters = connection.with(BTreeMap::new());
-    let taken = take_over.then(|| release.clone());
-    if let Some(release) = &taken {
-        operate::take_over(session, &clusters, release).await?;
-    }
     let waits = args.wait.unwrap_or(!session.global.sandbox);
     let restore = RestoreInput {
         release,
@@ -88,9 +92,7 @@ pub(crate) async fn plan(
         },
         wait: if waits { Wait::All } else { Wait::Nothing },
     };
-    let prepared = billhook_engine::prepare_restore(&clusters, restore).await;
-    operate::give_back(&clusters, taken.as_ref(), prepared.is_err()).await;
-    Ok(Planned { prepared: prepared?, clusters, item_timeout: None, taken })
+    Ok((clusters, restore))
 }
 
 /// Runs the command.
@@ -99,8 +101,13 @@ pub(crate) async fn run(
     interrupts: &mut Interrupts,
     args: RestoreArgs,
 ) -> Result<Exit, CommandError> {
-    let take_over = args.take_over && args.dry_run == DryRun::None;
-    let planned = interrupts.unless(plan(session, args.restoration, take_over)).await?;
     let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, force_conflicts: false };
-    execute(session, interrupts, planned, how).await
+    let (clusters, input) = interrupts.unless(read(session, &args.restoration)).await?;
+    let release = input.release.clone();
+    let taken = Some(&release).filter(|_| args.take_over && how.dry_run == DryRun::None);
+    taking_over(session, interrupts, &CancellationToken::new(), (&clusters, taken), async |interrupts| {
+        let planned = interrupts.unless(prepare(clusters.clone(), input)).await?;
+        execute(session, interrupts, planned, how).await
+    })
+    .await
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use billhook::{Cluster, World};
+use billhook_sandbox::{Sandbox, User};
 use tokio::{
     runtime::Runtime,
     sync::{Notify, mpsc},
@@ -88,6 +89,29 @@ impl Place {
         let world = self.world(program, args, stdin, (out.clone(), err.clone()), interrupts);
         let exit = runtime.block_on(billhook::run(world));
         Called { exit, out: out.text(), err: err.text() }
+    }
+
+    /// Runs `billhook ARGS` on a sandbox.
+    pub async fn call_on_sandbox(&self, sandbox: &Sandbox, args: &str) -> Called {
+        let (out, err) = (Shared::default(), Shared::default());
+        let (_interrupt, interrupts) = mpsc::channel(1);
+        let exit = billhook::run(self.world_on(sandbox, args, (out.clone(), err.clone()), interrupts)).await;
+        Called { exit, out: out.text(), err: err.text() }
+    }
+
+    /// Builds the world of a run on a sandbox, which knows it as the client `billhook`.
+    pub fn world_on(
+        &self,
+        sandbox: &Sandbox,
+        args: &str,
+        streams: (Shared, Shared),
+        interrupts: mpsc::Receiver<()>,
+    ) -> World {
+        let client = sandbox.client(User::admin(), "billhook");
+        World {
+            connect: Arc::new(move |_, options| Ok(Cluster::from_client(client.clone(), options))),
+            ..self.world("billhook", args, "", streams, interrupts)
+        }
     }
 
     /// Builds the world of a run.

@@ -7,7 +7,10 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::call::{Place, Shared};
+use crate::{
+    call::{Place, Shared},
+    stage::Stage,
+};
 
 /// A manifest that counts, with more annotations.
 fn manifest(kind: &str, name: &str, annotations: &str) -> String {
@@ -303,6 +306,26 @@ fn a_watch_follows_the_folder_and_serves_metrics() {
         assert_eq!(printed.matches("cannot be used").count(), 1, "{printed}");
     });
     assert_eq!(exit, 0);
+}
+
+#[test]
+fn an_interrupted_wait_for_deletions_is_an_error() {
+    let finalized = "  finalizers: [example.com/hold]\n";
+    let file = "r/0000_10_shop_01_a.yaml";
+    Stage::play(&[(file, &(manifest("ConfigMap", "a", "") + finalized))], async |stage| {
+        let applied = stage.call("payload apply r --version 1.0.0").await;
+        assert_eq!(applied.exit, 0, "{}", applied.err);
+        stage.place.write(file, &manifest("ConfigMap", "a", DELETE));
+        let waiting = async |_: &Shared, err: &Shared, interrupt: mpsc::Sender<()>| {
+            err.until("waiting until 1 object is gone\n").await;
+            interrupt.send(()).await.unwrap();
+        };
+        let called = stage.beside("payload apply r --version 1.1.0 --to-completion", waiting).await;
+        assert_eq!(called.exit, 3, "{}", called.err);
+        let error = "error: interrupted: requested deletions are pending, of 1 object\n\
+                     hint: run the same command again to resume\n";
+        assert!(called.err.ends_with(error), "{}", called.err);
+    });
 }
 
 #[test]

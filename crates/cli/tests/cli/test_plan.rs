@@ -78,7 +78,7 @@ not deleted
 
 notes
    dangerous  the plan deletes 3 objects, more than the limit of 2 (--max-deletions)
-   info       Namespace/shop holds the inventory of the release and is deleted last
+   info       Namespace shop holds the inventory of the release and is deleted last
 ",
     );
 }

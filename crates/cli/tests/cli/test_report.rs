@@ -159,7 +159,7 @@ fn notes_come_first_and_omissions_last() {
         "\
 release shop/web retained: 3 objects gone in 3.2s (7 requests)
 1 object deleted with its Namespace or CRD:
-  Widget.a.example shop/a  no group covers it, but it is deleted with Namespace/shop
+  Widget.a.example shop/a  no group covers it, but it is deleted with Namespace shop
 1 object remains:
   Widget.a.example shop/b  its policy is keep
 left out:
@@ -169,7 +169,7 @@ left out:
     assert_eq!(
         err,
         "\
-dangerous  deleting Namespace/shop also deletes 2 objects that the release did not create: 2 Secret (--yes)
+dangerous  deleting Namespace shop also deletes 2 objects that the release did not create: 2 Secret (--yes)
 warning    deletionGroups[0]: the cluster does not serve Widgt.a.example; did you mean Widget?
 group 1/2 widgets: 3 objects
 "

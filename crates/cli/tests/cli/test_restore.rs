@@ -4,10 +4,8 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
-    sync::Arc,
 };
 
-use billhook::{Cluster, World};
 use billhook_sandbox::{Options, Sandbox, User};
 use kube::{
     Api,
@@ -15,9 +13,9 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use tokio::{runtime::Builder, sync::mpsc};
+use tokio::runtime::Builder;
 
-use crate::call::{Called, Place, Shared};
+use crate::call::{Called, Place};
 
 const MANIFESTS: &str = "\
 {apiVersion: v1, kind: Secret, metadata: {name: token}, stringData: {password: very-confidential}}
@@ -39,20 +37,6 @@ fn invalid_arguments_are_rejected() {
     }
 }
 
-async fn call(place: &Place, sandbox: &Sandbox, args: &str) -> Called {
-    let (out, err) = (Shared::default(), Shared::default());
-    let (_interrupt, interrupts) = mpsc::channel(1);
-    let sandbox = sandbox.clone();
-    let world = World {
-        connect: Arc::new(move |_, options| {
-            Ok(Cluster::from_client(sandbox.client(User::admin(), "billhook"), options))
-        }),
-        ..place.world("billhook", args, "", (out.clone(), err.clone()), interrupts)
-    };
-    let exit = billhook::run(world).await;
-    Called { exit, out: out.text(), err: err.text() }
-}
-
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -63,17 +47,18 @@ fn the_files_of_a_backup_are_readable_by_the_user_alone_and_can_be_applied() {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let sandbox = Sandbox::start(Options::default());
-        let applied = call(&place, &sandbox, "apply web -n default -f m.yaml").await;
+        let applied = place.call_on_sandbox(&sandbox, "apply web -n default -f m.yaml").await;
         assert_eq!(applied.exit, 0, "{}", applied.err);
         symlink(place.folder().join("nowhere/else"), place.folder().join("link")).unwrap();
         for (directory, exit, words) in
             [("full", 2, "is not empty"), ("missing/saved", 1, "failed to write"), ("link", 1, "failed to write")]
         {
-            let refused = call(&place, &sandbox, &format!("delete web -n default --backup-dir {directory}")).await;
+            let refused =
+                place.call_on_sandbox(&sandbox, &format!("delete web -n default --backup-dir {directory}")).await;
             assert_eq!(refused.exit, exit, "{directory}: {}", refused.err);
             assert!(refused.err.contains(words), "{}", refused.err);
         }
-        let deleted = call(&place, &sandbox, "delete web -n default --backup-dir saved").await;
+        let deleted = place.call_on_sandbox(&sandbox, "delete web -n default --backup-dir saved").await;
         assert_eq!(deleted.exit, 0, "{}", deleted.err);
         assert!(deleted.out.contains("2 objects gone"), "the refused deletions deleted objects: {}", deleted.out);
         assert!(deleted.err.contains("2 objects saved"), "{}", deleted.err);
@@ -82,9 +67,9 @@ fn the_files_of_a_backup_are_readable_by_the_user_alone_and_can_be_applied() {
         let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
         assert_eq!(files.iter().map(|file| mode(file)).collect::<Vec<_>>(), [0o600, 0o600]);
         assert!(!files.iter().any(|file| fs::read_to_string(file).unwrap().contains("resourceVersion")));
-        let nothing = call(&place, &sandbox, "restore web -n default").await;
+        let nothing = place.call_on_sandbox(&sandbox, "restore web -n default").await;
         assert_eq!(nothing.exit, 2, "{}", nothing.err);
-        let again = call(&place, &sandbox, "apply web -n default -f saved").await;
+        let again = place.call_on_sandbox(&sandbox, "apply web -n default -f saved").await;
         assert_eq!(again.exit, 0, "{}", again.err);
         assert!(again.out.contains("2 created"), "{}", again.out);
         for Called { out, err, .. } in [&deleted, &again] {
@@ -156,7 +141,7 @@ fn what_is_restored_is_what_was_there() {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let sandbox = Sandbox::start(Options::default());
-        let applied = call(&place, &sandbox, "apply web -n default -f m.yaml --wait=false").await;
+        let applied = place.call_on_sandbox(&sandbox, "apply web -n default -f m.yaml --wait=false").await;
         assert_eq!(applied.exit, 0, "{}", applied.err);
         let shops = api(&sandbox, "shop.example", "v1", "Shop");
         let (secrets, settings) = (api(&sandbox, "", "v1", "Secret"), api(&sandbox, "", "v1", "ConfigMap"));
@@ -171,13 +156,13 @@ fn what_is_restored_is_what_was_there() {
         secrets.patch("token", &how, &owned).await.unwrap();
         settings.patch("settings", &how, &merge(json!({"data": {"changed": "since"}})).1).await.unwrap();
         let before = listing(&sandbox);
-        let deleting = call(&place, &sandbox, "delete web -n default --backup --timeout 5s").await;
+        let deleting = place.call_on_sandbox(&sandbox, "delete web -n default --backup --timeout 5s").await;
         assert_eq!(deleting.exit, 3, "the finalizer holds the Secret: {}", deleting.err);
         secrets.patch("token", &how, &merge(json!({"metadata": {"finalizers": null}})).1).await.unwrap();
         // Without the flag, what was saved remains.
-        let deleted = call(&place, &sandbox, "delete web -n default").await;
+        let deleted = place.call_on_sandbox(&sandbox, "delete web -n default").await;
         assert_eq!(deleted.exit, 0, "{}", deleted.err);
-        let restored = call(&place, &sandbox, "restore web -n default --wait=false").await;
+        let restored = place.call_on_sandbox(&sandbox, "restore web -n default --wait=false").await;
         assert_eq!(restored.exit, 0, "{}{}", restored.out, restored.err);
         assert_eq!(listing(&sandbox), before);
         let token = secrets.get("token").await.unwrap();
@@ -186,7 +171,7 @@ fn what_is_restored_is_what_was_there() {
         // A status that its controller has changed since is not set back.
         let (how, status) = merge(json!({"status": {"id": "external-8"}}));
         shops.patch_status("main", &how, &status).await.unwrap();
-        let again = call(&place, &sandbox, "restore web -n default --wait=false").await;
+        let again = place.call_on_sandbox(&sandbox, "restore web -n default --wait=false").await;
         assert!(again.out.contains("5 unchanged"), "{}{}", again.out, again.err);
         assert_eq!(shops.get("main").await.unwrap().data["status"]["id"], "external-8");
         for Called { out, err, .. } in [&deleting, &deleted, &restored, &again] {

@@ -67,6 +67,9 @@ pub(super) struct Lock {
     pub(super) duration_seconds: u64,
     /// Makes each renewal a change, so that the server records its time.
     pub(super) renewals: u64,
+    /// How long after this write the former holder may still send requests, until its successor has waited for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) former_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<HeldLease>,
 }

@@ -5,6 +5,9 @@
 //!
 //! No clock of another process is trusted: how old a lock is follows from two times of the server, when the head was last
 //! written and when it was read. A controller that holds a Lease names it in its locks instead of renewing each of them.
+//!
+//! A lock that is taken over says how long its former holder may go on. Nothing starts before somebody has waited for that: not
+//! even an operation of the process that took it, or of the next holder of its Lease.
 
 use std::{
     collections::hash_map::RandomState,
@@ -20,7 +23,7 @@ use billhook_objects::{
 use billhook_plan::{Inventory, Locked, Resource};
 use k8s_openapi::ByteString;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     format::{self, Head, Lock},
@@ -76,6 +79,7 @@ impl Holder {
             since,
             duration_seconds: LOCK_DURATION.as_secs(),
             renewals: 0,
+            former_seconds: None,
             lease: self.lease.clone(),
         }
     }
@@ -103,8 +107,30 @@ pub enum TakeOver {
     Free,
     /// A controller works on it, and its Lease is still renewed.
     Refused(Locked),
-    /// It was taken. The former holder may go on for this long.
-    Taken(Locked, Duration),
+    /// It was taken.
+    Taken(TakenOver),
+}
+
+/// A lock that was taken over, and whose former holder may not have stopped yet.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// The operation of the former holder.
+    pub from: Locked,
+    /// How long that may go on.
+    pub wait: Duration,
+    renewal: Renewal,
+}
+
+impl TakenOver {
+    /// Waits until the former holder has certainly stopped, and notes that in the lock. Returns whether the lock is still held.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails.
+    pub async fn wait(mut self) -> Result<bool, Error> {
+        sleep(self.wait).await;
+        self.renewal.renew().await
+    }
 }
 
 /// The lock of a release that this process holds. It is renewed until this value is dropped.
@@ -160,7 +186,7 @@ impl Renew for Renewal {
         for _ in 0..WRITES {
             let Some(lock) = self.token.head.lock.clone() else { return Ok(false) };
             let id = lock.id.clone();
-            let next = Lock { renewals: lock.renewals + 1, ..lock };
+            let next = Lock { renewals: lock.renewals + 1, former_seconds: None, ..lock };
             match self.store.write_lock(&what, &self.release, &self.token, next).await {
                 Ok(token) => {
                     self.token = token;
@@ -193,14 +219,21 @@ impl Renewal {
 }
 
 impl Token {
+    /// Returns how long the former holder of a lock that was taken over may still send requests; none once it has stopped.
+    fn former_left(&self) -> Option<Duration> {
+        let former = Duration::from_secs(self.head.lock.as_ref()?.former_seconds?);
+        let left = (former + RESOLUTION).saturating_sub(self.age().unwrap_or_default());
+        (!left.is_zero()).then_some(left)
+    }
+
     /// Returns whether an operation has locked the release, even if its lock has expired.
     pub fn is_locked(&self) -> bool {
         self.head.lock.is_some()
     }
 
-    /// Returns whether this holder has locked the release.
+    /// Returns whether this holder has locked the release, and no former holder may go on.
     pub fn is_locked_by(&self, holder: &Holder) -> bool {
-        self.head.lock.as_ref().is_some_and(|lock| lock.id == holder.id)
+        self.former_left().is_none() && self.head.lock.as_ref().is_some_and(|lock| lock.id == holder.id)
     }
 }
 
@@ -301,8 +334,8 @@ impl InventoryStore {
         HeldLock(Held::Renewed(Tenure::start(sent, TIMING, renewal)))
     }
 
-    /// Takes the lock of a release over although it has not expired. The former holder notices that at its next renewal;
-    /// until the returned time has passed, its requests must be expected.
+    /// Takes the lock of a release over although it has not expired. The former holder notices that at its next renewal; until
+    /// [`TakenOver::wait`] has ended, its requests must be expected, and no operation can start.
     ///
     /// # Errors
     ///
@@ -311,14 +344,22 @@ impl InventoryStore {
         let what = format!("take over the lock of release {release}");
         for _ in 0..WRITES {
             let Some(token) = self.head(release).await? else { return Ok(TakeOver::Free) };
-            let Some(locked) = self.locked(release, &token, holder).await? else { return Ok(TakeOver::Free) };
-            let age = match (&locked.lease, locked.expires_in) {
-                (Some(_), Some(_)) => return Ok(TakeOver::Refused(locked)),
-                (Some(_), None) => Duration::ZERO,
-                (None, _) => token.age().unwrap_or_default(),
+            let Some(from) = self.locked(release, &token, holder).await? else { return Ok(TakeOver::Free) };
+            let most = TIMING.limit + RESOLUTION;
+            let wait = match (&from.lease, from.expires_in) {
+                (Some(_), Some(_)) => return Ok(TakeOver::Refused(from)),
+                // Whoever took it over before waits for the same holder, and has not started anything.
+                _ if let Some(left) = token.former_left() => left.min(most),
+                (Some(_), None) => most,
+                (None, _) => most.saturating_sub(token.age().unwrap_or_default()),
             };
-            match self.write_lock(&what, release, &token, holder.lock("take-over", self.now.clone())).await {
-                Ok(_) => return Ok(TakeOver::Taken(locked, (TIMING.limit + RESOLUTION).saturating_sub(age))),
+            let former_seconds = Some(wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
+            let lock = Lock { former_seconds, ..holder.lock("take-over", self.now.clone()) };
+            match self.write_lock(&what, release, &token, lock).await {
+                Ok(token) => {
+                    let renewal = Renewal { store: self.clone(), release: release.clone(), token, may_vanish: false };
+                    return Ok(TakeOver::Taken(TakenOver { from, wait, renewal }));
+                }
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) => return Err(error),
             }
@@ -326,24 +367,34 @@ impl InventoryStore {
         Err(changed(&what))
     }
 
-    /// Returns who works on a release, unless the lock is the caller's own or has expired.
+    /// Returns who works on a release, unless the lock is the caller's own or has expired. One that was taken over counts until
+    /// its former holder has stopped, whoever owns it.
     ///
     /// # Errors
     ///
     /// When the Lease that the lock names cannot be read.
     pub async fn locked(&self, release: &ReleaseName, token: &Token, holder: &Holder) -> Result<Option<Locked>, Error> {
-        let Some(lock) = token.head.lock.as_ref().filter(|lock| !holder.owns(lock)) else { return Ok(None) };
-        let age = match &lock.lease {
+        let Some(lock) = token.head.lock.as_ref() else { return Ok(None) };
+        let (is_own, waits) = (holder.owns(lock), token.former_left().is_some());
+        if is_own && !waits {
+            return Ok(None);
+        }
+        let mut lease = lock.lease.as_ref().filter(|_| !is_own);
+        let age = match lease {
             None => token.age(),
-            Some(lease) => match self.cluster.lease_age(lease).await? {
-                LeaseAge::OfAnother => return Ok(None),
+            Some(of) => match self.cluster.lease_age(of).await? {
+                LeaseAge::OfAnother if !waits => return Ok(None),
+                LeaseAge::OfAnother => {
+                    lease = None;
+                    token.age()
+                }
                 LeaseAge::Missing => token.age(),
                 LeaseAge::Unknown => None,
                 LeaseAge::Known(age) => Some(age),
             },
         };
         let duration = Duration::from_secs(lock.duration_seconds);
-        if age.is_some_and(|age| age >= duration) {
+        if !waits && age.is_some_and(|age| age >= duration) {
             return Ok(None);
         }
         Ok(Some(Locked {
@@ -352,8 +403,8 @@ impl InventoryStore {
             holder: lock.holder.clone(),
             pid: lock.pid,
             since: lock.since.clone(),
-            expires_in: age.map(|age| duration - age),
-            lease: lock.lease.as_ref().map(|lease| format!("{}/{}", lease.namespace, lease.name)),
+            expires_in: age.map(|age| duration.saturating_sub(age)),
+            lease: lease.map(|lease| format!("{}/{}", lease.namespace, lease.name)),
         }))
     }
 

@@ -21,6 +21,6 @@ mod secret;
 mod store;
 
 pub use backup::{BackupWriter, MAX_PARTS, NewBackup, PackedBackup};
-pub use lock::{Begun, HeldLock, Holder, LOCK_DURATION, TakeOver};
+pub use lock::{Begun, HeldLock, Holder, LOCK_DURATION, TakeOver, TakenOver};
 pub use secret::{ReleaseInfo, Token};
 pub use store::{InventoryStore, Stored};

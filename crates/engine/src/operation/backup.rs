@@ -142,12 +142,8 @@ impl Record {
         plan: &Plan,
         snapshot: &Snapshot,
     ) -> Result<(), OperationError> {
+        self.check_lock(clusters).await?;
         let (store, release) = (clusters.inventory(), self.inventory.release.clone());
-        if let Some(token) = &self.token
-            && let Some(locked) = store.locked(&release, token, &clusters.holder).await?
-        {
-            return Err(PlanError::from(Problem::Locked(locked)).into());
-        }
         let token = match store.owner_of_backup(&release, self.token.take()).await {
             // A lost record whose namespace is being deleted has no place for a backup.
             Err(error) if !self.is_stored() && is_unwritable(&error) => return Ok(()),

@@ -77,6 +77,21 @@ pub struct PreparedDelete {
     sweep: Option<Arc<Catalog>>,
 }
 
+impl PreparedDelete {
+    /// Fails if another operation works on the release, as far as the record tells that was read: [`delete`] would be refused. A
+    /// request is only sent for the Lease of a controller that has locked the release.
+    ///
+    /// # Errors
+    ///
+    /// When another operation works on the release, or that Lease cannot be read.
+    pub async fn check_lock(&self, clusters: &Clusters) -> Result<(), OperationError> {
+        match &self.record {
+            Some(record) => record.check_lock(clusters).await,
+            None => Ok(()),
+        }
+    }
+}
+
 /// Plans a deletion. Changes nothing.
 ///
 /// # Errors

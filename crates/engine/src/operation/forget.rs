@@ -29,15 +29,21 @@ pub struct Forgotten {
     pub unlisted: Vec<ListFailure>,
 }
 
-/// Removes the label of a release from its objects, then its record. Objects that the record does not name keep the label.
+/// A release that is to be forgotten.
+pub struct PreparedForget {
+    catalog: Arc<Catalog>,
+    record: Record,
+    unlisted: Vec<ListFailure>,
+}
+
+/// Reads the record of a release, or looks for its objects if it has none. Changes nothing.
 ///
 /// # Errors
 ///
-/// When there is no such release, another operation works on it, its objects cannot be looked up, or the record cannot be
-/// deleted.
-pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgotten, OperationError> {
+/// When there is no such release, or the cluster cannot be read.
+pub async fn prepare_forget(clusters: &Clusters, release: &ReleaseName) -> Result<PreparedForget, OperationError> {
     let (catalog, record) = tokio::try_join!(catalog(clusters, None), Record::load(clusters, release))?;
-    let (mut record, unlisted) = match record {
+    let (record, unlisted) = match record {
         Loaded::Record(record) => (*record, Vec::new()),
         Loaded::Nothing(head) => {
             let swept = sweep(clusters, &catalog, release).await;
@@ -47,6 +53,17 @@ pub async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgot
             (Record::swept(release.clone(), head, swept.entries), swept.unlisted)
         }
     };
+    Ok(PreparedForget { catalog, record, unlisted })
+}
+
+/// Removes the label of a release from its objects, then its record. Objects that the record does not name keep the label.
+///
+/// # Errors
+///
+/// When another operation works on the release, its objects cannot be looked up, or the record cannot be deleted.
+pub async fn forget(clusters: &Clusters, prepared: PreparedForget) -> Result<Forgotten, OperationError> {
+    let PreparedForget { catalog, mut record, unlisted } = prepared;
+    let release = &record.inventory.release.clone();
     let clusters = &record.lock(clusters, "forget").await?;
     let forgotten = drop_labels(clusters, release, &record, catalog).await;
     let mut forgotten = match forgotten {

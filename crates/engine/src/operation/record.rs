@@ -152,6 +152,15 @@ impl Record {
         self.token.as_ref().is_some_and(Token::is_locked)
     }
 
+    /// Fails if another operation works on the release, as far as the head tells that was read.
+    pub(super) async fn check_lock(&self, clusters: &Clusters) -> Result<(), OperationError> {
+        let Some(token) = &self.token else { return Ok(()) };
+        match clusters.inventory().locked(&self.inventory.release, token, &clusters.holder).await? {
+            Some(locked) => Err(PlanError::from(Problem::Locked(locked)).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the inventory and locks the release.
     async fn begin(&mut self, clusters: &Clusters, operation: &str, may_vanish: bool) -> Result<(), OperationError> {
         let (store, token) = (clusters.inventory(), self.token.take());

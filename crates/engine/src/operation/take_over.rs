@@ -14,7 +14,7 @@ use crate::Clusters;
 ///
 /// # Errors
 ///
-/// When a controller holds the lock and is alive, or a request fails.
+/// When a controller holds the lock and is alive, another process takes it over meanwhile, or a request fails.
 pub async fn take_over(
     clusters: &Clusters,
     release: &ReleaseName,
@@ -23,15 +23,18 @@ pub async fn take_over(
     match clusters.inventory().take_over(release, &clusters.holder).await? {
         TakeOver::Free => {}
         TakeOver::Refused(locked) => return Err(PlanError::from(Problem::Locked(locked)).into()),
-        TakeOver::Taken(locked, wait) => {
-            notify(&locked, wait);
-            tokio::time::sleep(wait).await;
+        TakeOver::Taken(taken) => {
+            notify(&taken.from, taken.wait);
+            if !taken.wait().await? {
+                return Err(OperationError::LockLost(release.clone()));
+            }
         }
     }
     Ok(())
 }
 
-/// Removes the lock that [`take_over`] took, if the operation that it was for did not start. If that fails, the lock expires.
+/// Removes the lock that [`take_over`] took, if the operation that it was for has left it, and its former holder has stopped.
+/// Otherwise the lock expires.
 pub async fn give_back(clusters: &Clusters, release: &ReleaseName) {
     let store = clusters.inventory();
     if let Ok(Some(token)) = store.head(release).await

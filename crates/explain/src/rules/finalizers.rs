@@ -223,16 +223,17 @@ fn unknown(
     }
     let set_by = object::manager_of(value, finalizer).map(|(name, time)| (name.to_owned(), time.map(str::to_owned)));
     let name = controller.map(|controller| controller.name.clone());
+    // A tool such as billhook wrote the finalizer from a manifest, and does not remove it.
+    let party = name.clone().or_else(|| controller::manager(value, finalizer).map(str::to_owned));
     let facts = set_by.iter().map(|(name, _)| Fact::new(reference, "metadata.managedFields", format!("set by {name}")));
     let facts: Vec<_> = facts.collect();
     if progress(case, reference, value) == Some(true) {
-        let controller = name.or_else(|| set_by.map(|(name, _)| name)).unwrap_or_else(|| "its controller".to_owned());
+        let controller = party.unwrap_or_else(|| "its controller".to_owned());
         let party = Responsible::new(&controller, ResponsibleState::Working);
         let reason = Reason::InProgress { finalizer: finalizer.to_owned(), controller, progress: Some(true) };
         return Cause::new(reference, reason, Strength::Stated).evidence(facts).responsible(party);
     }
-    let party =
-        name.clone().or_else(|| set_by.as_ref().map(|(name, _)| name.clone())).unwrap_or_else(|| finalizer.to_owned());
+    let party = party.unwrap_or_else(|| format!("the controller of {finalizer}"));
     let step = name.as_deref().map_or_else(|| steps::find_out(finalizer), steps::check);
     let reason = Reason::FinalizerUnknown { finalizer: finalizer.to_owned(), controller: name, set_by };
     Cause::new(reference, reason, Strength::Possible)
@@ -269,6 +270,11 @@ title: a tool set the finalizer, and nobody is known
 why: ConfigMap shop/a
 objects: [{kind: ConfigMap, name: shop/a, deleted: 1h, finalizers: [x.example/a], by: kubectl-patch}]
 expect: {code: finalizer-unknown, responsible: unknown, says: [kubectl-patch, "2026-11-01"]}
+---
+title: a manifest contained the finalizer, which billhook does not remove
+why: ConfigMap shop/a
+objects: [{kind: ConfigMap, name: shop/a, deleted: 1h, finalizers: [x.example/a], by: billhook/shop/web}]
+expect: {code: finalizer-unknown, responsible: unknown, says: [billhook/shop/web set it, the controller of x.example/a]}
 ---
 title: a finalizer on a core kind leads to its operator by its domain
 why: ConfigMap shop/a

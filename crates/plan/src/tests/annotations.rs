@@ -110,7 +110,7 @@ fn kept_objects_remain_whatever_the_policy_says() {
         let note = format!(
             "info annotation: {number} objects annotated with keep-object will not be deleted: {number} ConfigMap"
         );
-        let unreadable = "warning annotation: ConfigMap/a/z: annotation billhook.dev/keep-object is \"no\" instead of true or \
+        let unreadable = "warning annotation: ConfigMap a/z: annotation billhook.dev/keep-object is \"no\" instead of true or \
                           false, and counts as if it were set";
         let notes = notes(&plan);
         assert!(notes.contains(&note) && notes.contains(&unreadable.to_owned()), "{notes:#?}");
@@ -123,7 +123,7 @@ fn a_kept_object_that_is_deleted_with_its_namespace_is_dangerous() {
     let live = ["Namespace/a uid=1 ours", "PersistentVolumeClaim/a/p uid=2 ours @@keep-object=true"];
     let plan = deletion(&objects, &[]).blast(&cluster(&live));
     assert_eq!(nodes(&plan), ["cluster-scoped-resources: Namespace/a"]);
-    let with = "PersistentVolumeClaim/a/p: it is annotated with keep-object, but it is deleted with Namespace/a";
+    let with = "PersistentVolumeClaim/a/p: it is annotated with keep-object, but it is deleted with Namespace a";
     assert_eq!(uncovered(&plan), [with]);
     let note = "dangerous uncovered: 1 object that annotations keep will be deleted nevertheless, with a Namespace or CRD: 1 \
                 PersistentVolumeClaim";
@@ -213,7 +213,7 @@ fn an_ignored_object_is_created_and_never_updated() {
     applies("@@ignore=true", "@@ignore=false", "(unchanged)", &[note]);
     // The live value counts, because of its prefix.
     applies("@@ignore=false", "@ignore=true", "(unchanged)", &[live]);
-    let unreadable = "warning annotation: ConfigMap/a/x: annotation billhook.dev/ignore is \"si\" instead of true or false, and \
+    let unreadable = "warning annotation: ConfigMap a/x: annotation billhook.dev/ignore is \"si\" instead of true or false, and \
                       counts as if it were set";
     applies("", "@ignore=si", "(unchanged)", &[live, unreadable]);
 }
@@ -268,13 +268,14 @@ fn only_an_own_object_without_data_is_recreated() {
     let (found, action, _) = recreate(manifest, "Deployment/a/d 1", &format!("{live} deleting")).unwrap();
     assert_eq!((found, action), (None, ApplyAction::Recreate));
     let busy = recreate("apps/v1 Deployment/a/d", "Deployment/a/d 1", &format!("{live} deleting"));
-    assert_eq!(busy, Err("Deployment.apps/a/d is being deleted".to_owned()));
+    assert_eq!(busy, Err("Deployment.apps a/d is being deleted".to_owned()));
     for (object, version) in [("PersistentVolumeClaim/a/p", "v1"), ("Namespace/n", "v1")] {
         let line = format!("{version} {object} @delete-on-invalid-update=true");
         let (found, _, said) = recreate(&line, &format!("{object} 1"), &format!("{object} uid=1 rv=2 ours")).unwrap();
         assert_eq!(found, None);
+        let named = object.replacen('/', " ", 1);
         let note = format!(
-            "warning annotation: {object} is annotated with delete-on-invalid-update, but will not be deleted for an invalid \
+            "warning annotation: {named} is annotated with delete-on-invalid-update, but will not be deleted for an invalid \
              update: it is protected, or may hold data or other objects"
         );
         assert_eq!(said, [note]);
@@ -318,11 +319,11 @@ fn a_manifest_with_a_wrong_value_is_rejected() {
     let error = deployment(&wrong).plan(&cluster(&[])).unwrap_err();
     assert_eq!(error.kind, PlanErrorKind::Input);
     let expected = [
-        "ConfigMap/a/x: annotation billhook.dev/keep-object must be true or false, found \"yes\"",
-        "ConfigMap/a/x: annotation resources.gardener.cloud/mode must be Ignore, found \"Off\"",
-        "ConfigMap/a/y: annotation resources.gardener.cloud/finalize-deletion-after must be a duration such as 90s, 5m or \
+        "ConfigMap a/x: annotation billhook.dev/keep-object must be true or false, found \"yes\"",
+        "ConfigMap a/x: annotation resources.gardener.cloud/mode must be Ignore, found \"Off\"",
+        "ConfigMap a/y: annotation resources.gardener.cloud/finalize-deletion-after must be a duration such as 90s, 5m or \
          1h30m, found \"1\"",
-        "ConfigMap/a/y: annotation billhook.dev/deletion-propagation-on-invalid-update must be Background, Foreground or \
+        "ConfigMap a/y: annotation billhook.dev/deletion-propagation-on-invalid-update must be Background, Foreground or \
          Orphan, found \"orphan\"",
     ];
     let found: Vec<_> = texts(&error).iter().map(|text| text.split_once(' ').unwrap().1.to_owned()).collect();

@@ -194,32 +194,32 @@ fn uid_and_label_decide_the_action() {
             "ConfigMap/a/x 1",
             "ConfigMap/a/x uid=1",
             false,
-            Err("ConfigMap/a/x is in the record of the release, but does not carry its label"),
+            Err("ConfigMap a/x is in the record of the release, but does not carry its label"),
         ),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1", true, Ok("adopt")),
-        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 of=db.app", true, Err("ConfigMap a/x belongs to release app/db")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 rv=2 ours", false, Ok("update")),
         ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
         ("ConfigMap/a/x", "ConfigMap/a/x uid=2 ours", false, Ok("update")),
-        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Err("ConfigMap/a/x exists and belongs to no release")),
+        ("ConfigMap/a/x", "ConfigMap/a/x uid=2", false, Err("ConfigMap a/x exists and belongs to no release")),
         (
             "",
             "ConfigMap/a/x uid=2 ours",
             false,
-            Err("ConfigMap/a/x carries the label of the release, but is not in its record"),
+            Err("ConfigMap a/x carries the label of the release, but is not in its record"),
         ),
         ("", "ConfigMap/a/x uid=2 ours", true, Ok("adopt")),
-        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2", false, Err("ConfigMap/a/x exists and belongs to no release")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=2", false, Err("ConfigMap a/x exists and belongs to no release")),
         ("", "ConfigMap/a/x uid=2", true, Ok("adopt")),
-        ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap/a/x belongs to release app/db")),
+        ("", "ConfigMap/a/x uid=2 of=db.app", true, Err("ConfigMap a/x belongs to release app/db")),
         (
             "",
             "ConfigMap/a/x uid=2 of=gone.app",
             false,
-            Err("ConfigMap/a/x exists and belongs to no release: release app/gone no longer exists"),
+            Err("ConfigMap a/x exists and belongs to no release: release app/gone no longer exists"),
         ),
         ("", "ConfigMap/a/x uid=2 of=gone.app", true, Ok("adopt")),
-        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours deleting", false, Err("ConfigMap/a/x is being deleted")),
+        ("ConfigMap/a/x 1", "ConfigMap/a/x uid=1 ours deleting", false, Err("ConfigMap a/x is being deleted")),
     ] {
         let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(if entry.is_empty() {
             &[]
@@ -293,7 +293,7 @@ fn a_write_carries_the_uid_that_was_seen() {
 fn without_a_record_the_label_alone_decides() {
     let lost = deployment(&["v1 ConfigMap/a/x"]);
     lost.check(&["ConfigMap/a/x ours"], &["namespaced-resources: ConfigMap/a/x(update)"]);
-    let unowned = ["ConfigMap/a/x exists and belongs to no release"];
+    let unowned = ["ConfigMap a/x exists and belongs to no release"];
     lost.fails(&["ConfigMap/a/x"], PlanErrorKind::Refused, &unowned);
 }
 
@@ -301,7 +301,7 @@ fn without_a_record_the_label_alone_decides() {
 fn pruned_objects_need_the_label_too() {
     let live = ["ConfigMap/a/old uid=1", "ConfigMap/a/x uid=2 ours"];
     let mut deployment = deployment(&["v1 ConfigMap/a/x"]).knowing(&["ConfigMap/a/old 1", "ConfigMap/a/x 2"]);
-    let unlabelled = ["ConfigMap/a/old is in the record of the release, but does not carry its label"];
+    let unlabelled = ["ConfigMap a/old is in the record of the release, but does not carry its label"];
     deployment.fails(&live, PlanErrorKind::Refused, &unlabelled);
     let (apply, prune) = ("namespaced-resources: ConfigMap/a/x(unchanged)", "namespaced-resources: ConfigMap/a/old");
     deployment.unlabelled = Unlabelled::Take;
@@ -324,7 +324,7 @@ fn all_refusals_are_reported_at_once() {
     deployment(&["v1 ConfigMap/a/x", "v1 ConfigMap/a/y"]).fails(
         &["ConfigMap/a/x of=db.app", "ConfigMap/a/y"],
         PlanErrorKind::Refused,
-        &["ConfigMap/a/x belongs to release app/db", "ConfigMap/a/y exists and belongs to no release"],
+        &["ConfigMap a/x belongs to release app/db", "ConfigMap a/y exists and belongs to no release"],
     );
 }
 
@@ -462,7 +462,7 @@ fn missing_namespaces_are_created_or_rejected() {
     assert_eq!((notes(&plan), plan.namespaces), (expected.to_vec(), vec!["app".to_owned(), "x".to_owned()]));
     let plan = deployment.plan(&cluster(&["Namespace/app"])).unwrap();
     assert_eq!(plan.namespaces, ["x"]);
-    deployment.fails(&["Namespace/x deleting"], PlanErrorKind::Busy, &["Namespace/x is being deleted"]);
+    deployment.fails(&["Namespace/x deleting"], PlanErrorKind::Busy, &["Namespace x is being deleted"]);
     deployment.missing_namespaces = MissingNamespaces::Refuse;
     let missing = ["namespace app does not exist", "namespace x does not exist"];
     deployment.fails(&[], PlanErrorKind::Input, &missing);
@@ -478,8 +478,8 @@ fn an_impossible_order_is_rejected() {
     early.policy.deployment = vec![deploy_group("v1 cm + c.example/v1 gadgets", WaitFor::Exists)];
     let crd_key = key(CRD);
     let problems = [
-        "deploymentGroups[0]: 1 object needs Namespace/x, which is not in an earlier deployment group".to_owned(),
-        format!("deploymentGroups[0]: 1 object needs {crd_key}, which is not in an earlier deployment group"),
+        "deploymentGroups[0]: 1 object needs Namespace x, which is not in an earlier deployment group".to_owned(),
+        format!("deploymentGroups[0]: 1 object needs {crd_key:#}, which is not in an earlier deployment group"),
     ];
     early.fails(&[], PlanErrorKind::Input, &problems.each_ref().map(String::as_str));
     let mut same = deployment(&["v1 Namespace/x", "v1 ConfigMap/x/a"]);
@@ -518,7 +518,7 @@ fn manifests_are_prepared() {
             "f.yaml:6: neither the cluster nor a CRD of the release defines Deployment; did you mean apps/v1 Deployment?",
             "f.yaml:10: Widget is not served in a.example/v2, but in v1, v1beta1",
             "f.yaml:22: kind \"configmap\" must be spelled \"ConfigMap\"",
-            "f.yaml:18: ConfigMap/app/x is already defined at f.yaml:14",
+            "f.yaml:18: ConfigMap app/x is already defined at f.yaml:14",
         ]
     );
     assert!(prepare(Vec::new(), &release(), None, &Catalog::default(), None).unwrap().is_empty());

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "Namespace/m uid=ns ours";
 #[test]
 fn foreign_objects_in_namespaces_are_dangerous() {
     let live = [NAMESPACE, "ConfigMap/m/a", "ConfigMap/m/b", "Secret/m/c", "Secret/other/d", "Event/m/e"];
-    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 3 objects that the release did not create: 2 ConfigMap, 1 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace m also deletes 3 objects that the release did not create: 2 ConfigMap, 1 Secret";
     check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
@@ -45,7 +45,7 @@ fn own_objects_and_those_of_kubernetes_are_not_foreign() {
 #[test]
 fn the_label_alone_does_not_make_an_object_own() {
     let live = [NAMESPACE, "ConfigMap/m/copy ours"];
-    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 1 object that the release did not create: 1 ConfigMap";
+    let note = "dangerous foreign-objects: deleting Namespace m also deletes 1 object that the release did not create: 1 ConfigMap";
     check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
@@ -60,7 +60,7 @@ fn garbage_is_not_foreign() {
         "ConfigMap/m/there uid=there",
         "Secret/m/of-two owner=ConfigMap/gone owner=ConfigMap/there",
     ];
-    let note = "dangerous foreign-objects: deleting Namespace/m also deletes 3 objects that the release did not create: 1 ConfigMap, 2 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace m also deletes 3 objects that the release did not create: 1 ConfigMap, 2 Secret";
     check(&["Namespace/m uid=ns"], &[], &live, &[note]);
 }
 
@@ -71,7 +71,7 @@ fn an_inventory_is_foreign_unless_it_is_our_own() {
         "Secret/app/1 billhook.dev/inventory=web.app",
         "Secret/app/2 billhook.dev/inventory=db.app",
     ];
-    let note = "dangerous foreign-objects: deleting Namespace/app also deletes 1 object that the release did not create: 1 Secret";
+    let note = "dangerous foreign-objects: deleting Namespace app also deletes 1 object that the release did not create: 1 Secret";
     check(&["Namespace/app uid=ns"], &[], &live, &[note]);
 }
 
@@ -86,7 +86,7 @@ fn instances_count_for_their_crd() {
         "Widget.a.example/z/y",
         "Widget.a.example/z/ours uid=w ours",
     ];
-    let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example also deletes 2 objects that the release did not create: 2 Widget.a.example";
+    let note = "dangerous foreign-objects: deleting CustomResourceDefinition.apiextensions.k8s.io widgets.a.example also deletes 2 objects that the release did not create: 2 Widget.a.example";
     let own = "Widget.a.example/z/ours uid=w";
     check(&[crd, "Namespace/m uid=ns", own], &["cluster", "crds"], &live, &[note]);
     check(&[crd], &["a.example/v1 widgets all", "crds"], &live, &[]);
@@ -140,7 +140,7 @@ fn the_contents_of_many_namespaces_are_listed_together() {
     let owned: Vec<String> = many.iter().map(|line| format!("{line} ours")).collect();
     let mut live: Vec<&str> = owned.iter().map(String::as_str).collect();
     live.extend(["ConfigMap/n3/a", "Secret/n3/garbage owner=ConfigMap/gone", "Secret/other/b"]);
-    let note = "dangerous foreign-objects: deleting Namespace/n3 also deletes 1 object that the release did not create: 1 ConfigMap";
+    let note = "dangerous foreign-objects: deleting Namespace n3 also deletes 1 object that the release did not create: 1 ConfigMap";
     check(&objects, &[], &live, &[note]);
     let mut live = cluster(&live);
     live.forbidden = vec!["=secrets".into()];

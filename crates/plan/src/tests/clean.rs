@@ -68,7 +68,7 @@ fn the_default_stages_leave_system_namespaces_and_what_kubernetes_creates() {
     // Kinds that the cluster does not serve are not worth a note.
     let notes = notes(&plan);
     assert!(notes.iter().all(|note| !note.contains("does not serve")), "{notes:#?}");
-    let contained = "warning contained: deleting CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example also deletes 1 object that no stage names: 1 Widget.a.example";
+    let contained = "warning contained: deleting CustomResourceDefinition.apiextensions.k8s.io widgets.a.example also deletes 1 object that no stage names: 1 Widget.a.example";
     assert!(notes.iter().any(|note| note == contained), "{notes:#?}");
 }
 

@@ -131,7 +131,7 @@ fn recorded_objects_without_the_label_remain_unless_they_are_taken() {
     assert_eq!(nodes(&plan), ["v1 cm: ConfigMap/a/x ConfigMap/a/y"]);
     assert!(is_dangerous(&plan));
     request.unlabelled = Unlabelled::Refuse;
-    let problem = ["ConfigMap/a/x is in the record of the release, but does not carry its label"];
+    let problem = ["ConfigMap a/x is in the record of the release, but does not carry its label"];
     fails(&request, &live, PlanErrorKind::Refused, &problem);
     // A record that is stored apart from the objects is believed.
     request.objects = vec![wanted("ConfigMap/a/x uid=1 unlabelled"), wanted("ConfigMap/a/y uid=2")];
@@ -161,7 +161,7 @@ fn manifests_alone_find_their_objects_by_name() {
     deletion.release = None;
     let plan = deletion.plan(&cluster(&["ConfigMap/a/x", "ConfigMap/a/y of=web.app"])).unwrap();
     assert_eq!(nodes(&plan), ["namespaced-resources: ConfigMap/a/x ConfigMap/a/y"]);
-    assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap/a/y belongs to release app/web"]);
+    assert_eq!(notes(&plan), ["dangerous other-release: ConfigMap a/y belongs to release app/web"]);
     assert!(is_dangerous(&plan) && plan.release.is_none());
 }
 
@@ -174,7 +174,7 @@ fn collections_contain_existing_and_future_objects() {
         "ConfigMap/b/kube-root-ca.crt",
         "Secret/a/s uid=2 ours",
     ];
-    let left_out = "info order: deletionGroups[0]: ConfigMap/kube-root-ca.crt is left out because Kubernetes recreates it in every namespace";
+    let left_out = "info order: deletionGroups[0]: ConfigMap kube-root-ca.crt is left out because Kubernetes recreates it in every namespace";
     let plan = check(
         &["ConfigMap/a/x uid=1", "Secret/a/s uid=2"],
         &["v1 cm all | -v1 cm name=keep", "namespaced"],
@@ -215,7 +215,7 @@ fn system_namespaces_are_never_deleted() {
     let objects = ["Namespace/default uid=1", "Namespace/kube-x uid=2"];
     let error = deletion(&objects, &["v1 ns all"]).plan(&cluster(&live)).unwrap_err();
     assert_eq!((error.kind, error.problems.len()), (PlanErrorKind::Refused, 2), "{error}");
-    assert!(texts(&error)[0].starts_with("Namespace/default is a system namespace and is never deleted"), "{error}");
+    assert!(texts(&error)[0].starts_with("Namespace default is a system namespace and is never deleted"), "{error}");
     let plan = deletion(&objects, &["namespaced"]).plan(&cluster(&live)).unwrap();
     assert_eq!((plan.deletions(), plan.uncovered.len()), (0, 2), "no group covers them: they stay");
     let plan = check(&[], &["v1 ns all"], &live, &["v1 ns all: Namespace/b; all namespaces"], &[]);
@@ -244,7 +244,7 @@ fn collections_in_system_namespaces_are_dangerous_unless_named() {
 fn the_namespace_of_the_inventory_is_deleted_last() {
     let objects = ["Namespace/app uid=1", "ConfigMap/app/x uid=2"];
     let live = ["Namespace/app uid=1 ours", "ConfigMap/app/x uid=2 ours"];
-    let last = "info inventory-last: Namespace/app holds the inventory of the release and is deleted last";
+    let last = "info inventory-last: Namespace app holds the inventory of the release and is deleted last";
     let plan = check(
         &objects,
         &["v1 ns | force=5m | timeout=3m | orphan", "namespaced"],
@@ -431,8 +431,8 @@ fn uncovered_objects_may_be_deleted_with_their_namespace() {
     assert_eq!(
         uncovered(&plan),
         [
-            "ConfigMap/b/x: no group covers it, but it is deleted with Namespace/b",
-            "Widget.a.example/c/w: no group covers it, but it is deleted with CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example",
+            "ConfigMap/b/x: no group covers it, but it is deleted with Namespace b",
+            "Widget.a.example/c/w: no group covers it, but it is deleted with CustomResourceDefinition.apiextensions.k8s.io widgets.a.example",
         ]
     );
     assert_eq!(

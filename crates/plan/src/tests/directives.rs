@@ -44,12 +44,12 @@ fn policies_of_manifests_apply_to_existing_objects() {
     let taken = ["(update)", "", "(update)", "(unchanged)"];
     check("ConfigMap/a/x 1", &format!("ConfigMap/a/x uid=1 ours {item}=other"), false, taken);
     check("ConfigMap/a/x 1", &format!("ConfigMap/a/x uid=1 ours {item}=item"), false, known);
-    let nobodys = "ConfigMap/a/x exists and belongs to no release";
+    let nobodys = "ConfigMap a/x exists and belongs to no release";
     check("", "ConfigMap/a/x uid=1", false, [nobodys, "", nobodys, nobodys]);
     check("ConfigMap/a/x 2", "ConfigMap/a/x uid=1", false, [nobodys, "", nobodys, nobodys]);
-    let others = "ConfigMap/a/x belongs to release app/db";
+    let others = "ConfigMap a/x belongs to release app/db";
     check("", "ConfigMap/a/x uid=1 of=db.app", true, [others, "", others, others]);
-    let going = "ConfigMap/a/x is being deleted";
+    let going = "ConfigMap a/x is being deleted";
     check("ConfigMap/a/x", "ConfigMap/a/x uid=1 ours deleting", true, [going; 4]);
 }
 
@@ -60,7 +60,7 @@ fn an_object_left_to_another_client_is_noted() {
     deployment.directives.insert(key("ConfigMap/a/x"), fallback);
     let plan = deployment.check(&["ConfigMap/a/x"], &["namespaced-resources: Secret/a/s(create)"]);
     let note =
-        "info fallback: ConfigMap/a/x does not belong to the release and remains unchanged: its policy is fallback";
+        "info fallback: ConfigMap a/x does not belong to the release and remains unchanged: its policy is fallback";
     assert_eq!(notes(&plan), [note]);
 }
 

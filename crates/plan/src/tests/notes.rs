@@ -157,7 +157,7 @@ fn objects_and_counts_are_printed_beside_the_code() {
     let (object, counts_json) =
         (json!({"group": "", "kind": "Namespace", "name": "x"}), json!([[key("ConfigMap/x").kind, 2]]));
     let foreign = NoteKind::ForeignObjects { object: key("Namespace/x"), counts: counts(), of_release: true };
-    let message = "deleting Namespace/x also deletes 2 objects that the release did not create: 2 ConfigMap";
+    let message = "deleting Namespace x also deletes 2 objects that the release did not create: 2 ConfigMap";
     let expected = json!({"severity": "dangerous", "code": "foreign-objects", "message": message, "object": object,
         "counts": counts_json, "ofRelease": true});
     assert_eq!(printed(foreign), expected);
@@ -168,11 +168,11 @@ fn objects_and_counts_are_printed_beside_the_code() {
 #[test]
 fn uncovered_objects_survive_serialization_and_print_their_reason() {
     for (cause, code, reason) in [
-        (UncoveredCause::NoGroup, "no-group", "no group covers it, but it is deleted with Namespace/x"),
+        (UncoveredCause::NoGroup, "no-group", "no group covers it, but it is deleted with Namespace x"),
         (
             UncoveredCause::Excluded { group: "deletionGroups[0]".into() },
             "excluded",
-            "excluded by deletionGroups[0], but it is deleted with Namespace/x",
+            "excluded by deletionGroups[0], but it is deleted with Namespace x",
         ),
     ] {
         let uncovered = Uncovered { object: key("ConfigMap/x/a"), cause, deleted_with: Some(key("Namespace/x")) };

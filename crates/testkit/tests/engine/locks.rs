@@ -229,16 +229,63 @@ async fn a_live_lock_is_taken_over_and_its_holder_notices() {
     let mut lock = server.held(&holder("alice", None)).await;
     sleep(seconds(65)).await;
     let (store, bob) = (server.cluster("b").inventory(), holder("bob", None));
-    let TakeOver::Taken(from, wait) = store.take_over(&release(), &bob).await.unwrap() else { panic!() };
-    assert!(&*from.holder == "alice" && wait > seconds(14) && wait <= seconds(18), "{wait:?}");
+    let TakeOver::Taken(taken) = store.take_over(&release(), &bob).await.unwrap() else { panic!() };
+    let wait = taken.wait;
+    assert!(&*taken.from.holder == "alice" && wait > seconds(14) && wait <= seconds(18), "{wait:?}");
     server.refused(&holder("carol", None)).await;
+    server.refused(&bob).await;
     timeout(seconds(11), lock.lost()).await.unwrap();
-    sleep(wait).await;
+    assert!(taken.wait().await.unwrap());
     let mut lock = server.held(&bob).await;
     assert!(is_held(&mut lock));
     // A lock that nobody holds need not be waited for.
     let free = store.take_over(&release(), &bob).await.unwrap();
     assert!(matches!(free, TakeOver::Free), "{free:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_take_a_lock_over_the_second_one_has_it() {
+    let server = Server::start();
+    let _lock = server.held(&holder("alice", None)).await;
+    let (store, bob, carol) = (server.cluster("b").inventory(), holder("bob", None), holder("carol", None));
+    let TakeOver::Taken(first) = store.take_over(&release(), &bob).await.unwrap() else { panic!() };
+    sleep(seconds(5)).await;
+    let TakeOver::Taken(second) = store.take_over(&release(), &carol).await.unwrap() else { panic!() };
+    assert!(second.wait >= first.wait - seconds(5), "{:?} after {:?}", second.wait, first.wait);
+    assert!(!first.wait().await.unwrap());
+    assert!(second.wait().await.unwrap());
+    server.held(&carol).await;
+}
+
+/// A lock with a Lease is owned by whoever holds that next, and a released Lease is no lock; but the former holder of the lock
+/// may go on, whatever becomes of the one that took it over.
+#[tokio::test(start_paused = true)]
+async fn nothing_starts_before_the_former_holder_of_a_lock_has_stopped() {
+    let server = Server::start();
+    let options = |identity| LeaseOptions::new("default", "billhook-payload-web", identity);
+    let leadership = server.cluster("one").acquire(&options("one")).await;
+    let (one, two) = (holder("one", Some(options("one").held())), holder("two", Some(options("two").held())));
+    let mut lock = server.held(&holder("alice", None)).await;
+    let store = server.cluster("b").inventory();
+    let TakeOver::Taken(first) = store.take_over(&release(), &one).await.unwrap() else { panic!() };
+    assert!(first.wait > seconds(20), "{:?}", first.wait);
+    drop(first);
+    sleep(seconds(5)).await;
+    let (alice, bob) = (is_held(&mut lock), holder("bob", None));
+    for next in [&one, &two, &bob] {
+        server.refused(next).await;
+    }
+    leadership.release().await;
+    for next in [&one, &two, &bob] {
+        server.refused(next).await;
+    }
+    let TakeOver::Taken(second) = store.take_over(&release(), &two).await.unwrap() else { panic!() };
+    assert!(alice && second.wait > seconds(16) && second.wait <= seconds(22), "{:?}", second.wait);
+    drop(second);
+    sleep(seconds(18)).await;
+    assert!(!is_held(&mut lock));
+    sleep(seconds(7)).await;
+    server.held(&one).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +307,9 @@ async fn without_times_of_the_server_a_lock_counts_as_live() {
     let Begun::Locked(locked) = begin(&cluster, &bob, false).await else { panic!() };
     assert_eq!(locked.expires_in, None);
     let taken = cluster.inventory().take_over(&release(), &bob).await.unwrap();
-    assert!(matches!(taken, TakeOver::Taken(_, wait) if wait >= seconds(20)), "{taken:?}");
+    let TakeOver::Taken(taken) = taken else { panic!("{taken:?}") };
+    assert!(taken.wait >= seconds(20) && matches!(begin(&cluster, &bob, false).await, Begun::Locked(_)));
+    assert!(taken.wait().await.unwrap());
     assert!(matches!(begin(&cluster, &bob, false).await, Begun::Held(_)));
 }
 

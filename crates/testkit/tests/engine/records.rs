@@ -1,11 +1,15 @@
 //! What an operation leaves of a release if it ends in the middle of a write of the record, or works on one that is lost.
 
-use billhook_engine::{ReleaseStatus, forget, forget_record, release_status};
+use billhook_engine::{Forgotten, ReleaseStatus, forget_record, prepare_forget, release_status};
 use billhook_policy::ResourceSelector;
 use billhook_sandbox::faults::Moment;
 use tokio::time::sleep;
 
 use super::*;
+
+async fn forget(clusters: &Clusters, release: &ReleaseName) -> Result<Forgotten, OperationError> {
+    billhook_engine::forget(clusters, prepare_forget(clusters, release).await?).await
+}
 
 /// A policy that does not fit into the head of a record beside the index.
 fn large() -> Policy {

@@ -103,7 +103,7 @@ fn the_rules_of_an_apply_hold_in_a_graph() {
     let uids: Vec<_> = plan.apply_tasks().map(|task| task.uid.as_ref().map(|uid| uid.as_str().to_owned())).collect();
     assert_eq!(uids, [None, Some("2".to_owned())]);
     let stranger = ["ConfigMap/a/x uid=3"];
-    deployment().fails(&stranger, PlanErrorKind::Refused, &["ConfigMap/a/x exists and belongs to no release"]);
+    deployment().fails(&stranger, PlanErrorKind::Refused, &["ConfigMap a/x exists and belongs to no release"]);
     let adopting = TestDeployment { adopt: true, ..deployment() };
     adopting.check(&stranger, &["n: ConfigMap/a/x(adopt) ConfigMap/a/y(create)"]);
     let mut create_only = deployment().knowing(&["ConfigMap/a/x 1"]);
@@ -143,7 +143,7 @@ fn a_manifest_that_only_creates_leaves_objects_of_others() {
         deployment.adopt = adopt;
         deployment.directives.insert(key("ConfigMap/a/x"), create_only.clone());
         let plan = deployment.check(live, &[&format!("n: {expected}Secret/a/s(create)")]);
-        let note = "info create-only: ConfigMap/a/x does not belong to the release and remains unchanged: its manifest \
+        let note = "info create-only: ConfigMap a/x does not belong to the release and remains unchanged: its manifest \
                     only creates it";
         assert_eq!(notes(&plan).contains(&note.to_owned()), noted, "{:?}", notes(&plan));
     };
@@ -238,9 +238,9 @@ fn one_object_can_be_adopted() {
     let adopted: Vec<_> = plan.apply_tasks().map(|task| task.adopt).collect();
     assert_eq!(adopted, [true, false]);
     let both = ["ConfigMap/a/x uid=1", "ConfigMap/a/y uid=2"];
-    deployment.fails(&both, PlanErrorKind::Refused, &["ConfigMap/a/y exists and belongs to no release"]);
+    deployment.fails(&both, PlanErrorKind::Refused, &["ConfigMap a/y exists and belongs to no release"]);
     let others = ["ConfigMap/a/x uid=1 of=db.app"];
-    deployment.fails(&others, PlanErrorKind::Refused, &["ConfigMap/a/x belongs to release app/db"]);
+    deployment.fails(&others, PlanErrorKind::Refused, &["ConfigMap a/x belongs to release app/db"]);
 }
 
 #[test]
@@ -268,18 +268,18 @@ fn what_is_found_decides_about_a_deletion() {
             "n: ConfigMap/a/x(delete 2)",
             Ok("to-delete recorded"),
         ),
-        ("", "ConfigMap/a/x uid=2", true, false, "", Err("ConfigMap/a/x exists and belongs to no release")),
+        ("", "ConfigMap/a/x uid=2", true, false, "", Err("ConfigMap a/x exists and belongs to no release")),
         ("", "ConfigMap/a/x uid=2", false, false, "", Ok("left")),
         ("", "ConfigMap/a/x uid=2 deleting", true, false, "", Ok("deleting")),
         ("", "ConfigMap/a/x uid=2", true, true, "n: ConfigMap/a/x(delete 2)", Ok("to-delete")),
-        ("", "ConfigMap/a/x uid=2 of=db.app", true, true, "", Err("ConfigMap/a/x belongs to release app/db")),
+        ("", "ConfigMap/a/x uid=2 of=db.app", true, true, "", Err("ConfigMap a/x belongs to release app/db")),
         (
             "",
             "ConfigMap/a/x uid=2 ours",
             true,
             false,
             "",
-            Err("ConfigMap/a/x carries the label of the release, but is not in its record"),
+            Err("ConfigMap a/x carries the label of the release, but is not in its record"),
         ),
         (
             "ConfigMap/a/x 1",
@@ -287,7 +287,7 @@ fn what_is_found_decides_about_a_deletion() {
             true,
             false,
             "",
-            Err("ConfigMap/a/x is in the record of the release, but does not carry its label"),
+            Err("ConfigMap a/x is in the record of the release, but does not carry its label"),
         ),
     ] {
         let entries: &[&str] = if entry.is_empty() { &[] } else { &[entry] };
@@ -316,7 +316,7 @@ fn annotations_keep_what_a_manifest_deletes() {
     check("@mode=Ignore", "kept", 1, "no longer managed");
     // The pass does not wait until the object is gone.
     let keeps =
-        "warning annotation: ConfigMap/a/x is annotated with finalize-deletion-after, but will keep its finalizers";
+        "warning annotation: ConfigMap a/x is annotated with finalize-deletion-after, but will keep its finalizers";
     check("@finalize-deletion-after=1h", "to-delete", 0, keeps);
     check("deleting @finalize-deletion-after=1h", "deleting", 0, keeps);
 }
@@ -415,7 +415,7 @@ fn an_object_that_reappeared_is_deleted_again() {
     assert_eq!(reappeared("ConfigMap/a/x uid=2 ours"), Ok(again));
     assert_eq!(
         texts(&reappeared("ConfigMap/a/x uid=2 of=db.app").unwrap_err()),
-        ["ConfigMap/a/x belongs to release app/db"]
+        ["ConfigMap a/x belongs to release app/db"]
     );
 }
 
@@ -502,7 +502,7 @@ fn what_a_deleted_container_holds_is_noted() {
     assert_eq!(
         notes(&plan),
         [
-            "dangerous foreign-objects: deleting Namespace/n also deletes 1 object that the release did not create: 1 Pod",
+            "dangerous foreign-objects: deleting Namespace n also deletes 1 object that the release did not create: 1 Pod",
             "dangerous too-many-deletions: the plan deletes 4 objects, more than the limit of 1",
             "warning uncovered: 1 object that no group covers will be deleted with a Namespace or CRD: 1 Secret",
             "info uncovered: 2 objects that the new version no longer contains will not be pruned: 2 Secret",
@@ -517,8 +517,8 @@ fn containers_that_applied_objects_need_are_not_deleted() {
     let lines = ["v1 Namespace/n", "v1 ConfigMap/n/x", "v1 ConfigMap/n/y", crd, "a.example/v1 Widget/a/w"];
     let deployment = ordered(&lines, &["n: -0 1 2 -3 4"]);
     let problems = [
-        "Namespace/n is to be deleted, but 2 objects to apply need it",
-        "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example is to be deleted, but 1 object to apply needs it",
+        "Namespace n is to be deleted, but 2 objects to apply need it",
+        "CustomResourceDefinition.apiextensions.k8s.io widgets.a.example is to be deleted, but 1 object to apply needs it",
     ];
     deployment.fails(&[], PlanErrorKind::Input, &problems);
     // Their contents may be deleted with them.
@@ -531,8 +531,8 @@ fn namespaces_that_no_update_deletes_are_refused() {
     let deployment = ordered(&lines, &["n: -0 -1"]).knowing(&["Namespace/app 1", "Namespace/kube-x 2"]);
     let live = ["Namespace/app uid=1 ours", "Namespace/kube-x uid=2 ours"];
     let problems = [
-        "Namespace/app holds the inventory of the release and is not deleted by an update",
-        "Namespace/kube-x is a system namespace and is not deleted by an update",
+        "Namespace app holds the inventory of the release and is not deleted by an update",
+        "Namespace kube-x is a system namespace and is not deleted by an update",
     ];
     deployment.fails(&live, PlanErrorKind::Refused, &problems);
 }
@@ -544,8 +544,8 @@ fn an_order_that_can_never_work_is_a_problem() {
     // Before its Namespace, in the same node or an earlier one; an unordered node is repeated.
     let same = ordered(&lines, &["one: 1 0 3 2"]);
     let problems = [
-        "one: 1 object needs CustomResourceDefinition.apiextensions.k8s.io/gadgets.c.example, which is only applied later",
-        "one: 1 object needs Namespace/n, which is only applied later",
+        "one: 1 object needs CustomResourceDefinition.apiextensions.k8s.io gadgets.c.example, which is only applied later",
+        "one: 1 object needs Namespace n, which is only applied later",
     ];
     let sorted = |deployment: &TestDeployment| {
         let mut texts = texts(&deployment.plan(&cluster(&[])).unwrap_err());

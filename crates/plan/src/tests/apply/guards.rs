@@ -74,7 +74,7 @@ fn rendering_to_nothing_is_dangerous() {
 fn pruning_all_data_is_dangerous() {
     let claims = ["PersistentVolumeClaim/a/x", "PersistentVolumeClaim/a/y", "ConfigMap/a/a", "ConfigMap/a/b"];
     let both =
-        "prunes-data: all data of the release will be pruned: PersistentVolumeClaim/a/x, PersistentVolumeClaim/a/y";
+        "prunes-data: all data of the release will be pruned: PersistentVolumeClaim a/x, PersistentVolumeClaim a/y";
     check(&claims, &["v1 ConfigMap/a/a", "v1 ConfigMap/a/b"], &[], &[both]);
     check(&claims, &["v1 PersistentVolumeClaim/a/x", "v1 ConfigMap/a/a", "v1 ConfigMap/a/b"], &[], &[]);
     // A new claim is empty.
@@ -83,19 +83,19 @@ fn pruning_all_data_is_dangerous() {
     // With its Namespace.
     let with = ["Namespace/n", "PersistentVolumeClaim/n/x", "ConfigMap/a/a", "ConfigMap/a/b", "ConfigMap/a/c"];
     let new = ["v1 ConfigMap/a/a", "v1 ConfigMap/a/b", "v1 ConfigMap/a/c"];
-    let data = "prunes-data: all data of the release will be pruned: PersistentVolumeClaim/n/x";
+    let data = "prunes-data: all data of the release will be pruned: PersistentVolumeClaim n/x";
     check(&with, &new, &["v1 namespaces"], &[data]);
 }
 
 #[test]
 fn pruning_a_protected_object_is_dangerous() {
     let old = ["ConfigMap/a/a", "ConfigMap/a/b protected", "ConfigMap/a/c protected", "ConfigMap/a/d"];
-    let one = "prunes-protected: 1 protected object will be pruned (billhook.dev/protect): ConfigMap/a/b";
+    let one = "prunes-protected: 1 protected object will be pruned (billhook.dev/protect): ConfigMap a/b";
     check(&old, &["v1 ConfigMap/a/a", "v1 ConfigMap/a/c", "v1 ConfigMap/a/d"], &[], &[one]);
     check(&old, &["v1 ConfigMap/a/b", "v1 ConfigMap/a/c", "v1 ConfigMap/a/d"], &[], &[]);
     let with = ["Namespace/n", "Secret/n/x protected", "ConfigMap/a/a", "ConfigMap/a/b", "ConfigMap/a/c"];
     let new = ["v1 ConfigMap/a/a", "v1 ConfigMap/a/b", "v1 ConfigMap/a/c"];
-    let secret = "prunes-protected: 1 protected object will be pruned (billhook.dev/protect): Secret/n/x";
+    let secret = "prunes-protected: 1 protected object will be pruned (billhook.dev/protect): Secret n/x";
     check(&with, &new, &["v1 namespaces"], &[secret]);
 }
 

@@ -49,7 +49,7 @@ fn pruning_uses_versions_that_outlast_the_update() {
 
 #[test]
 fn pruning_needs_a_version_that_outlasts_the_update() {
-    let problem = "CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example: objects of Widget.a.example cannot be pruned because no version is served both before the update (v1, v1beta1) and after it (v2)";
+    let problem = "CustomResourceDefinition.apiextensions.k8s.io widgets.a.example: objects of Widget.a.example cannot be pruned because no version is served both before the update (v1, v1beta1) and after it (v2)";
     let mut update = update(&["v2"], &[]);
     update.fails(&LIVE, PlanErrorKind::Input, &[problem]);
     update.policy.during_update = groups(&["a.example/v1 widgets all"]);
@@ -62,6 +62,6 @@ fn pruning_needs_a_version_that_outlasts_the_update() {
 
 #[test]
 fn a_manifest_in_a_version_that_its_crd_drops_is_rejected() {
-    let problem = "f.yaml:2: Widget is not served in a.example/v1: the release's own CustomResourceDefinition.apiextensions.k8s.io/widgets.a.example serves v1beta1";
+    let problem = "f.yaml:2: Widget is not served in a.example/v1: the release's own CustomResourceDefinition.apiextensions.k8s.io widgets.a.example serves v1beta1";
     update(&["v1beta1"], &["a.example/v1 Widget/a/y"]).fails(&LIVE, PlanErrorKind::Input, &[problem]);
 }

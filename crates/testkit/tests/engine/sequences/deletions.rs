@@ -149,7 +149,7 @@ async fn nothing_is_deleted_unless_the_graph_says_so() {
     let theirs = |deletes| Payload::new(&["one: -theirs b"]).with(|graph| graph.deletes = deletes);
     assert_eq!(world.found(&theirs(false)).await, [DeletionState::Left]);
     let refused = prepare_apply(&world.clusters, theirs(true).input()).await.err().unwrap();
-    assert!(refused.to_string().contains("ConfigMap/default/theirs exists and belongs to no release"), "{refused}");
+    assert!(refused.to_string().contains("ConfigMap default/theirs exists and belongs to no release"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

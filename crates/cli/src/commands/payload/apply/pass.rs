@@ -10,38 +10,26 @@ use billhook_engine::{
     ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, PublishError, ReleaseStatus, RunOptions,
     Starting, release_status,
 };
-use billhook_objects::{GroupKind, ObjectKey, ReleaseName, Uid};
-use billhook_payload::{Outcome, Settings, State, deletion_policy, graph, preconditions};
+use billhook_objects::{GroupKind, ObjectKey, Uid};
+use billhook_payload::{Outcome, State, deletion_policy, graph, preconditions};
 use billhook_plan::{
     AppliedVersion, ApplyAction, ApplyTask, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait,
 };
-use billhook_policy::{ManifestPolicy, Policy, Propagation, UpdateStrategy};
+use billhook_policy::{ManifestPolicy, Propagation, UpdateStrategy};
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{args::PayloadApplyArgs, content::Content, failures::Words, published::Published, told::Told};
+use super::{content::Content, failures::Words, passes::Passes, published::Published, told::Told};
 use crate::{
     commands::{
         operate::{self, RunFlags},
-        payload::{entries, publish::Publisher, status},
+        payload::{entries, status},
     },
     error::{CommandError, Exit},
     render::count,
-    session::{Interrupts, Session, interrupted},
+    session::{Interrupts, interrupted},
 };
-
-/// What all passes of a command share.
-pub(super) struct Passes<'a> {
-    pub(super) session: &'a Session,
-    pub(super) args: &'a PayloadApplyArgs,
-    pub(super) release: ReleaseName,
-    pub(super) content: Arc<Content>,
-    pub(super) settings: Settings,
-    pub(super) policy: Option<Policy>,
-    /// The ClusterVersion to publish to.
-    pub(super) publisher: Option<Arc<Publisher>>,
-}
 
 /// One pass of a command.
 pub(super) struct Turn {
@@ -95,11 +83,7 @@ impl Passes<'_> {
     ) -> Result<Passed, CommandError> {
         let (session, args) = (self.session, self.args);
         let sent_before = if turn.number == 0 { BTreeMap::new() } else { clusters.requests() };
-        let ready = self.ready(interrupts, clusters, &turn).await;
-        // Later passes have a lock of their own.
-        let given_back = Some(&self.release).filter(|_| args.take_over && turn.number == 0);
-        operate::give_back(clusters, given_back, ready.is_err()).await;
-        let Ready { mut prepared, remaining, mut published } = ready?;
+        let Ready { mut prepared, remaining, mut published } = self.ready(interrupts, clusters, &turn).await?;
         let state = self.state(&prepared.history);
         let deletions = std::mem::take(&mut prepared.plan.requested_deletions);
         if prepared.is_lost() {
@@ -233,11 +217,6 @@ impl Passes<'_> {
             }
             Err(error) => Err(publisher.failed(&error, "nothing was applied")),
         }
-    }
-
-    /// Returns what a pass is for that follows these versions.
-    pub(super) fn state(&self, history: &[AppliedVersion]) -> State {
-        State::of(&entries(history), &self.args.version)
     }
 
     /// Plans a pass, and checks the preconditions of its version.

@@ -14,7 +14,7 @@ use billhook_plan::{AppliedVersion, Failures, begin_version};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{failures::Words, pass::Passes};
+use super::{failures::Words, passes::Passes};
 use crate::{
     commands::payload::publish::{Basis, LAST_WRITE, Publication},
     error::{CommandError, Exit},

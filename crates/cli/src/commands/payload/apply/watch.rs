@@ -1,19 +1,27 @@
 //! `billhook payload apply --watch`: reconciles a payload until it is interrupted, while this process leads.
 
 mod folder;
+mod journal;
 mod leader;
 mod machine;
 mod metrics;
 mod reader;
 
-use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use billhook_cluster::{Leadership, LeaseOptions};
 use billhook_endpoints::Probes;
 use billhook_engine::{Clusters, Status, until_gone};
 use billhook_objects::{ObjectKey, ReleaseName, Uid};
-use billhook_policy::{GoDuration, Policy};
-use serde_json::json;
+use billhook_policy::Policy;
 use tokio::{
     sync::Notify,
     task::spawn_blocking,
@@ -23,26 +31,27 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     folder::{Folder, Stamp},
-    machine::{Effect, Machine, QUIET, StopWhy, Why},
+    journal::{Ended, Journal, keeps_changing},
+    machine::{Effect, Machine, StopWhy, Why},
     metrics::{PassResult, PayloadMetrics},
     reader::{Input, Reader},
 };
 use super::{
     args::PayloadApplyArgs,
     content::Content,
-    pass::{End, Passed, Passes, Tally, Turn},
+    pass::{End, Passed, Tally, Turn},
+    passes::Passes,
 };
 use crate::{
     clock::{now, timestamp},
     commands::{
-        operate,
         payload::{Chosen, open, publish::Publisher, read_folder, warn_unused},
         serving::Server,
+        take_over::taking_over,
     },
     error::{CommandError, Exit, Problem},
     input,
     log::Log,
-    render::{count, duration},
     session::{Interrupts, Session},
 };
 
@@ -61,7 +70,9 @@ struct Watch<'a> {
     clusters: Clusters,
     release: ReleaseName,
     lease: LeaseOptions,
+    /// Where the wait for the Lease logs.
     log: Log,
+    journal: Journal,
     metrics: PayloadMetrics,
     /// It is notified of each change of the folder.
     reports: Arc<Notify>,
@@ -79,6 +90,8 @@ struct Watch<'a> {
     deletions: Option<Work<'a, bool>>,
     /// How many passes were started.
     passes: u64,
+    /// Whether no pass takes over any more: none is to, or one has.
+    has_taken_over: Arc<AtomicBool>,
     /// The ClusterVersion to publish to.
     publisher: Option<Arc<Publisher>>,
 }
@@ -129,7 +142,7 @@ pub(super) async fn run(
     let stop = CancellationToken::new();
     let _stops_server = stop.clone().drop_guard();
     let server = watch.serve(&stop).await?;
-    watch.announce(interval);
+    watch.journal.started(interval);
     let worked = watch.work(interrupts).await;
     let ended = watch.end(interrupts).await;
     stop.cancel();
@@ -137,7 +150,7 @@ pub(super) async fn run(
         server.ended().await;
     }
     worked?;
-    watch.log.say("watch-ended", json!({}), "stopped");
+    watch.journal.stopped();
     Ok(ended)
 }
 
@@ -154,10 +167,13 @@ impl<'a> Watch<'a> {
         let folder = Folder::watch(session.path(&args.folder)).map_err(|error| not_watched(args, &error))?;
         let reports = folder.reports();
         let log = session.log();
+        let lease = leader::lease(session, &release);
+        let journal = Journal::new(log.clone(), args, &lease);
         let publisher = chosen.cluster_version.as_deref().map(|name| Arc::new(Publisher::new(name, &release)));
         let reader = Reader::new(folder, &session.directory, &args.folder, &chosen.settings, log.clone());
         Ok(Self {
-            lease: leader::lease(session, &release),
+            lease,
+            journal,
             metrics: PayloadMetrics::new(release.name(), release.namespace(), &args.version),
             reader: Some(Box::new(reader)),
             machine: Machine::new(interval, Instant::now()),
@@ -176,6 +192,7 @@ impl<'a> Watch<'a> {
             running: None,
             deletions: None,
             passes: 0,
+            has_taken_over: Arc::new(AtomicBool::new(!args.take_over)),
             publisher,
         })
     }
@@ -187,16 +204,8 @@ impl<'a> Watch<'a> {
         // A process that stands by is ready, too.
         let probes = Probes { live: Arc::new(|| Ok(())), ready: Arc::new(|| Ok(())) };
         let server = Server::start(address, Arc::new(move || metrics.encode()), probes, stop).await?;
-        let url = format!("http://{}", server.address);
-        self.log.say("watch-serving", json!({"url": url}), &format!("serving /metrics and /healthz at {url}"));
+        self.journal.serving(&format!("http://{}", server.address));
         Ok(Some(server))
-    }
-
-    fn announce(&self, interval: Duration) {
-        let (folder, version, every) = (self.args.folder.display(), &self.args.version, GoDuration(interval));
-        let text =
-            format!("watching {folder} for changes, and reconciling {version} every {every}; press Ctrl-C to stop");
-        self.log.say("watch-started", json!({"version": version, "interval": every}), &text);
     }
 
     /// Works until it is interrupted.
@@ -279,17 +288,10 @@ impl<'a> Watch<'a> {
                 }
                 Effect::TellUnusable(problem) => self.tell_unusable(&problem),
                 Effect::TellChanging => {
-                    let last = self.reader.as_ref().and_then(|reader| reader.changed.as_ref());
-                    let last = last.map(|name| format!(" (the last one is {})", name.display())).unwrap_or_default();
-                    let quiet = GoDuration(QUIET);
-                    self.tell_unusable(&format!(
-                        "its files keep changing{last}; it is read once nothing in it has changed for {quiet}"
-                    ));
+                    let last = self.reader.as_ref().and_then(|reader| reader.changed.as_deref());
+                    self.tell_unusable(&keeps_changing(last));
                 }
-                Effect::TellUsable => {
-                    let text = format!("{} can be used again, and is as it was before", self.args.folder.display());
-                    self.log.say("folder-usable", json!({}), &text);
-                }
+                Effect::TellUsable => self.journal.usable(),
             }
         }
         Ok(())
@@ -302,8 +304,7 @@ impl<'a> Watch<'a> {
         } else {
             "nothing is reconciled until then".to_owned()
         };
-        let text = format!("{} cannot be used: {problem}; {meanwhile}", self.args.folder.display());
-        self.log.warn("folder-unusable", json!({"problem": problem}), &text);
+        self.journal.unusable(problem, &meanwhile);
     }
 
     /// Lets another thread look at the folder or read it, because the Lease is renewed by this one.
@@ -327,8 +328,7 @@ impl<'a> Watch<'a> {
 
     fn lead(&mut self, leadership: Leadership) -> Result<(), CommandError> {
         self.standby = None;
-        let LeaseOptions { namespace, name, .. } = &self.lease;
-        self.log.say("watch-leading", json!({}), &format!("leading (Lease {namespace}/{name})"));
+        self.journal.leads();
         self.metrics.set_leader(true);
         let clusters = Clusters {
             own: self.clusters.own.fenced(leadership.fence()),
@@ -340,11 +340,7 @@ impl<'a> Watch<'a> {
     }
 
     fn lost(&mut self) -> Result<(), CommandError> {
-        let LeaseOptions { namespace, name, .. } = &self.lease;
-        let text = format!(
-            "no longer leading: Lease {namespace}/{name} could not be renewed in time, or another process took it over"
-        );
-        self.log.warn("watch-not-leading", json!({}), &text);
+        self.journal.leads_no_longer();
         self.metrics.set_leader(false);
         self.deletions = None;
         if let Some(leading) = &mut self.leading {
@@ -361,9 +357,8 @@ impl<'a> Watch<'a> {
         }
         let number = self.passes;
         self.passes += 1;
-        self.announce_pass(number, &content, why);
-        let (session, args) = (self.session, self.args);
-        let mut clusters = Clusters { now: now(), ..leading.clusters.clone() };
+        self.journal.pass_started(number, content.decisions.counting().count(), why);
+        let (session, args, clusters) = (self.session, self.args, leading.clusters.clone());
         let (settings, policy) = (self.chosen.settings.clone(), self.policy.clone());
         let release = self.release.clone();
         let publisher = self.publisher.clone();
@@ -371,69 +366,35 @@ impl<'a> Watch<'a> {
         let halt = CancellationToken::new();
         let deadline = input::time_limit(args.timeout, None).and_then(|limit| Instant::now().checked_add(limit));
         let turn = Turn { number, deadline, halt: halt.clone(), quiet: true };
+        let has_taken_over = Arc::clone(&self.has_taken_over);
         let work = Box::pin(async move {
-            if args.take_over && number == 0 {
-                turn.unless_halted(operate::take_over(session, &clusters, &passes.release)).await?;
-                clusters.now = now();
-            }
-            passes.pass(&mut Interrupts::never(), &clusters, turn).await
+            let taken = Some(&passes.release).filter(|_| !has_taken_over.load(Ordering::Relaxed));
+            let halt = turn.halt.clone();
+            let pass = async |interrupts: &mut Interrupts| {
+                has_taken_over.store(true, Ordering::Relaxed);
+                let clusters = Clusters { now: now(), ..clusters.clone() };
+                passes.pass(interrupts, &clusters, turn).await
+            };
+            taking_over(session, &mut Interrupts::never(), &halt, (&clusters, taken), pass).await
         });
         self.deletions = None;
         self.running = Some(Running { work, halt, number, since: Instant::now() });
     }
 
-    fn announce_pass(&self, number: u64, content: &Content, why: Why) {
-        let (version, folder) = (&self.args.version, self.args.folder.display());
-        let manifests = count(content.decisions.counting().count(), "manifest");
-        let why = match why {
-            Why::Leading => "this process leads".to_owned(),
-            Why::Changed => format!("{folder} has changed"),
-            Why::Interval => "the interval is over".to_owned(),
-            Why::Retry => "the last pass failed".to_owned(),
-            Why::Gone => "the objects to be deleted are gone".to_owned(),
-        };
-        let text = format!("pass {}: {manifests} of {version}, because {why}", number + 1);
-        self.log.say("pass-started", json!({"pass": number + 1, "version": version}), &text);
-    }
-
     fn stop(&self, why: StopWhy) {
         let Some(Running { halt, number, .. }) = &self.running else { return };
         halt.cancel();
-        let why = match why {
-            StopWhy::Changed => format!("{} has changed", self.args.folder.display()),
-            StopWhy::Lost => "this process no longer leads".to_owned(),
-        };
-        let text = format!("pass {} is stopped: {why}", number + 1);
-        self.log.say("pass-stopped", json!({"pass": number + 1}), &text);
+        self.journal.pass_stopped(*number, why);
     }
 
     fn ended(&mut self, result: Result<Passed, CommandError>) -> Result<(), CommandError> {
         let Some(Running { halt, number, since, .. }) = self.running.take() else { return Ok(()) };
-        let (ended, tally, pending) = self.outcome(result, halt.is_cancelled());
-        let now = Instant::now();
-        let effects = self.machine.on(Input::Ended { failed: ended == PassResult::Failed }, now);
+        let (result, tally, pending) = self.outcome(result, halt.is_cancelled());
+        let (now, deleting) = (Instant::now(), pending.len());
+        let effects = self.machine.on(Input::Ended { failed: result == PassResult::Failed }, now);
         let next = self.machine.pass_at().map(|at| at.saturating_duration_since(now));
-        self.metrics.passed(ended, tally, pending.len(), timestamp().as_second());
-        let mut text = format!("pass {} {} after {}", number + 1, ended.name(), duration(since.elapsed()));
-        if !pending.is_empty() {
-            let be = if pending.len() == 1 { "is" } else { "are" };
-            text += &format!("; {} {be} being deleted", count(pending.len(), "object"));
-        }
-        if let Some(pause) = next {
-            text += &format!("; the next pass follows in {} at the latest", duration(pause));
-        }
-        let fields = json!({
-            "pass": number + 1,
-            "result": ended.name(),
-            "succeeded": tally.succeeded,
-            "failed": tally.failed,
-            "notRun": tally.not_run,
-            "deletionsPending": pending.len(),
-        });
-        match ended {
-            PassResult::Failed => self.log.warn("pass-ended", fields, &text),
-            PassResult::Done | PassResult::Stopped => self.log.say("pass-ended", fields, &text),
-        }
+        self.metrics.passed(result, tally, deleting, timestamp().as_second());
+        self.journal.pass_ended(&Ended { number, since, result, tally, deleting, next });
         self.await_deletions(pending);
         self.carry_out(effects)
     }
@@ -478,7 +439,7 @@ impl<'a> Watch<'a> {
         (self.standby, self.deletions) = (None, None);
         if let Some(running) = &mut self.running {
             running.halt.cancel();
-            self.log.say("watch-stopping", json!({}), &format!("stopping: waiting for pass {}", running.number + 1));
+            self.journal.stopping(running.number);
             tokio::select! {
                 result = &mut running.work => {
                     let (ended, tally, pending) = self.outcome(result, true);
