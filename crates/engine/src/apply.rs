@@ -16,6 +16,7 @@ use crate::{
     node::{Context, NodeResult, Written, until},
     queries::by_name,
     readiness::{Readiness, View, readiness},
+    retry::Policy,
     write,
 };
 
@@ -34,7 +35,8 @@ pub(crate) async fn run_apply(
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
     let writes = write::to_apply(context, node, &work.objects, &mut result);
-    result.status = write::send(context, cluster, node, writes, deadline, None, &mut result).await;
+    let policy = Policy::writes(&[]);
+    result.status = write::send(context, cluster, node, writes, deadline, policy, &mut result).await;
     if result.status == Status::Done {
         let waited: Vec<_> = work.objects.iter().filter(|task| task.wait).collect();
         let objects: BTreeSet<_> = waited.iter().map(|task| &task.object).collect();

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::{
     machine::Machine,
-    messages::{Answer, Effect, Failure, Input, Request, Timer},
+    messages::{Answer, Effect, Input, Request, Timer},
 };
-use crate::{Blocker, Event, RefusedBy, Status};
+use crate::{Blocker, Event, RefusedBy, Status, retry::Failure};
 
 const LABEL: &str = "shop.ns";
 
@@ -184,8 +184,9 @@ fn refused(object: &str, kind: ErrorKind) -> Input {
 }
 
 fn failure(kind: ErrorKind) -> Failure {
-    let is_unknown = matches!(kind, ErrorKind::Timeout | ErrorKind::Unreachable);
-    Failure { message: "no".to_owned(), kind, by: RefusedBy::Server, retry_after: None, is_unknown }
+    let is_lost = matches!(kind, ErrorKind::Timeout | ErrorKind::Unreachable);
+    let by = RefusedBy::Server;
+    Failure { message: "no".to_owned(), kind, by, is_transient: is_lost, retry_after: None, is_unknown: is_lost }
 }
 
 fn removed(object: &str, answer: Result<RemoveAnswer, Failure>) -> Input {
@@ -379,6 +380,7 @@ fn a_watch_that_is_behind_a_read_confirms_nothing() {
 fn a_refusal_is_final_or_retried_by_its_kind() {
     let table = [
         (ErrorKind::Forbidden, false),
+        (ErrorKind::Denied, false),
         (ErrorKind::Refused, false),
         (ErrorKind::Invalid, false),
         (ErrorKind::Conflict(Vec::new()), true),
@@ -396,10 +398,10 @@ fn a_refusal_is_final_or_retried_by_its_kind() {
             deletion.ended(Status::Failed, &["a: request failed: no"]);
             continue;
         }
-        deletion.on(refused("a-1", kind.clone()), "a is refused for now; retry a-1 in 1s");
+        deletion.on(refused("a-1", kind.clone()), "a is refused for now; retry a-1 in 500ms");
         deletion.on(Input::Due(Timer::Retry(key("a-1"), Uid::new("a-1"))), "delete a-1");
         // The same message is reported once, and the pause grows.
-        deletion.on(refused("a-1", kind), "retry a-1 in 2s");
+        deletion.on(refused("a-1", kind), "retry a-1 in 1s");
         deletion.on(Input::Due(Timer::Retry(key("a-1"), Uid::new("a-1"))), "delete a-1");
         deletion.on(deleted("a-1", DeleteAnswer::NotFound), "a-1 is gone");
         deletion.ended(Status::Done, &[]);
@@ -421,7 +423,7 @@ fn a_node_fails_once_only_refused_objects_remain() {
 fn an_object_that_another_client_deletes_needs_no_retry() {
     let plan = plan("a-1", json!({}));
     let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
-    deletion.on(refused("a-1", ErrorKind::Webhook), "a is refused for now; retry a-1 in 1s");
+    deletion.on(refused("a-1", ErrorKind::Webhook), "a is refused for now; retry a-1 in 500ms");
     deletion.on(present("a-1 deleting x"), "a has x");
     deletion.on(Input::Due(Timer::Retry(key("a-1"), Uid::new("a-1"))), "");
     deletion.on(gone("a-1"), "a-1 is gone");
