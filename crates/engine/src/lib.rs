@@ -44,10 +44,7 @@ pub use billhook_plan::MissingNamespaces;
 pub use copy::{Copy, NotRead, copy_for, custodians};
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
-pub use event::{
-    ApplyResult, Blocker, CodedError, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, Recorded,
-    RefusedBy, Sink, Status, Summary,
-};
+pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink, Status};
 pub use explain::{ExplainOptions, blocker_texts, explain, explain_all, name_root_causes, of_release};
 pub use gone::{Waited, until_gone};
 pub use operation::{
@@ -59,7 +56,7 @@ pub use operation::{
 pub use outlook::{Expected, Outlook, Prospect};
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use publish::{PublishError, StatusTarget, recorded};
-pub use run::{Clusters, RunOptions};
+pub use run::{Clusters, CodedError, FinalizersRemoved, Incomplete, Left, Proof, Recorded, RunOptions, Summary};
 pub use status::{
     KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_history,
     release_status,
