@@ -100,11 +100,6 @@ pub const INTERRUPTED_TWICE: &str = "interrupted twice: stopped immediately; a r
 /// What to do about a conflict with other field managers.
 pub(crate) const TAKE_OVER: &str = "use --force-conflicts to take over the fields from their managers";
 
-/// Returns whether a message of the API server is about fields of other managers.
-pub(crate) fn is_field_conflict(message: &str) -> bool {
-    message.contains("conflict with \"")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,31 @@ pub struct DeleteOptions {
     pub read_if_lost: bool,
 }
 
+impl DeleteOptions {
+    /// Returns the body of a request for an object that has this version.
+    fn body(&self, resource_version: &str) -> String {
+        let propagation = match self.propagation {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        };
+        let mut body = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation });
+        if let Some(uid) = &self.uid {
+            body["preconditions"] = json!({ "uid": uid });
+        }
+        if !resource_version.is_empty() {
+            body["preconditions"]["resourceVersion"] = json!(resource_version);
+        }
+        if let Some(seconds) = self.grace_period {
+            body["gracePeriodSeconds"] = json!(seconds);
+        }
+        if self.dry_run {
+            body["dryRun"] = json!(["All"]);
+        }
+        body.to_string()
+    }
+}
+
 /// The server's answer to a DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeleteAnswer {
@@ -74,63 +99,9 @@ impl Cluster {
         key: &ObjectKey,
         options: &DeleteOptions,
     ) -> Result<DeleteAnswer, Error> {
-        let propagation = match options.propagation {
-            Propagation::Background => "Background",
-            Propagation::Foreground => "Foreground",
-            Propagation::Orphan => "Orphan",
-        };
-        let mut body = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation });
-        if let Some(uid) = &options.uid {
-            body["preconditions"] = json!({ "uid": uid });
-        }
-        if let Some(seconds) = options.grace_period {
-            body["gracePeriodSeconds"] = json!(seconds);
-        }
-        if options.dry_run {
-            body["dryRun"] = json!(["All"]);
-        }
-        let body = |resource_version: &str| {
-            let mut body = body.clone();
-            if !resource_version.is_empty() {
-                body["preconditions"]["resourceVersion"] = json!(resource_version);
-            }
-            body.to_string()
-        };
-        let call = |resource: &Resource, body: &str, retry_lost: bool| {
-            let url = url::object(resource, key.namespace.as_deref(), &key.name);
-            Call::new(Verb::Delete, format!("delete {key}"), url)
-                .body("application/json", body.to_owned())
-                .retry_lost(retry_lost)
-                .also_retry(is_race, RACE)
-        };
         let uid = options.uid.as_ref().filter(|_| !options.dry_run);
         let pending = uid.map(|uid| PendingDelete::new(self, uid));
-        let (mut reads_if_lost, mut body_now) = (options.read_if_lost, body(&options.resource_version));
-        let begun = Instant::now();
-        let mut attempt = 0;
-        let answer = loop {
-            let retry_lost = !reads_if_lost;
-            let reply = self.send_about(resource, |resource| call(resource, &body_now, retry_lost)).await;
-            match reply {
-                Ok(Some(reply)) => break accepted(&reply),
-                Ok(None) => break Ok(DeleteAnswer::NotFound),
-                Err(error) if is_being_emptied(&error) => break self.being_deleted(resource, key, options).await,
-                Err(error) if is_other_uid(&error) => break Ok(DeleteAnswer::OtherUid),
-                Err(error) if is_changed(&error) => break Ok(DeleteAnswer::Changed),
-                Err(error) if reads_if_lost && error.answer_lost() => match self.effect(resource, key, options).await {
-                    Ok(Some(answer)) => break Ok(answer),
-                    // The request took no effect.
-                    Ok(None) if begun.elapsed() < self.inner.options.patience => {
-                        sleep(self.backoff(attempt)).await;
-                        attempt += 1;
-                    }
-                    // Only another request can tell, which is safe because of its UID. The first one may have changed the version.
-                    Err(unread) if unread.code() == Some(403) => (reads_if_lost, body_now) = (false, body("")),
-                    Ok(None) | Err(_) => break Err(error),
-                },
-                Err(error) => break Err(error),
-            }
-        };
+        let answer = self.request_deletion(resource, key, options).await;
         // An object with a `deletionTimestamp` remains for its finalizers, or a Pod for its grace period.
         let removed = matches!(
             answer,
@@ -143,6 +114,47 @@ impl Cluster {
             pending.outcome = Some(DeleteOutcome::Removed);
         }
         answer
+    }
+
+    /// Sends the request; again if its answer was lost, and it took no effect.
+    async fn request_deletion(
+        &self,
+        resource: &Resource,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<DeleteAnswer, Error> {
+        let (mut reads_if_lost, mut version) = (options.read_if_lost, options.resource_version.as_str());
+        let (begun, mut attempt) = (Instant::now(), 0);
+        loop {
+            let body = options.body(version);
+            let call = |resource: &Resource| {
+                let url = url::object(resource, key.namespace.as_deref(), &key.name);
+                Call::new(Verb::Delete, format!("delete {key}"), url)
+                    .body("application/json", body.clone())
+                    .retry_lost(!reads_if_lost)
+                    .also_retry(is_race, RACE)
+            };
+            let error = match self.send_about(resource, call).await {
+                Ok(Some(reply)) => return accepted(&reply),
+                Ok(None) => return Ok(DeleteAnswer::NotFound),
+                Err(error) if error.is_about_emptied_namespace() => {
+                    return self.being_deleted(resource, key, options).await;
+                }
+                Err(error) if error.is_about_uid() => return Ok(DeleteAnswer::OtherUid),
+                Err(error) if error.is_about_version() => return Ok(DeleteAnswer::Changed),
+                Err(error) if reads_if_lost && error.answer_lost() => error,
+                Err(error) => return Err(error),
+            };
+            match self.effect(resource, key, options).await {
+                Ok(Some(answer)) => return Ok(answer),
+                // The request took no effect.
+                Ok(None) if begun.elapsed() < self.inner.options.patience => sleep(self.backoff(attempt)).await,
+                // Only another request can tell, which is safe because of its UID. The first one may have changed the version.
+                Err(unread) if unread.code() == Some(403) => (reads_if_lost, version) = (false, ""),
+                Ok(None) | Err(_) => return Err(error),
+            }
+            attempt += 1;
+        }
     }
 
     /// Reads an object whose DELETE got no answer; none if the request took no effect.
@@ -218,30 +230,8 @@ impl Drop for PendingDelete<'_> {
 
 /// Returns whether a DELETE conflicts with another write, so that it may succeed at once.
 fn is_race(error: &Error) -> bool {
-    error.code() == Some(409) && !is_other_uid(error) && !is_changed(error) && !is_being_emptied(error)
-}
-
-/// Returns whether the UID precondition failed.
-fn is_other_uid(error: &Error) -> bool {
-    is_precondition(error, "uid in ")
-}
-
-/// Returns whether the precondition about the version failed.
-fn is_changed(error: &Error) -> bool {
-    is_precondition(error, "resourceversion in ")
-}
-
-/// Returns whether the precondition about a field failed (k8s.io/apiserver registry/rest/delete.go and storage/interfaces.go).
-fn is_precondition(error: &Error, field: &str) -> bool {
-    error.status().is_some_and(|status| {
-        let message = status.message.to_lowercase();
-        status.code == 409 && message.contains(field) && message.contains("precondition")
-    })
-}
-
-/// Returns whether the object is a Namespace that is being deleted already: some servers do not let a client delete it twice.
-fn is_being_emptied(error: &Error) -> bool {
-    error
-        .status()
-        .is_some_and(|s| s.code == 409 && s.message.contains("ensuring all content is removed from this namespace"))
+    error.code() == Some(409)
+        && !error.is_about_uid()
+        && !error.is_about_version()
+        && !error.is_about_emptied_namespace()
 }

@@ -33,8 +33,12 @@ pub struct Error {
 pub enum ErrorKind {
     /// The caller lacks the rights (403 by RBAC).
     Forbidden,
-    /// Admission rejected the request: a webhook, an admission policy, a quota, or a namespace that is being deleted.
+    /// An admission webhook denied the request.
+    Denied,
+    /// Other admission rejected the request: a policy, a quota, or a namespace that is being deleted.
     Refused,
+    /// Admission of a Pod did not find its ServiceAccount, which a new namespace does not have yet.
+    NoServiceAccount,
     /// Another client changed the object, or other managers own these fields of it.
     Conflict(Vec<FieldConflict>),
     /// The object is not the one that was seen: another client has created or recreated it.
@@ -194,6 +198,32 @@ impl Error {
         self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
     }
 
+    /// Returns whether the precondition about the UID failed.
+    pub(crate) fn is_about_uid(&self) -> bool {
+        self.is_about_precondition("uid in ")
+    }
+
+    /// Returns whether the precondition about the version failed.
+    pub(crate) fn is_about_version(&self) -> bool {
+        self.is_about_precondition("resourceversion in ")
+    }
+
+    /// Returns whether the precondition about a field failed (k8s.io/apiserver registry/rest/delete.go and
+    /// storage/interfaces.go). Only the message names the field.
+    fn is_about_precondition(&self, field: &str) -> bool {
+        self.status().is_some_and(|status| {
+            let message = status.message.to_lowercase();
+            status.code == 409 && message.contains(field) && message.contains("precondition")
+        })
+    }
+
+    /// Returns whether a DELETE was about a Namespace that is being deleted already: some servers do not let a client delete
+    /// it twice. Only the message tells.
+    pub(crate) fn is_about_emptied_namespace(&self) -> bool {
+        let text = "ensuring all content is removed from this namespace";
+        self.status().is_some_and(|status| status.code == 409 && status.message.contains(text))
+    }
+
     /// Returns the failure without what was being done.
     pub fn message(&self) -> String {
         match (&self.message, &self.status, &self.source) {
@@ -293,23 +323,26 @@ pub(crate) fn is_transient(status: &Status) -> bool {
         ["etcdserver", "leader changed", "request timed out", "context deadline exceeded", "connection refused"];
     match status.code {
         429 | 502 | 503 | 504 => true,
-        500 => kind_of(status) != ErrorKind::Webhook && ETCD.iter().any(|text| status.message.contains(text)),
+        500 => kind_of(status) == ErrorKind::Other && ETCD.iter().any(|text| status.message.contains(text)),
         _ => false,
     }
 }
 
+/// Classifies an answer by its code, and by its message where the API server gives nothing better.
 fn kind_of(status: &Status) -> ErrorKind {
     let contains = |text: &str| status.message.contains(text);
     let denied = contains("denied the request") || contains("denied request");
     match status.code {
+        400 | 403 | 422 | 500 if denied && contains("admission webhook") => ErrorKind::Denied,
+        400 | 403 | 422 | 500 if denied => ErrorKind::Refused,
         // The authorizer's wording (k8s.io/apiserver endpoints/handlers/responsewriters); any other 403 is admission.
         403 if status.reason.is_empty() || (contains("User \"") && contains("cannot ")) => ErrorKind::Forbidden,
+        // The wording of kubernetes plugin/pkg/admission/serviceaccount.
+        403 if contains("error looking up service account") => ErrorKind::NoServiceAccount,
         403 => ErrorKind::Refused,
-        400 | 406 | 413 | 415 | 422 if !denied => ErrorKind::Invalid,
-        400 | 422 => ErrorKind::Refused,
+        400 | 406 | 413 | 415 | 422 => ErrorKind::Invalid,
         404 if !status.object_not_found() => ErrorKind::NotServed,
         409 => ErrorKind::Conflict(conflicts(status)),
-        500 if denied => ErrorKind::Refused,
         // Server-side apply answers 500 for an object that violates its schema, as of 1.36.
         500 if contains("failed to create typed patch object") => ErrorKind::Invalid,
         500 | 503
@@ -404,7 +437,9 @@ mod tests {
 
     #[test]
     fn failures_are_classified_by_the_servers_answer() {
-        use ErrorKind::{Forbidden, Invalid, NotServed, Other, Refused, Timeout, Unreachable, Webhook};
+        use ErrorKind::{
+            Denied, Forbidden, Invalid, NoServiceAccount, NotServed, Other, Refused, Timeout, Unreachable, Webhook,
+        };
         for (code, reason, message, kind, transient) in [
             (
                 403,
@@ -428,7 +463,16 @@ mod tests {
                 Refused,
                 false,
             ),
-            (400, "BadRequest", r#"admission webhook "w.example" denied the request: no"#, Refused, false),
+            (400, "BadRequest", r#"admission webhook "w.example" denied the request: no"#, Denied, false),
+            (403, "", r#"admission webhook "w.example" denied the request: User "a" cannot do it"#, Denied, false),
+            (500, "", r#"admission webhook "w.example" denied the request: connection refused"#, Denied, false),
+            (
+                403,
+                "Forbidden",
+                r#"pods "a" is forbidden: error looking up service account x/default: serviceaccount "default" not found"#,
+                NoServiceAccount,
+                false,
+            ),
             (422, "Invalid", r#"Deployment.apps "a" is invalid: spec.replicas: must be positive"#, Invalid, false),
             (400, "BadRequest", r#"strict decoding error: unknown field "spec.x""#, Invalid, false),
             (

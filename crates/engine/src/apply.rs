@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use billhook_cluster::{Cluster, ObjectChange};
-use billhook_objects::ObjectKey;
+use billhook_objects::{GroupKind, ObjectKey};
 use billhook_plan::{ApplyTask, ApplyWork, Query};
 use futures::{
     StreamExt as _,
@@ -16,6 +16,7 @@ use crate::{
     node::{Context, NodeResult, Written, until},
     queries::by_name,
     readiness::{Readiness, View, readiness},
+    retry::Policy,
     write,
 };
 
@@ -34,7 +35,8 @@ pub(crate) async fn run_apply(
     let deadline = context.deadline(node);
     let mut result = NodeResult::new(Status::Done);
     let writes = write::to_apply(context, node, &work.objects, &mut result);
-    result.status = write::send(context, cluster, node, writes, deadline, None, &mut result).await;
+    let policy = Policy::writes(&[]);
+    result.status = write::send(context, cluster, node, writes, deadline, policy, &mut result).await;
     if result.status == Status::Done {
         let waited: Vec<_> = work.objects.iter().filter(|task| task.wait).collect();
         let objects: BTreeSet<_> = waited.iter().map(|task| &task.object).collect();
@@ -57,67 +59,83 @@ async fn wait(
 ) -> Status {
     let mut watches: SelectAll<ReadyWatch> = SelectAll::new();
     let queries = ready_queries(&tasks, context.label.as_deref());
-    let kinds: Vec<_> = queries.iter().map(|query| query.resource.kind.clone()).collect();
     for (index, query) in queries.iter().enumerate() {
         watches.push(cluster.watch_objects::<View>(query).map(move |change| (index, change)).boxed());
     }
-    let mut waiting: BTreeMap<ObjectKey, String> =
-        tasks.iter().map(|task| (task.object.clone(), "not seen yet".to_owned())).collect();
-    let mut status = Status::Done;
-    while !waiting.is_empty() {
-        let change = tokio::select! {
-            Some(change) = watches.next() => change,
-            () = context.options.stop.cancelled() => {
-                status = status.max(Status::Interrupted);
-                break;
-            }
-            () = until(deadline) => {
-                status = status.max(Status::TimedOut);
-                break;
-            }
-        };
-        let (index, object) = match change {
-            (index, ObjectChange::Present(object)) => (index, object),
-            (_, ObjectChange::Gone(key)) => {
-                if let Some(reason) = waiting.get_mut(&key) {
-                    "it was deleted".clone_into(reason);
-                    context.emit(Event::Waiting { node, object: key, reason: reason.clone() });
+    let unready = tasks.iter().map(|task| (task.object.clone(), "not seen yet".to_owned())).collect();
+    let mut waiting = Waiting { context, node, written, unready, failed: Vec::new() };
+    let mut cut = Status::Done;
+    while !waiting.unready.is_empty() && cut == Status::Done {
+        tokio::select! {
+            Some((index, change)) = watches.next() => waiting.saw(&queries[index].resource.kind, change),
+            () = context.options.stop.cancelled() => cut = Status::Interrupted,
+            () = until(deadline) => cut = Status::TimedOut,
+        }
+    }
+    let Waiting { unready, failed, .. } = waiting;
+    let status = if failed.is_empty() { cut } else { Status::Failed };
+    let not_ready = |(object, reason)| (object, Some(Blocker::NotReady { reason }));
+    result.left.extend(failed.into_iter().chain(unready).map(not_ready));
+    status
+}
+
+/// The objects that a node waits for.
+struct Waiting<'a> {
+    context: &'a Context<'a>,
+    node: usize,
+    /// What the run has written of them.
+    written: &'a Written,
+    /// Those that are not ready, and why.
+    unready: BTreeMap<ObjectKey, String>,
+    /// Those that will not become ready by themselves, and why.
+    failed: Vec<(ObjectKey, String)>,
+}
+
+impl Waiting<'_> {
+    fn saw(&mut self, kind: &GroupKind, change: ObjectChange<View>) {
+        match change {
+            ObjectChange::Present(view) => {
+                let object = ObjectKey::new(kind.clone(), view.metadata.namespace.as_deref(), &view.metadata.name);
+                if self.unready.contains_key(&object) {
+                    let readiness = self.judge(&object, &view);
+                    self.judged(object, readiness);
                 }
-                continue;
             }
-        };
-        let metadata = &object.metadata;
-        let key = ObjectKey::new(kinds[index].clone(), metadata.namespace.as_deref(), &metadata.name);
-        let Some(reason) = waiting.get_mut(&key) else { continue };
-        let ours = written.get(&key).map(|written| &written.uid);
-        let readiness = match (&metadata.uid, ours) {
-            (Some(uid), Some(ours)) if uid != ours => {
-                Readiness::Failed("it was recreated by another client".to_owned())
-            }
-            _ => readiness(&kinds[index], &object),
-        };
+            ObjectChange::Gone(object) => self.judged(object, Readiness::NotYet("it was deleted".to_owned())),
+        }
+    }
+
+    fn judged(&mut self, object: ObjectKey, readiness: Readiness) {
+        let node = self.node;
+        let Some(reason) = self.unready.get_mut(&object) else { return };
         match readiness {
             Readiness::Ready => {
-                waiting.remove(&key);
-                context.emit(Event::Ready { node, object: key });
+                self.unready.remove(&object);
+                self.context.emit(Event::Ready { node, object });
             }
             Readiness::NotYet(why) => {
                 if *reason != why {
                     reason.clone_from(&why);
-                    context.emit(Event::Waiting { node, object: key, reason: why });
+                    self.context.emit(Event::Waiting { node, object, reason: why });
                 }
             }
             Readiness::Failed(why) => {
-                waiting.remove(&key);
-                status = Status::Failed;
-                context.emit(Event::Failed { node, object: key.clone(), reason: why.clone() });
-                result.left.push((key, Some(Blocker::NotReady { reason: why })));
+                self.unready.remove(&object);
+                self.context.emit(Event::Failed { node, object: object.clone(), reason: why.clone() });
+                self.failed.push((object, why));
             }
         }
     }
-    let unready = |(object, reason)| (object, Some(Blocker::NotReady { reason }));
-    result.left.extend(waiting.into_iter().map(unready));
-    status
+
+    fn judge(&self, object: &ObjectKey, view: &View) -> Readiness {
+        let ours = self.written.get(object).map(|written| &written.uid);
+        match (&view.metadata.uid, ours) {
+            (Some(uid), Some(ours)) if uid != ours => {
+                Readiness::Failed("it was recreated by another client".to_owned())
+            }
+            _ => readiness(&object.kind, view),
+        }
+    }
 }
 
 /// Returns the queries that show whether objects are ready. If the policy leaves any of them unchanged, they are selected by

@@ -29,11 +29,12 @@ use tokio_util::time::DelayQueue;
 
 use self::{
     machine::Machine,
-    messages::{Answer, Effect, Failure, Input, Request, Timer},
+    messages::{Answer, Effect, Input, Request, Timer},
 };
 use crate::{
     blockers::look,
     node::{Context, NodeResult, Written, until},
+    retry::Failure,
 };
 
 /// The longest time that a [`DelayQueue`] is given; it panics when given some years.

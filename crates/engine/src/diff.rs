@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Clusters, DryRunAnswer, PreparedApply,
+    Clusters, DryRunAnswer, PreparedApply, RefusedBy,
     dry_run::Unchecked,
     node::WINDOW,
     write::{self, How},
@@ -66,7 +66,15 @@ pub enum DiffChange {
     Failed {
         /// The server's message.
         message: String,
+        /// Which part of the API server rejected it.
+        by: RefusedBy,
     },
+}
+
+impl From<Error> for DiffChange {
+    fn from(error: Error) -> Self {
+        Self::Failed { message: error.message(), by: RefusedBy::of(&error) }
+    }
 }
 
 /// Compares the objects of a plan with what they would be after it, and passes on those that differ, in the order of the
@@ -150,8 +158,10 @@ impl<'a> Context<'a> {
             let checked = unchecked.is_none() && !is_deleted;
             let states = match unchecked {
                 None if is_deleted => Ok((None, manifest.value())),
-                None => states(cluster, task, manifest, how).await.map_err(|error| error.message()),
-                Some(DryRunAnswer { message: Some(message), .. }) => Err(message),
+                None => states(cluster, task, manifest, how).await.map_err(DiffChange::from),
+                Some(DryRunAnswer { message: Some(message), .. }) => {
+                    Err(DiffChange::Failed { message, by: RefusedBy::Server })
+                }
                 Some(_) => Ok((None, manifest.value())),
             };
             let states = states.map(|(live, mut applied)| {
@@ -201,7 +211,7 @@ async fn pruned(
     let live = cluster.get(resource, object).await;
     // Another object of this name would not be deleted.
     let planned = |live: &Value| live["metadata"]["uid"] == uid.as_str();
-    let states = live.map(|live| (live.filter(planned), None)).map_err(|error| error.message());
+    let states = live.map(|live| (live.filter(planned), None)).map_err(DiffChange::from);
     object_diff(object, name, DiffAction::Prune, true, states)
 }
 
@@ -211,10 +221,10 @@ fn object_diff(
     cluster: Option<&str>,
     action: DiffAction,
     checked: bool,
-    states: Result<(Option<Value>, Option<Value>), String>,
+    states: Result<(Option<Value>, Option<Value>), DiffChange>,
 ) -> Option<ObjectDiff> {
     let change = match states {
-        Err(message) => DiffChange::Failed { message },
+        Err(failed) => failed,
         Ok((live, applied)) => {
             let (live, applied) = shown::shown(&object.kind, live, applied);
             if live == applied {

@@ -9,11 +9,7 @@ use futures::{StreamExt as _, stream::SelectAll};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Clusters, OperationError, Status,
-    node::{pause, until},
-    queries::by_name,
-};
+use crate::{Clusters, OperationError, Status, node::until, queries::by_name, retry::backoff};
 
 /// The objects to wait for.
 type Remaining = BTreeMap<ObjectKey, Uid>;
@@ -61,7 +57,7 @@ async fn all_gone(cluster: &Cluster, remaining: &mut Remaining) -> Result<(), Op
         let catalog = cluster.catalog().await?;
         let is_unknown = |key: &ObjectKey| is_unavailable(&key.kind, &catalog);
         remaining.retain(|key, _| catalog.get(&key.kind).is_some() || is_unknown(key));
-        let ends = if remaining.keys().any(is_unknown) { Some(Instant::now() + pause(attempt, None)) } else { None };
+        let ends = if remaining.keys().any(is_unknown) { Some(Instant::now() + backoff(attempt)) } else { None };
         tokio::select! {
             () = follow(cluster, &catalog, remaining) => {}
             // An API that is not available may be so again.
@@ -70,7 +66,7 @@ async fn all_gone(cluster: &Cluster, remaining: &mut Remaining) -> Result<(), Op
         if remaining.is_empty() {
             break;
         }
-        sleep_until(ends.unwrap_or_else(|| Instant::now() + pause(attempt, None))).await;
+        sleep_until(ends.unwrap_or_else(|| Instant::now() + backoff(attempt))).await;
     }
     Ok(())
 }

@@ -7,8 +7,8 @@
 //! - an object is recreated under its name with another UID: it is deleted again if it carries the release's label, else
 //!   it remains; if this repeats, the pauses before its deletion grow;
 //! - an object appears in a stage later than the stage includes new ones: it is reported, and remains;
-//! - a request fails: transient failures are retried, rejections are final, and an unavailable webhook is retried until the
-//!   time limit;
+//! - a request fails: it is retried until the time limit if the failure may pass, and rejections are final, except that the
+//!   plan may have pauses after which they are retried;
 //! - a step of a sequence fails: it is repeated after the pauses of the plan;
 //! - an object is annotated after the plan was made: it is kept, its finalizers are removed later, or it is not awaited;
 //! - an update is rejected as invalid: the object is recreated if the plan and its annotations let it;
@@ -33,6 +33,7 @@ mod progress;
 mod publish;
 mod queries;
 pub mod readiness;
+mod retry;
 mod run;
 mod schedule;
 mod sequence;
@@ -43,10 +44,7 @@ pub use billhook_plan::MissingNamespaces;
 pub use copy::{Copy, NotRead, copy_for, custodians};
 pub use diff::{DiffAction, DiffChange, ObjectDiff, diff};
 pub use dry_run::{DryRunAnswer, NotChecked, dry_run};
-pub use event::{
-    ApplyResult, Blocker, CodedError, EVENT_FORMAT, Event, FinalizersRemoved, Goal, Incomplete, Left, Proof, Recorded,
-    RefusedBy, Sink, Status, Summary,
-};
+pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink, Status};
 pub use explain::{ExplainOptions, blocker_texts, explain, explain_all, name_root_causes, of_release};
 pub use gone::{Waited, until_gone};
 pub use operation::{
@@ -58,7 +56,7 @@ pub use operation::{
 pub use outlook::{Expected, Outlook, Prospect};
 pub use progress::{Hold, NodeProgress, NodeState, Progress};
 pub use publish::{PublishError, StatusTarget, recorded};
-pub use run::{Clusters, RunOptions};
+pub use run::{Clusters, CodedError, FinalizersRemoved, Incomplete, Left, Proof, Recorded, RunOptions, Summary};
 pub use status::{
     KindStatus, ObjectState, ObjectStatus, ReleaseStatus, TargetGroup, TargetState, TargetStatus, release_history,
     release_status,

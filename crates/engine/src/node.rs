@@ -17,21 +17,6 @@ use crate::{Blocker, Clusters, Event, FinalizersRemoved, RunOptions, Status, awa
 pub(crate) const WINDOW: usize = 64;
 /// How long a node waits for requests in flight after Ctrl-C.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// The longest pause before a failed request is retried, unless the API server asks for more.
-pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
-
-/// Returns how long to wait before a request is retried: longer with each attempt, and at least as long as the API
-/// server asks for.
-pub(crate) fn pause(attempts: u32, retry_after: Option<Duration>) -> Duration {
-    let backoff = Duration::from_millis(500 << attempts.min(5)).min(MAX_PAUSE);
-    backoff.max(retry_after.unwrap_or_default())
-}
-
-/// Returns how long to wait before an object is read again whose DELETE was refused this often because it had changed.
-pub(crate) fn conflict_pause(conflicts: u32) -> Duration {
-    const AT_ONCE: u32 = 3;
-    if conflicts <= AT_ONCE { Duration::ZERO } else { Duration::from_secs(1) }
-}
 
 /// What all nodes of a run share.
 pub(crate) struct Context<'a> {

@@ -104,27 +104,8 @@ impl Progress {
                 self.unavailable.remove(cluster);
             }
             Event::Finished(summary) => self.summary = Some((**summary).clone()),
-            Event::NamespaceCreated { .. }
-            | Event::PollOnly { .. }
-            | Event::ListFailed { .. }
-            | Event::Ignored { .. }
-            | Event::SnapshotReleased { .. }
-            | Event::GracePeriodEnded { .. } => {}
-            Event::NodeStarted { node, .. }
-            | Event::Applied { node, .. }
-            | Event::Ready { node, .. }
-            | Event::Waiting { node, .. }
-            | Event::Deleting { node, .. }
-            | Event::Blocked { node, .. }
-            | Event::Gone { node, .. }
-            | Event::Appeared { node, .. }
-            | Event::Recreated { node, .. }
-            | Event::Kept { node, .. }
-            | Event::FinalizersRemoved { node, .. }
-            | Event::Failed { node, .. }
-            | Event::Refused { node, .. }
-            | Event::NodeFinished { node, .. } => {
-                if let Some(node) = self.nodes.get_mut(*node) {
+            _ => {
+                if let Some(node) = event.node().and_then(|node| self.nodes.get_mut(node)) {
                     node.fold(event);
                 }
             }
@@ -180,9 +161,9 @@ impl NodeProgress {
 
     fn fold(&mut self, event: &Event) {
         match event {
-            Event::NodeStarted { objects, .. } => {
-                self.state = NodeState::Running;
-                self.total = *objects;
+            Event::NodeStarted { objects, .. } => (self.state, self.total) = (NodeState::Running, *objects),
+            Event::NodeFinished { status, elapsed_ms, .. } => {
+                self.state = NodeState::Ended { status: *status, elapsed_ms: *elapsed_ms };
             }
             Event::Applied { object, result, .. } => {
                 self.aims(if *result == ApplyResult::Patched { Goal::Patched } else { Goal::Applied });
@@ -196,59 +177,24 @@ impl NodeProgress {
             }
             Event::Waiting { object, reason, .. } => {
                 self.waits_for_readiness();
-                self.held.insert(object.clone(), Hold::NotReady(reason.clone()));
+                self.hold(object, Some(Hold::NotReady(reason.clone())));
             }
             Event::Failed { object, reason, .. } => {
                 self.waits_for_readiness();
-                self.held.insert(object.clone(), Hold::Failed(reason.clone()));
-            }
-            Event::Deleting { object, .. } if self.goal == Goal::Done => {
-                self.requested += 1;
-                self.held.remove(object);
-            }
-            Event::Deleting { object, finalizers, .. } => {
-                self.goal = Goal::Gone;
-                self.held.remove(object);
-                if !finalizers.is_empty() {
-                    self.held.insert(object.clone(), Hold::Finalizers(finalizers.clone()));
-                }
-            }
-            Event::Blocked { object, blockers, .. } => {
-                self.held.remove(object);
-                self.held.extend(Hold::of(blockers).map(|hold| (object.clone(), hold)));
-            }
-            Event::Gone { object, .. } => {
-                self.aims(Goal::Gone);
-                self.gone += 1;
-                self.held.remove(object);
-            }
-            Event::Appeared { .. } => {
-                self.goal = Goal::Gone;
-                self.total += 1;
-            }
-            Event::Recreated { object, .. } => {
-                self.held.remove(object);
-            }
-            Event::Kept { object, .. } => {
-                self.total = self.total.saturating_sub(1);
-                self.held.remove(object);
-            }
-            Event::FinalizersRemoved { object, finalizers: removed, .. } => {
-                let held = self.held.remove(object).map(Hold::into_finalizers).unwrap_or_default();
-                let remaining: Vec<_> = held.into_iter().filter(|finalizer| !removed.contains(finalizer)).collect();
-                if !remaining.is_empty() {
-                    self.held.insert(object.clone(), Hold::Finalizers(remaining));
-                }
+                self.hold(object, Some(Hold::Failed(reason.clone())));
             }
             Event::Refused { object, message, retried, .. } => {
-                let finalizers = self.held.remove(object).map(Hold::into_finalizers).unwrap_or_default();
-                let hold = Hold::Refused { message: message.clone(), retried: *retried, finalizers };
-                self.held.insert(object.clone(), hold);
+                let finalizers = self.finalizers(object);
+                self.hold(object, Some(Hold::Refused { message: message.clone(), retried: *retried, finalizers }));
             }
-            Event::NodeFinished { status, elapsed_ms, .. } => {
-                self.state = NodeState::Ended { status: *status, elapsed_ms: *elapsed_ms };
-            }
-            // They are not about the objects of one node.
+            Event::Deleting { .. }
+            | Event::Blocked { .. }
+            | Event::Gone { .. }
+            | Event::Appeared { .. }
+            | Event::Recreated { .. }
+            | Event::Kept { .. }
+            | Event::FinalizersRemoved { .. } => self.fold_deletion(event),
+            // They change nothing that is shown, or are not about one node.
             Event::Started { .. }
             | Event::ServerAway { .. }
             | Event::ServerBack { .. }
@@ -260,6 +206,54 @@ impl NodeProgress {
             | Event::SnapshotReleased { .. }
             | Event::GracePeriodEnded { .. } => {}
         }
+    }
+
+    /// Folds an event about an object that is deleted.
+    fn fold_deletion(&mut self, event: &Event) {
+        match event {
+            Event::Deleting { object, .. } if self.goal == Goal::Done => {
+                self.requested += 1;
+                self.held.remove(object);
+            }
+            Event::Deleting { object, finalizers, .. } => {
+                self.goal = Goal::Gone;
+                self.hold(object, Hold::by_finalizers(finalizers.clone()));
+            }
+            Event::Blocked { object, blockers, .. } => self.hold(object, Hold::of(blockers)),
+            Event::Gone { object, .. } => {
+                self.aims(Goal::Gone);
+                self.gone += 1;
+                self.held.remove(object);
+            }
+            Event::Appeared { .. } => {
+                self.goal = Goal::Gone;
+                self.total += 1;
+            }
+            Event::Kept { object, .. } => {
+                self.total = self.total.saturating_sub(1);
+                self.held.remove(object);
+            }
+            Event::FinalizersRemoved { object, finalizers: removed, .. } => {
+                let mut remaining = self.finalizers(object);
+                remaining.retain(|finalizer| !removed.contains(finalizer));
+                self.hold(object, Hold::by_finalizers(remaining));
+            }
+            Event::Recreated { object, .. } => drop(self.held.remove(object)),
+            _ => {}
+        }
+    }
+
+    /// Sets what holds an object; nothing any more if it is none.
+    fn hold(&mut self, object: &ObjectKey, hold: Option<Hold>) {
+        match hold {
+            Some(hold) => drop(self.held.insert(object.clone(), hold)),
+            None => drop(self.held.remove(object)),
+        }
+    }
+
+    /// Returns the finalizers that hold an object, which is not held by them any more.
+    fn finalizers(&mut self, object: &ObjectKey) -> Vec<String> {
+        self.held.remove(object).map(Hold::into_finalizers).unwrap_or_default()
     }
 
     /// Takes the goal from an event, unless the node has several.
@@ -277,6 +271,11 @@ impl NodeProgress {
 }
 
 impl Hold {
+    /// Returns what finalizers hold; none if there are none.
+    fn by_finalizers(finalizers: Vec<String>) -> Option<Self> {
+        (!finalizers.is_empty()).then_some(Self::Finalizers(finalizers))
+    }
+
     /// Returns what blockers hold; none if there are none.
     fn of(blockers: &[Blocker]) -> Option<Self> {
         let all: Option<Vec<_>> = blockers.iter().cloned().map(Blocker::into_finalizer).collect();

@@ -1,24 +1,29 @@
 //! Executes a plan's graph: a node starts when all nodes before it are done. [`Schedule`] decides when.
 
+mod outcome;
+mod summary;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
 use billhook_cluster::{Cluster, Fence, Holder, InventoryStore};
-use billhook_objects::{Manifest, ObjectKey, wellknown};
-use billhook_plan::{ApplyAction, ApplyTask, Note, Operation, Plan, Resource, Snapshot, Step, Uncovered, Work};
+use billhook_objects::{Manifest, ObjectKey};
+use billhook_plan::{ApplyAction, ApplyTask, Plan, Snapshot, Step, Work};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::outcome::Outcome;
+use self::outcome::summarize;
+pub use self::summary::{CodedError, FinalizersRemoved, Incomplete, Left, Proof, Recorded, Summary};
 use crate::{
-    Blocker, EVENT_FORMAT, Event, Goal, Incomplete, Left, RefusedBy, Sink, Status, Summary,
+    Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink, Status,
     apply::{ready_queries, run_apply},
     awaited::Awaited,
-    blockers,
     delete::run_delete,
-    explain::{Blocked, Waiting, add_root_causes},
+    explain::Waiting,
     node::{AppliedObject, Context, NodeResult, WINDOW, Written, millis},
     schedule::{Input, Schedule},
     sequence::run_sequence,
@@ -89,17 +94,6 @@ pub struct RunOptions {
     pub sink: Sink,
     /// Takes over fields that another manager owns.
     pub force_conflicts: bool,
-}
-
-/// How a run ended: the summary for the user, and what the record of the release needs.
-pub(crate) struct Outcome {
-    pub summary: Summary,
-    pub gone: Vec<ObjectKey>,
-    pub applied: Vec<AppliedObject>,
-    /// The patched objects, with their version after the patch.
-    pub patched: Vec<AppliedObject>,
-    /// The objects that were to be created, and that another client has created meanwhile, to which they are left.
-    pub left_to_others: Vec<ObjectKey>,
 }
 
 /// Emits the first event of a run. It comes before the first write, that of the record, so that the notes precede
@@ -222,96 +216,6 @@ async fn run_node(context: &Context<'_>, index: usize, written: Written) -> Node
         elapsed_ms: millis(begun),
     });
     result
-}
-
-/// Returns the notes about what the run leaves out.
-fn left_out(plan: &Plan) -> Vec<Note> {
-    let cleans = plan.operation == Operation::Clean;
-    plan.notes.iter().filter(|note| note.is_omission() || (cleans && note.is_kept())).cloned().collect()
-}
-
-async fn summarize(context: &Context<'_>, results: Vec<Option<NodeResult>>, begun: Instant) -> Outcome {
-    let mut outcome = Outcome {
-        summary: Summary {
-            uncovered: context.plan.uncovered.clone(),
-            left_out: left_out(context.plan),
-            ..Summary::new(Status::Done)
-        },
-        gone: Vec::new(),
-        applied: Vec::new(),
-        patched: Vec::new(),
-        left_to_others: Vec::new(),
-    };
-    // Objects whose patch failed are not listed again with the group that was not started because of it.
-    let mut unpatched: BTreeSet<ObjectKey> = BTreeSet::new();
-    let until = Instant::now() + blockers::PATIENCE;
-    let mut overdue: BTreeSet<usize> = BTreeSet::new();
-    for (node, result) in context.plan.nodes.iter().zip(results) {
-        let is_done = result.as_ref().is_some_and(|result| result.status == Status::Done);
-        if let Some(first) = objects(&node.work).next().filter(|_| context.plan.continue_on_failure && !is_done) {
-            let first = || Box::new(Incomplete { nodes: 0, title: node.title.clone(), object: first.clone() });
-            outcome.summary.incomplete.get_or_insert_with(first).nodes += 1;
-        }
-        let result = result.unwrap_or_else(|| {
-            let is_listed = |object: &ObjectKey| node.cluster.is_none() && unpatched.contains(object);
-            let left = objects(&node.work).filter(|object| !is_listed(object));
-            let left = left.map(|object| (object.clone(), Some(Blocker::NotStarted))).collect();
-            NodeResult { left, ..NodeResult::new(Status::NotStarted) }
-        });
-        if matches!(node.work, Work::Patch(_)) {
-            unpatched.extend(result.left.iter().map(|(object, _)| object.clone()));
-        }
-        let summary = &mut outcome.summary;
-        if result.status != Status::NotStarted {
-            summary.status = summary.status.max(result.status);
-        } else if context.options.stop.is_cancelled() {
-            summary.status = summary.status.max(Status::Interrupted);
-        }
-        let listed = summary.left.len();
-        summary.left.extend(blockers::explain(context, node, result.left, &result.seen, until).await);
-        // What another cluster holds is explained by its own objects, which this run may not read.
-        if result.status == Status::TimedOut && node.cluster.is_none() && matches!(node.work, Work::Delete(_)) {
-            overdue.extend(listed..summary.left.len());
-        }
-        summary.unchanged += result.unchanged;
-        summary.finalizers_removed.extend(result.finalizers_removed);
-        summary.recreated.extend(result.recreated);
-        summary.ignored.extend(result.ignored);
-        // The record lists objects of the release's own cluster only.
-        summary.uncovered.extend(result.kept.into_iter().filter(|_| node.cluster.is_none()));
-        summary.gone += result.gone.len();
-        summary.requested.extend(result.requested);
-        // The record lists objects of the release's own cluster only. What a sequence deletes is verified by a later apply.
-        if node.cluster.is_none() && node.work.steps().is_empty() {
-            outcome.gone.extend(result.gone);
-        }
-        outcome.left_to_others.extend(result.left_to_others);
-        match node.work {
-            Work::Patch(_) => outcome.patched.extend(result.applied),
-            Work::Apply(_) | Work::Delete(_) | Work::Sequence(_) => outcome.applied.extend(result.applied),
-        }
-    }
-    let is_overdue = |(index, left): (usize, _)| overdue.contains(&index).then_some(left);
-    let left = outcome.summary.left.iter_mut().enumerate().filter_map(is_overdue);
-    let left: Vec<Blocked<'_>> = left.map(|left: &mut Left| (&left.object, &mut left.blockers)).collect();
-    add_root_causes(&context.clusters.own, left, until).await;
-    let gone = outcome.gone.iter().collect();
-    let summary = &mut outcome.summary;
-    mark_contained(context.plan, &gone, &mut summary.uncovered);
-    summary.applied = changed(&outcome.applied);
-    summary.requests = context.clusters.requests();
-    summary.elapsed_ms = millis(begun);
-    outcome
-}
-
-/// Marks the objects that were kept in this run, and deleted with their Namespace or CRD later.
-fn mark_contained(plan: &Plan, gone: &BTreeSet<&ObjectKey>, uncovered: &mut [Uncovered]) {
-    for Uncovered { object, deleted_with, .. } in uncovered.iter_mut().skip(plan.uncovered.len()) {
-        let namespace = object.namespace.as_deref().map(|name| ObjectKey::new(wellknown::namespace(), None, name));
-        let resource = plan.queries.iter().map(|query| &query.resource).find(|resource| resource.kind == object.kind);
-        *deleted_with =
-            namespace.into_iter().chain(resource.map(Resource::crd)).find(|container| gone.contains(container));
-    }
 }
 
 /// Returns what the objects of each node are to become; nothing if it is the same for all, as the operation says.

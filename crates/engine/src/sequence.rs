@@ -19,8 +19,9 @@ use tokio::{
 use crate::{
     Blocker, Event, RefusedBy, Status,
     awaited::{Rules, Seen},
-    node::{Context, NodeResult, conflict_pause, until},
+    node::{Context, NodeResult, until},
     readiness::{Readiness, Verdict, View},
+    retry::{Failure, Policy, conflict_pause},
     write,
 };
 
@@ -133,7 +134,8 @@ impl<'a> Run<'a> {
                 Err(status) => return status,
             };
             let writes = write::to_apply(context, node, [task], &mut self.result);
-            let sent = write::send(context, cluster, node, writes, deadline, Some(repeated), &mut self.result);
+            let policy = Policy::step(repeated);
+            let sent = write::send(context, cluster, node, writes, deadline, policy, &mut self.result);
             // Boxed, because thousands of nodes may wait for their turn.
             let status = Box::pin(sent).await;
             if status != Status::Done {
@@ -196,10 +198,7 @@ impl<'a> Run<'a> {
             request.await
         };
         tokio::select! {
-            read = read => read.map_err(|error| {
-                let (message, by) = (error.message(), RefusedBy::of(&error));
-                (Status::Failed, Blocker::Refused { message, by })
-            }),
+            read = read => read.map_err(|error| (Status::Failed, Failure::from(error).blocker())),
             () = self.context.options.stop.cancelled() => Err((Status::Interrupted, unseen())),
             () = until(self.deadline) => Err((Status::TimedOut, unseen())),
         }
@@ -341,14 +340,9 @@ impl<'a> Run<'a> {
                 Status::Interrupted
             }
             Err(error) => {
-                let message = error.message();
-                context.emit(Event::Refused {
-                    node,
-                    object: object.clone(),
-                    message: message.clone(),
-                    retried: repeated,
-                });
-                self.result.left.push((object, Some(Blocker::Refused { message, by: RefusedBy::of(&error) })));
+                let failure = Failure::from(error);
+                context.emit(failure.event(node, object.clone(), repeated));
+                self.result.left.push((object, Some(failure.blocker())));
                 Status::Failed
             }
         }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use billhook_objects::{Catalog, GroupKind, ObjectKey, ReleaseName, ResourceType, Scope, Uid, wellknown};
 
 use crate::{
-    Catalogs, Collection, Counts, INVENTORY_LABEL, ListFailure, Listed, Listing, NoteKind, Observed, Operation, Owner,
-    Plan, Query, Resource, Select, Snapshot, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote,
+    Catalogs, Collection, Counts, ListFailure, Listed, Listing, NoteKind, Observed, Operation, Owner, Plan, Query,
+    Resource, Select, Snapshot, Uncovered, UncoveredCause, UncoveredNote, UnreadableNote,
     groups::{is_crd, own_of_every_namespace},
+    inventory::INVENTORY_LABEL,
     queries::{QuerySet, all_of, kind_of_crd, spread},
 };
 

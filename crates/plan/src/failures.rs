@@ -4,15 +4,15 @@ use billhook_objects::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 /// How many failures are kept. A record that grew with them might not be written.
-pub const MAX_FAILURES: usize = 20;
+pub(crate) const MAX_FAILURES: usize = 20;
 
 /// How many bytes of an error are kept.
-pub const MAX_ERROR: usize = 1024;
+pub(crate) const MAX_ERROR: usize = 1024;
 
 /// The objects that an apply could not bring into their desired state, in the order of its plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
-    /// The first of them; at most [`MAX_FAILURES`].
+    /// The first of them, up to a limit.
     pub objects: Vec<Failure>,
     /// How many others there were.
     #[serde(default)]
@@ -24,7 +24,7 @@ pub struct Failures {
 pub struct Failure {
     /// The object.
     pub object: ObjectKey,
-    /// Why, in at most [`MAX_ERROR`] bytes.
+    /// Why; a long text is cut.
     pub error: String,
     /// The reason as a word, if the object is not healthy; the error is a sentence about it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl Failures {
     }
 }
 
-/// Cuts a text to [`MAX_ERROR`] bytes, and shows that.
+/// Cuts a text to `MAX_ERROR` bytes, and shows that.
 fn cut(text: &str) -> String {
     const MARK: &str = "…";
     if text.len() <= MAX_ERROR {

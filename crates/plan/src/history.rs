@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How many versions a record keeps: as many as the history of a `ClusterVersion`.
-pub const MAX_HISTORY: usize = 100;
+pub(crate) const MAX_HISTORY: usize = 100;
 
 /// A version of a release that was applied, as in the history of a `ClusterVersion`. Times are in RFC 3339 format, by the
 /// clock of the caller.

@@ -17,7 +17,7 @@ use crate::{
 pub const INVENTORY_FORMAT: u32 = 2;
 
 /// The label on the Secrets that hold inventories.
-pub const INVENTORY_LABEL: &str = "billhook.dev/inventory";
+pub(crate) const INVENTORY_LABEL: &str = "billhook.dev/inventory";
 
 /// The record of a release. It is written before the first request, so that no crash loses an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub struct Inventory {
     /// The objects that manifests of the last apply request to delete and whose deletion is verified, each with the time of
     /// the apply that verified it, in RFC 3339 format.
     pub deleted: BTreeMap<ObjectKey, String>,
-    /// The versions that were applied, the newest first; at most [`MAX_HISTORY`](crate::MAX_HISTORY).
+    /// The versions that were applied, the newest first, up to a limit.
     pub history: Vec<AppliedVersion>,
     /// What failed in the last apply.
     pub failures: Failures,

@@ -46,15 +46,14 @@ pub use catalogs::Catalogs;
 pub use counts::Counts;
 pub use delete::{CleanRequest, Deletion, Spared};
 pub use directives::{Directives, before_delete};
-pub use failures::{Failed, Failure, Failures, MAX_ERROR, MAX_FAILURES};
+pub use failures::{Failed, Failure, Failures};
 pub use graph::{Health, StepAction, TaskGraph, TaskNode, TaskStep};
-pub use history::{AppliedVersion, MAX_HISTORY, VersionState, begin_version, complete_version};
-pub use inventory::{Entry, INVENTORY_FORMAT, INVENTORY_LABEL, Inventory, Phase};
+pub use history::{AppliedVersion, VersionState, begin_version, complete_version};
+pub use inventory::{Entry, INVENTORY_FORMAT, Inventory, Phase};
 pub use limit::warn_of_limit;
 pub use model::{
     ApplyAction, ApplyTask, ApplyWork, Barrier, Collection, DeleteStep, DeleteTask, DeleteWork, Exclusion, LateOwner,
-    Node, Operation, PLAN_FORMAT, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep,
-    Work,
+    Node, Operation, PatchTask, PatchWork, Plan, QueryId, SequenceWork, Step, Unmanaged, UnservedStep, Work,
 };
 pub use note::{
     AnnotationNote, HookTreatment, ListFailure, NotServedNote, Note, NoteKind, OrderNote, Severity, Uncovered,

@@ -19,13 +19,13 @@ pub use self::{
 use crate::{Note, Query, RequestedDeletion, Uncovered};
 
 /// The format version of a serialized plan.
-pub const PLAN_FORMAT: u32 = 1;
+const PLAN_FORMAT: u32 = 1;
 
 /// A plan: a small graph of nodes, and notes on what is dangerous.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The format version, [`PLAN_FORMAT`].
+    /// The format version.
     pub format: u32,
     /// What the plan is for.
     pub operation: Operation,

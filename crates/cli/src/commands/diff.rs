@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use billhook_engine::{DiffAction, DiffChange, ObjectDiff};
+use billhook_engine::{DiffAction, DiffChange, ObjectDiff, RefusedBy};
 use billhook_plan::Severity;
 use clap::Args;
 
@@ -64,9 +64,9 @@ async fn compare(session: &Session, args: DiffArgs) -> Result<Exit, CommandError
     let print = |diff: ObjectDiff| {
         match &diff.change {
             DiffChange::Differs { .. } => *differing.entry(diff.action).or_default() += 1,
-            DiffChange::Failed { message } => {
+            DiffChange::Failed { by, .. } => {
                 failed += 1;
-                conflicts |= text::is_field_conflict(message);
+                conflicts |= *by == RefusedBy::Managers;
             }
         }
         if session.json() {

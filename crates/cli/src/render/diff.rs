@@ -39,7 +39,7 @@ pub(crate) fn lines(diff: &ObjectDiff, full: bool, paint: Paint) -> Vec<String> 
 /// Returns the unified diff of an object's YAML. Long additions and removals are cut, unless `full` is set.
 pub(crate) fn body(diff: &ObjectDiff, full: bool, paint: Paint) -> Vec<String> {
     let (live, applied, checked) = match &diff.change {
-        DiffChange::Failed { message } => return vec![format!("{} {message}", paint.bad("failed:"))],
+        DiffChange::Failed { message, .. } => return vec![format!("{} {message}", paint.bad("failed:"))],
         DiffChange::Differs { live, applied, checked } => (live.as_ref(), applied.as_ref(), *checked),
     };
     let mut lines = Vec::new();
@@ -103,7 +103,7 @@ impl<'a> From<&'a ObjectDiff> for Row<'a> {
     fn from(diff: &'a ObjectDiff) -> Self {
         let (patch, checked, error) = match &diff.change {
             DiffChange::Differs { live, applied, checked } => (patch(live.as_ref(), applied.as_ref()), *checked, None),
-            DiffChange::Failed { message } => (Value::Null, true, Some(message.as_str())),
+            DiffChange::Failed { message, .. } => (Value::Null, true, Some(message.as_str())),
         };
         Self { object: &diff.object, cluster: diff.cluster.as_deref(), action: diff.action, checked, patch, error }
     }
@@ -119,6 +119,7 @@ fn patch(live: Option<&Value>, applied: Option<&Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use billhook_engine::RefusedBy;
     use billhook_objects::GroupKind;
 
     use super::*;
@@ -180,7 +181,8 @@ update Deployment.apps shop/web
         assert_eq!((changed.get("checked"), changed.get("error"), changed.get("cluster")), (None, None, None));
         assert_eq!(row(&diff(None, Some(json!(1))))["patch"], json!([{"op": "add", "path": "", "value": 1}]));
         assert_eq!(row(&diff(Some(json!(1)), None))["patch"], json!([{"op": "remove", "path": ""}]));
-        let failed = ObjectDiff { change: DiffChange::Failed { message: "no".into() }, ..diff(None, None) };
+        let change = DiffChange::Failed { message: "no".into(), by: RefusedBy::Server };
+        let failed = ObjectDiff { change, ..diff(None, None) };
         assert_eq!((&row(&failed)["error"], row(&failed).get("patch")), (&json!("no"), None));
         check(&failed, false, "update Deployment.apps shop/web\nfailed: no");
     }

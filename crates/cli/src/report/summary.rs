@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, Status, Summary, blocker_texts};
+use billhook_engine::{Blocker, FinalizersRemoved, Left, Progress, Proof, RefusedBy, Status, Summary, blocker_texts};
 use billhook_plan::{Operation, Uncovered, UncoveredCause};
 
 use crate::{
@@ -229,13 +229,13 @@ fn causes<'a>(left: &[&'a Left]) -> Vec<(&'a Left, usize)> {
 }
 
 fn hint(progress: &Progress, summary: &Summary) -> &'static str {
-    let is_conflict =
-        |blocker: &Blocker| matches!(blocker, Blocker::Refused { message, .. } if text::is_field_conflict(message));
+    let is_conflict = |blocker: &Blocker| matches!(blocker, Blocker::Refused { by: RefusedBy::Managers, .. });
     let is_finalizer = |blocker: &Blocker| matches!(blocker, Blocker::Finalizer { .. });
     match summary.status {
         _ if summary.lock_lost => "run the same command again when no other operation works on the release",
         Status::Failed
-            if !progress.deletes() && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
+            if progress.operation == Some(Operation::Apply)
+                && summary.left.iter().flat_map(|left| &left.blockers).any(is_conflict) =>
         {
             text::TAKE_OVER
         }

@@ -285,12 +285,19 @@ group 1/2 widgets: 0 of 3 gone
 
 #[test]
 fn a_conflict_suggests_how_to_take_over() {
-    let refused =
-        json!([{"type": "refused", "message": "Apply failed with 1 conflict: conflict with \"helm\": .data.a"}]);
-    let left = json!([{"object": object("a"), "group": "widgets", "blockers": refused}]);
-    let (_, err) = play(lines(), &[started("apply"), finished("failed", json!({"left": left}))]);
-    assert!(err.contains("1 object of release shop/web is unfinished"), "{err}");
-    assert!(err.ends_with("hint: use --force-conflicts to take over the fields from their managers\n"), "{err}");
+    const TAKE_OVER: &str = "hint: use --force-conflicts to take over the fields from their managers\n";
+    for (by, message, suggested) in [
+        (json!("managers"), "Apply failed with 1 conflict: conflict with \"helm\": .data.a", true),
+        (json!("managers"), "Apply failed with 2 conflicts: conflicts with \"helm\":\n- .data.a\n- .data.b", true),
+        (json!("webhook"), "admission webhook \"w\" denied the request: conflict with \"helm\"", false),
+        (json!("server"), "it broke", false),
+    ] {
+        let refused = json!([{"type": "refused", "message": message, "by": by}]);
+        let left = json!([{"object": object("a"), "group": "widgets", "blockers": refused}]);
+        let (_, err) = play(lines(), &[started("apply"), finished("failed", json!({"left": left}))]);
+        assert!(err.contains("1 object of release shop/web is unfinished"), "{err}");
+        assert_eq!(err.ends_with(TAKE_OVER), suggested, "{err}");
+    }
 }
 
 #[test]

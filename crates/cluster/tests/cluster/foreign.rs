@@ -1,7 +1,7 @@
 //! Servers that others choose.
 
 use std::{
-    io::{self, Write as _},
+    io::{self, BufRead as _, Write as _},
     net,
     sync::{
         Arc,
@@ -91,6 +91,9 @@ fn endless(head: &'static str) -> (String, Arc<AtomicUsize>) {
         while let Ok((mut stream, _)) = listener.accept() {
             let most = Arc::clone(&most);
             std::thread::spawn(move || {
+                // To a client, an answer before its request was sent is a broken connection.
+                let lines = io::BufReader::new(&stream).lines().map_while(Result::ok);
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
                 let mut bytes = 0;
                 let mut send = |data: &[u8]| {
                     bytes += data.len();

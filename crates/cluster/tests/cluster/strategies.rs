@@ -298,7 +298,7 @@ async fn a_rejected_write_is_not_retried() {
     let denied = || status(400, "BadRequest", "admission webhook \"w\" denied the request: no");
     let script = vec![(READ, ok(live(3, "before"))), (UPDATE, denied())];
     let (applied, ..) = check(UpdateStrategy::Update, Some("1"), script).await;
-    assert_eq!(*applied.unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(*applied.unwrap_err().kind(), ErrorKind::Denied);
     let (applied, ..) = check(UpdateStrategy::Update, None, vec![(CREATE, missing("namespaces", "a"))]).await;
     assert_eq!(applied.unwrap_err().to_string(), "apply ConfigMap/a/x: namespaces \"a\" not found");
 }

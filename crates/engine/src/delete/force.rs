@@ -10,10 +10,14 @@ use serde_json::Value;
 
 use super::{
     machine::Machine,
-    messages::{Effect, Failure, Request, Timer},
+    messages::{Effect, Request, Timer},
     objects::{ForceRequest, Object, State},
 };
-use crate::{Event, blockers::Looked, node::MAX_PAUSE};
+use crate::{
+    Event,
+    blockers::Looked,
+    retry::{Failure, MAX_PAUSE},
+};
 
 impl Machine<'_> {
     /// Returns those of an object's finalizers that its force stages remove: that of its group, and that of its annotation.
@@ -158,7 +162,7 @@ impl Machine<'_> {
         if self.is_stopping() && failure.kind == ErrorKind::Stopped {
             return;
         }
-        self.report(&key, &failure.message, true);
+        self.report(&key, failure, true);
         self.set_timer(Timer::ForceAgain(key, uid), MAX_PAUSE);
     }
 

@@ -15,13 +15,14 @@ use billhook_plan::{DeleteWork, Plan, QueryId};
 use billhook_policy::GoDuration;
 
 use super::{
-    messages::{Answer, Effect, Failure, Input, Request, Timer},
+    messages::{Answer, Effect, Input, Request, Timer},
     objects::{Object, Objects, State},
     reasons::Looks,
 };
 use crate::{
     Blocker, Event, FinalizersRemoved, Status,
-    node::{GRACE, NodeResult, WINDOW, Written, conflict_pause, pause},
+    node::{GRACE, NodeResult, WINDOW, Written},
+    retry::{Failure, Next, Policy, conflict_pause},
 };
 
 /// Whether a collection is known to be empty.
@@ -385,37 +386,26 @@ impl<'a> Machine<'a> {
     }
 
     fn delete_failed(&mut self, key: ObjectKey, failure: Failure) {
-        let (work, rejections) = (self.work, self.objects.get(&key).map_or(0, |object| object.rejections));
-        let is_final = failure.is_final();
-        let repetition = work.retries.get(rejections).filter(|_| is_final);
-        let retried = !is_final || repetition.is_some();
-        if !is_final && self.objects.get(&key).is_some_and(|object| object.state == State::Deleting) {
+        let Some(object) = self.objects.get_mut(&key) else { return };
+        if object.state == State::Deleting && !failure.is_rejection() {
             // The watch shows that the DELETE took effect; only its answer was lost.
             return self.confirm_later(&key);
         }
-        self.report(&key, &failure.message, retried);
-        if let Some(object) = self.objects.get_mut(&key).filter(|_| retried) {
-            let after = match repetition {
-                Some(pause) => {
-                    object.rejections += 1;
-                    pause.0
-                }
-                None => {
-                    object.attempts += 1;
-                    pause(object.attempts, failure.retry_after)
-                }
-            };
-            let uid = object.uid.clone();
-            self.set_timer(Timer::Retry(key.clone(), uid), after);
-        }
+        let uid = object.uid.clone();
+        let next = object.retries.next(&failure, Policy::deletions(&self.work.retries), None);
+        let retried = matches!(next, Next::Again(_));
+        self.report(&key, &failure, retried);
         self.objects.set_state(&key, State::Refused { message: failure.message, by: failure.by, retried });
+        if let Next::Again(after) = next {
+            self.set_timer(Timer::Retry(key, uid), after);
+        }
     }
 
     /// Reports that a request failed, unless the previous request for the object failed with the same message.
-    pub(super) fn report(&mut self, key: &ObjectKey, message: &str, retried: bool) {
-        let Some(object) = self.objects.get_mut(key).filter(|object| object.reported != message) else { return };
-        message.clone_into(&mut object.reported);
-        self.emit(Event::Refused { node: self.node, object: key.clone(), message: message.to_owned(), retried });
+    pub(super) fn report(&mut self, key: &ObjectKey, failure: &Failure, retried: bool) {
+        if self.objects.get_mut(key).is_some_and(|object| object.retries.is_new(&failure.message)) {
+            self.emit(failure.event(self.node, key.clone(), retried));
+        }
     }
 
     pub(super) fn cluster(&self) -> Option<String> {

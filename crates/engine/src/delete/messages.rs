@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use billhook_cluster::{Change, DeleteAnswer, Error, ErrorKind, RemoveAnswer};
+use billhook_cluster::{Change, DeleteAnswer, RemoveAnswer};
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Observed, QueryId};
 use serde_json::Value;
 
-use crate::{Event, RefusedBy, blockers::Looked};
+use crate::{Event, blockers::Looked, retry::Failure};
 
 /// Something that happened outside the machine.
 pub(super) enum Input {
@@ -45,35 +45,6 @@ impl Answer {
     /// Returns whether the node waits for such an answer.
     pub fn is_awaited(&self) -> bool {
         !matches!(self, Self::Look(..) | Self::Namespace(..))
-    }
-}
-
-/// Why a request failed.
-pub(super) struct Failure {
-    pub message: String,
-    pub kind: ErrorKind,
-    pub by: RefusedBy,
-    pub retry_after: Option<Duration>,
-    /// Whether the request may have taken effect: the answer to one of its tries was lost.
-    pub is_unknown: bool,
-}
-
-impl Failure {
-    /// Returns whether the same request would fail again.
-    pub fn is_final(&self) -> bool {
-        matches!(self.kind, ErrorKind::Forbidden | ErrorKind::Refused | ErrorKind::Invalid)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self {
-            message: error.message(),
-            kind: error.kind().clone(),
-            by: RefusedBy::of(&error),
-            retry_after: error.retry_after(),
-            is_unknown: error.may_have_taken_effect(),
-        }
     }
 }
 

@@ -9,10 +9,10 @@ use billhook_plan::{Operation, UncoveredCause};
 
 use super::{
     machine::Machine,
-    messages::{Failure, Request},
+    messages::Request,
     objects::{Object, State},
 };
-use crate::Event;
+use crate::{Event, retry::Failure};
 
 /// How many namespaces are looked up each time.
 const AT_ONCE: usize = 8;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Annotation, Annotations, QueryId, Uncovered, UncoveredCause};
 
-use crate::{Blocker, RefusedBy};
+use crate::{Blocker, RefusedBy, retry::Retries};
 
 /// One object: a member of the group, or an instance of a CRD in it.
 pub(super) struct Object {
@@ -24,10 +24,8 @@ pub(super) struct Object {
     pub deleted_at: Option<i64>,
     /// For a CRD under a force stage: the query that lists its instances.
     pub instances: Option<QueryId>,
-    /// How many DELETE requests failed for now and were retried.
-    pub attempts: u32,
-    /// How many were rejected, and repeated as the plan says.
-    pub rejections: usize,
+    /// The tries of its DELETE, and what was last reported of it.
+    pub retries: Retries,
     /// A DELETE whose answer was lost may have taken effect.
     pub requested: bool,
     /// A watch knows it, and will report it gone. A list or a read may find an object that no watch ever sees.
@@ -43,8 +41,6 @@ pub(super) struct Object {
     /// Of a VolumeSnapshotContent: the time has passed after which it is annotated.
     pub releases_snapshot: bool,
     pub force_request: ForceRequest,
-    /// The failure that was last reported, so that it is reported once.
-    pub reported: String,
     /// An instance that is deleted along with its CRD. It is no member of the group, so the group does not wait for it.
     pub instance: bool,
     /// Its replacement under the same name was reported and remains.
@@ -76,8 +72,7 @@ impl Object {
             unreadable: false,
             deleted_at: None,
             instances: None,
-            attempts: 0,
-            rejections: 0,
+            retries: Retries::default(),
             requested: false,
             watched: false,
             reads: 0,
@@ -87,7 +82,6 @@ impl Object {
             finalized: false,
             releases_snapshot: false,
             force_request: ForceRequest::None,
-            reported: String::new(),
             instance: false,
             recreated: false,
             replaced: false,

@@ -1,20 +1,18 @@
 //! What watches, lists and reads show of the objects of a node: objects appear, change, are being deleted, and are gone.
 
-use std::time::Duration;
-
 use billhook_cluster::{Change, ErrorKind, resource_version::is_older};
 use billhook_objects::{ObjectKey, Uid};
 use billhook_plan::{Observed, QueryId};
 
 use super::{
     machine::{Emptiness, Machine},
-    messages::{Failure, Timer},
+    messages::Timer,
     objects::{Object, State},
 };
-use crate::{Event, node::MAX_PAUSE};
-
-/// The longest pause before an object that is recreated again and again is deleted again.
-const MAX_RECREATION_PAUSE: Duration = Duration::from_secs(30);
+use crate::{
+    Event,
+    retry::{Failure, MAX_PAUSE, recreation_pause},
+};
 
 impl Machine<'_> {
     pub(super) fn list_answered(&mut self, index: usize, answer: Result<Vec<Observed>, Failure>) {
@@ -217,9 +215,4 @@ impl Machine<'_> {
             self.emit(Event::Gone { node: self.node, object: key.clone(), uid: uid.clone() });
         }
     }
-}
-
-/// Returns how long to wait before an object that was recreated this often is deleted again.
-fn recreation_pause(recreations: u32) -> Duration {
-    Duration::from_secs(1 << (recreations - 2).min(5)).min(MAX_RECREATION_PAUSE)
 }

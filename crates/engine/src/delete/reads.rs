@@ -6,10 +6,13 @@ use billhook_plan::Observed;
 
 use super::{
     machine::Machine,
-    messages::{Failure, Request, Timer},
+    messages::{Request, Timer},
     objects::{Object, State},
 };
-use crate::node::{GRACE, MAX_PAUSE, pause};
+use crate::{
+    node::GRACE,
+    retry::{Failure, MAX_PAUSE, backoff},
+};
 
 impl Machine<'_> {
     /// Reads which object has a name now.
@@ -28,7 +31,7 @@ impl Machine<'_> {
             return;
         }
         object.reads += 1;
-        let (after, uid) = (pause(object.reads + 1, None), object.uid.clone());
+        let (after, uid) = (backoff(object.reads + 1), object.uid.clone());
         self.set_timer(Timer::Confirm(key.clone(), uid), after);
     }
 
@@ -65,21 +68,21 @@ impl Machine<'_> {
     fn read_failed(&mut self, key: ObjectKey, uid: &Uid, failure: Failure) {
         let object = self.objects.get(&key).filter(|object| object.uid == *uid);
         // Nothing depends on the answer any more.
-        if object.is_none_or(|object| object.state == State::Gone && !object.replaced && failure.is_final()) {
+        if object.is_none_or(|object| object.state == State::Gone && !object.replaced && failure.is_rejection()) {
             self.reading.remove(&key);
-        } else if failure.is_final() && object.is_some_and(|object| object.state == State::Queued) {
+        } else if failure.is_rejection() && object.is_some_and(|object| object.state == State::Queued) {
             // What is known of it decides.
             self.reading.remove(&key);
             if let Some(object) = self.objects.get_mut(&key) {
                 object.unreadable = true;
             }
             self.delete_read(key);
-        } else if failure.is_final() {
+        } else if failure.is_rejection() {
             self.unreadable.insert(key.clone(), failure);
             self.set_timer(Timer::Unreadable(key), GRACE);
         } else {
             if failure.kind != ErrorKind::Stopped || !self.is_stopping() {
-                self.report(&key, &failure.message, true);
+                self.report(&key, &failure, true);
             }
             self.set_timer(Timer::Read(key), MAX_PAUSE);
         }
@@ -93,7 +96,7 @@ impl Machine<'_> {
         if self.objects.get(key).is_none_or(|o| matches!(o.state, State::Queued | State::Refused { .. })) {
             return;
         }
-        self.report(key, &failure.message, false);
+        self.report(key, &failure, false);
         self.objects.set_state(key, State::Refused { message: failure.message, by: failure.by, retried: false });
     }
 

@@ -9,7 +9,7 @@ use billhook_objects::{ObjectKey, Uid, wellknown};
 
 use super::{
     machine::Machine,
-    messages::{Failure, Request, Timer},
+    messages::{Request, Timer},
     namespaces::Lookups,
     objects::{Object, State},
 };
@@ -17,6 +17,7 @@ use crate::{
     Blocker, Event,
     blockers::{EXTENSIONS, Looked},
     dependents,
+    retry::Failure,
 };
 
 /// How often objects are looked at. Most are gone before the first time, so that short deletions send no such request.

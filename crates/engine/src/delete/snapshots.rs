@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{
     machine::Machine,
-    messages::{Effect, Failure, Timer},
+    messages::{Effect, Timer},
 };
-use crate::Event;
+use crate::{Event, retry::Failure};
 
 /// Returns the merge patch of a VolumeSnapshotContent whose snapshot is to be deleted.
 pub(super) fn release() -> Value {

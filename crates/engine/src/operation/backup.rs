@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use billhook_cluster::{Cluster, Error, MAX_PARTS, NewBackup};
+use billhook_cluster::{BackupWriter, Cluster, Error, MAX_PARTS, NewBackup, PackedBackup};
 use billhook_objects::{ObjectKey, ReleaseName, Resource, Uid};
 use billhook_plan::{
     BackupNote, Doomed, Listed, NoteKind, Phase, Plan, PlanError, Problem, SavedObject, Snapshot, to_save,
@@ -155,37 +155,9 @@ impl Record {
             Some(backup) => Some(store.read_backup(&release, backup).await?),
             None => None,
         };
-        let mut known: HashMap<ObjectKey, Option<Uid>> = HashMap::new();
-        for object in former.iter().flat_map(|former| former.objects()) {
-            let object = object?;
-            known.insert(object.key(), object.uid());
-        }
+        let live = Live { cluster: &clusters.own, doomed: Doomed::of(plan, snapshot, Some(&release)) };
         let mut writer = store.write_backup(&release, &token);
-        let mut live = Live { cluster: &clusters.own, doomed: Doomed::of(plan, snapshot, Some(&release)) };
-        let mut replaced = HashSet::new();
-        let mut fits = true;
-        'objects: while let Some(found) = live.next().await {
-            let Found { resource, texts } = found.map_err(|why| not_saved(Some(&release), why))?;
-            for (uid, text) in texts {
-                let Some(object) = live.saved(&resource, &uid, &text) else { continue };
-                let key = object.key();
-                // Its controllers may have torn down half of an object that is being deleted since.
-                if object.is_deleting() && known.get(&key).is_some_and(|uid| *uid == object.uid()) {
-                    continue;
-                }
-                fits = writer.add(&object).await?;
-                if !fits {
-                    break 'objects;
-                }
-                replaced.insert(key);
-            }
-        }
-        for object in former.iter().flat_map(|former| former.objects()) {
-            let object = object?;
-            if fits && !replaced.contains(&object.key()) {
-                fits = writer.add(&object).await?;
-            }
-        }
+        let fits = save_all(&mut writer, live, former.as_ref(), &release).await?;
         let written = if fits { writer.finish().await? } else { writer.discard().await };
         self.token = Some(token);
         match written {
@@ -199,6 +171,43 @@ impl Record {
             }
         }
     }
+}
+
+/// Writes the live objects to a backup, and those of the former one that they do not replace. Returns whether they fit.
+async fn save_all(
+    writer: &mut BackupWriter<'_>,
+    mut live: Live<'_>,
+    former: Option<&PackedBackup>,
+    release: &ReleaseName,
+) -> Result<bool, OperationError> {
+    let mut known: HashMap<ObjectKey, Option<Uid>> = HashMap::new();
+    for object in former.iter().flat_map(|former| former.objects()) {
+        let object = object?;
+        known.insert(object.key(), object.uid());
+    }
+    let mut replaced = HashSet::new();
+    while let Some(found) = live.next().await {
+        let Found { resource, texts } = found.map_err(|why| not_saved(Some(release), why))?;
+        for (uid, text) in texts {
+            let Some(object) = live.saved(&resource, &uid, &text) else { continue };
+            let key = object.key();
+            // Its controllers may have torn down half of an object that is being deleted since.
+            if object.is_deleting() && known.get(&key).is_some_and(|uid| *uid == object.uid()) {
+                continue;
+            }
+            if !writer.add(&object).await? {
+                return Ok(false);
+            }
+            replaced.insert(key);
+        }
+    }
+    for object in former.iter().flat_map(|former| former.objects()) {
+        let object = object?;
+        if !replaced.contains(&object.key()) && !writer.add(&object).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Reads the backup of a release twice: what it contains, and then its objects.

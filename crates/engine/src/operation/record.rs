@@ -22,7 +22,7 @@ use super::{
     claims::{labelled, remove_labels},
     error::OperationError,
 };
-use crate::{Blocker, Clusters, Event, Left, RefusedBy, RunOptions, Status, Summary, run, run::Outcome};
+use crate::{Clusters, Event, Left, RunOptions, Status, Summary, retry::Failure, run, run::Outcome};
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
 const LAST_WRITE: Duration = Duration::from_secs(10);
@@ -296,8 +296,8 @@ impl Record {
             summary.uncovered.push(Uncovered { object, cause, deleted_with: None });
         }
         for (object, error) in failed {
-            let blocker = Blocker::Refused { message: error.message(), by: RefusedBy::of(&error) };
-            summary.left.push(Left { object, group: GIVEN_UP.to_owned(), blockers: vec![blocker] });
+            let blockers = vec![Failure::from(error).blocker()];
+            summary.left.push(Left { object, group: GIVEN_UP.to_owned(), blockers });
             summary.status = summary.status.max(Status::Failed);
         }
     }

@@ -1,6 +1,6 @@
 //! Writes one object: by the update strategy of its task, or by deleting and creating it again.
 
-use billhook_cluster::{Applied, Change, Cluster, DeleteAnswer, DeleteOptions, Error, ErrorKind, Known, WriteOptions};
+use billhook_cluster::{Applied, Change, Cluster, DeleteAnswer, DeleteOptions, Error, Known, WriteOptions};
 use billhook_objects::{Manifest, ObjectKey, Uid};
 use billhook_plan::{Annotations, ApplyTask, Resource};
 use billhook_policy::UpdateStrategy;
@@ -8,7 +8,10 @@ use futures::StreamExt as _;
 
 use tokio::time::sleep;
 
-use crate::{node::conflict_pause, queries::by_name};
+use crate::{
+    queries::by_name,
+    retry::{conflict_pause, is_recreated},
+};
 
 /// How the objects of a plan are written.
 #[derive(Clone, Debug)]
@@ -55,7 +58,7 @@ pub(crate) async fn apply(
     let resource = resource(task, manifest);
     let written = cluster.write(&resource, &task.object, manifest.json(), &how.options(task)).await;
     match written {
-        Err(error) if how.dry_run && task.recreate.is_some() && *error.kind() == ErrorKind::Invalid => {
+        Err(error) if how.dry_run && is_recreated(task, error.kind()) => {
             try_creation(cluster, task, manifest, how).await
         }
         written => written,

@@ -7,7 +7,7 @@ use billhook_objects::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{INVENTORY_LABEL, groups::own_of_every_namespace};
+use crate::{groups::own_of_every_namespace, inventory::INVENTORY_LABEL};
 
 use super::{
     compile::{key_of, uid_of},

@@ -6,9 +6,10 @@ use billhook_objects::{GroupKind, ObjectKey, wellknown};
 use billhook_policy::{DeletionGroup, LabelSelector};
 
 use crate::{
-    Collection, DeleteRequest, Exclusion, INVENTORY_LABEL, Listed, Observed, Operation, Query, Resource, Select,
+    Collection, DeleteRequest, Exclusion, Listed, Observed, Operation, Query, Resource, Select,
     find::{Answer, Index},
     groups::{Entry, Matcher, own_of_every_namespace},
+    inventory::INVENTORY_LABEL,
     queries::spread,
 };
 

@@ -1,6 +1,9 @@
 use billhook_objects::{GroupKind, ObjectKey};
 
-use crate::{Failed, Failures, MAX_ERROR, MAX_FAILURES};
+use crate::{
+    Failed, Failures,
+    failures::{MAX_ERROR, MAX_FAILURES},
+};
 
 fn key(name: usize) -> ObjectKey {
     ObjectKey::new(GroupKind::new("", "ConfigMap"), Some("ns"), format!("a{name}"))

@@ -1,5 +1,5 @@
 use super::cluster::release;
-use crate::{Inventory, MAX_HISTORY, VersionState};
+use crate::{Inventory, VersionState, history::MAX_HISTORY};
 
 fn history(inventory: &Inventory) -> Vec<String> {
     let line = |of: &crate::AppliedVersion| {

@@ -73,7 +73,7 @@ fn a_rejected_request_is_repeated_as_the_plan_says() {
     let mut deletion = start(&plan, "watch 0; delete a-1");
     let again = || Input::Due(Timer::Retry(key("a-1"), Uid::new("a-1")));
     // A failure that may pass is retried besides.
-    deletion.on(refused("a-1", ErrorKind::Unreachable), "a is refused for now; retry a-1 in 1s");
+    deletion.on(refused("a-1", ErrorKind::Unreachable), "a is refused for now; retry a-1 in 500ms");
     deletion.on(again(), "delete a-1");
     deletion.on(refused("a-1", ErrorKind::Refused), "retry a-1 in 5s");
     deletion.on(again(), "delete a-1");

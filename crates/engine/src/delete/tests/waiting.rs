@@ -107,7 +107,7 @@ fn a_delete_whose_answer_was_lost_was_requested_even_if_its_retry_was_never_sent
         let mut deletion = Deletion::start(&plan, "watch 0; delete a-1");
         let lost = Failure { is_unknown, ..failure(ErrorKind::Timeout) };
         let answer = Input::Answer(Answer::Delete(key("a-1"), Uid::new("a-1"), Err(lost)));
-        deletion.on(answer, "a is refused for now; retry a-1 in 1s");
+        deletion.on(answer, "a is refused for now; retry a-1 in 500ms");
         deletion.on(due(Timer::Retry(key("a-1"), Uid::new("a-1"))), "delete a-1");
         deletion.on(Input::Stop, "stop in 2s");
         deletion.on(stopped("a-1", false), "");

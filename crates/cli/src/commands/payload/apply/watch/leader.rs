@@ -63,7 +63,7 @@ fn lasting(error: &Error, lease: &LeaseOptions) -> Option<CommandError> {
             "allow get, create and update of leases.coordination.k8s.io in the namespace {namespace}: with --watch, a Lease \
              elects the one process that makes passes"
         ))),
-        ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::NotServed => Some(failed()),
+        ErrorKind::Denied | ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::NotServed => Some(failed()),
         _ if error.code() == Some(401) => Some(failed()),
         _ => None,
     }
