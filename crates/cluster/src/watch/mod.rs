@@ -45,9 +45,9 @@ impl Cluster {
 
     /// Watches whole objects, decoded into `T`: first all objects of a list, then the changes.
     ///
-    /// The items of a list have no `kind` and `apiVersion`. Outages and missing rights are logged as warnings, except those of servers
-    /// that others choose, and waited out; the stream ends when the kind is no longer served. An object that cannot be decoded is skipped with a
-    /// warning, so that it does not hide the others.
+    /// The items of a list have no `kind` and `apiVersion`. Outages and missing rights are waited out; the stream ends when the
+    /// kind is no longer served. An object that cannot be decoded is skipped, so that it does not hide the others. All of that is
+    /// logged as a warning, unless others choose the server.
     pub fn watch_objects<T>(&self, query: &Query) -> impl Stream<Item = ObjectChange<T>> + Send + Unpin + use<T>
     where
         T: DeserializeOwned + Send + 'static,
