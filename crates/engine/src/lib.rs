@@ -48,10 +48,10 @@ pub use event::{ApplyResult, Blocker, EVENT_FORMAT, Event, Goal, RefusedBy, Sink
 pub use explain::{ExplainOptions, blocker_texts, explain, explain_all, name_root_causes, of_release};
 pub use gone::{Waited, until_gone};
 pub use operation::{
-    ApplyInput, BackupMode, CleanSubject, DeleteInput, DeletionOrder, Forgotten, GraphOf, Inherited, OperationError,
-    PreparedApply, PreparedClean, PreparedDelete, PreparedForget, RestoreInput, Starting, Subject, apply,
-    apply_announced, clean, delete, forget, forget_record, give_back, prepare_apply, prepare_clean, prepare_delete,
-    prepare_delete_foreseen, prepare_forget, prepare_restore, save_objects, take_over,
+    ApplyInput, BackupMode, CleanSubject, DeleteInput, DeletionOrder, DeploymentOrder, Forgotten, GraphOf, Inherited,
+    OperationError, PreparedApply, PreparedClean, PreparedDelete, PreparedForget, RestoreInput, Starting, Subject,
+    Unowned, Unrecorded, apply, apply_announced, clean, delete, forget, forget_record, give_back, prepare_apply,
+    prepare_clean, prepare_delete, prepare_delete_foreseen, prepare_forget, prepare_restore, save_objects, take_over,
 };
 pub use outlook::{Expected, Outlook, Prospect};
 pub use progress::{Hold, NodeProgress, NodeState, Progress};

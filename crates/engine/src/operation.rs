@@ -13,7 +13,10 @@ mod restore;
 mod sweep;
 mod take_over;
 
-pub use apply::{ApplyInput, GraphOf, PreparedApply, Starting, apply, apply_announced, prepare_apply};
+pub use apply::{
+    ApplyInput, DeploymentOrder, GraphOf, PreparedApply, Starting, Unowned, Unrecorded, apply, apply_announced,
+    prepare_apply,
+};
 pub use backup::{BackupMode, save_objects};
 pub use clean::{CleanSubject, PreparedClean, clean, prepare_clean};
 pub use delete::{

@@ -62,6 +62,8 @@ pub enum MissingNamespaces {
     Refuse,
     /// They are created before anything else.
     Create,
+    /// They are created before anything else, and belong to the release: the caller adds them to its manifests.
+    CreateOwned,
     /// They are not looked up: the API server rejects objects in them.
     Leave,
 }

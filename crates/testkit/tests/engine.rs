@@ -36,8 +36,8 @@ use std::{
 
 use billhook_cluster::{Cluster, Holder, Options as ClusterOptions};
 use billhook_engine::{
-    ApplyInput, BackupMode, Blocker, Clusters, DeleteInput, Event, Inherited, MissingNamespaces, OperationError,
-    RunOptions, Status, Subject, Summary,
+    ApplyInput, BackupMode, Blocker, Clusters, DeleteInput, DeploymentOrder, Event, Inherited, MissingNamespaces,
+    OperationError, RunOptions, Status, Subject, Summary, Unowned, Unrecorded,
 };
 use billhook_objects::{ApiVersion, Manifest, ObjectKey, ReleaseName, Uid, wellknown, yaml};
 use billhook_plan::{Directives, Entry, Unlabelled, Wait};
@@ -102,28 +102,11 @@ impl World {
         let directives = manifests.iter().map(|(_, directives)| directives.clone()).enumerate().collect();
         let manifests = manifests.iter().flat_map(|(text, _)| manifest(text)).collect();
         let mut input = ApplyInput {
-            release: release(),
-            manifests,
             directives,
-            strategy: UpdateStrategy::ServerSide,
-            inherited: Vec::new(),
-            policy: None,
-            adopt: true,
+            unowned: Unowned::TakeNew,
             prune: true,
-            max_deletions: None,
-            require_objects: false,
-            sweep: false,
-            wait: Wait::Workloads,
-            namespace: Some("default".to_owned()),
-            is_new: false,
-            missing_namespaces: MissingNamespaces::Refuse,
-            own_namespaces: false,
-            graph: None,
-            version: None,
-            unlabelled: Unlabelled::Leave,
-            propagation: Propagation::Background,
-            notes: Vec::new(),
-            catalog: None,
+            order: DeploymentOrder::Groups(Wait::Workloads),
+            ..ApplyInput::new(release(), manifests)
         };
         edit(&mut input);
         let prepared = billhook_engine::prepare_apply(&self.clusters, input).await?;
@@ -449,7 +432,9 @@ async fn objects_of_an_earlier_deployer_are_updated_and_pruned() {
     let world = World::new();
     let (old, stays) = (world.given("old", json!({})).await, world.given("stays", json!({"rev": "0"})).await);
     let left = || vec![inherited("old", &old), inherited("stays", &stays)];
-    let edit = |input: &mut ApplyInput| (input.adopt, input.inherited) = (false, left());
+    let edit = |input: &mut ApplyInput| {
+        (input.unowned, input.unrecorded) = (Unowned::Refuse, Unrecorded::Inherits(left()));
+    };
     let summary = world.apply_with(&[("stays {more: '1'}", nothing())], edit).await.unwrap();
     assert_eq!((summary.status, summary.applied, summary.gone), (Status::Done, 1, 1));
     assert_eq!((world.config_map("old"), world.data("stays")), (None, json!({"more": "1", "rev": "0"})));

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
-use billhook_plan::{Unlabelled, Wait};
+use billhook_engine::{
+    ApplyInput, Clusters, DeploymentOrder, MissingNamespaces, PreparedApply, RunOptions, Unowned, Unrecorded,
+};
+use billhook_plan::Wait;
 use billhook_policy::{GoDuration, ItemTimeout, Propagation, UpdateStrategy};
 use clap::{ArgAction, ArgGroup, Args};
 use tokio_util::sync::CancellationToken;
@@ -146,28 +148,23 @@ async fn read(session: &Session, args: DeploymentArgs) -> Result<Deployment, Com
     let clusters = connection.with(targets);
     let waits = args.wait.unwrap_or(!session.global.sandbox);
     let apply = ApplyInput {
-        namespace: Some(release.namespace().to_owned()),
-        release,
-        manifests: input.manifests,
         directives: input.directives,
         strategy: UpdateStrategy::from(args.update_strategy),
-        inherited: Vec::new(),
         policy: input.policy,
-        adopt: args.adopt,
+        unrecorded: Unrecorded::Swept,
+        unowned: if args.adopt { Unowned::Take } else { Unowned::Refuse },
         prune: args.prune,
         max_deletions: args.max_deletions,
-        require_objects: true,
-        sweep: true,
-        wait: if waits { Wait::All } else { Wait::Nothing },
-        is_new: false,
-        missing_namespaces: args.create_namespace.map_or(MissingNamespaces::Refuse, |_| MissingNamespaces::Create),
-        own_namespaces: args.create_namespace == Some(CreateNamespace::Owned),
-        graph: None,
-        version: None,
-        unlabelled: if args.adopt { Unlabelled::Take } else { Unlabelled::Refuse },
+        order: DeploymentOrder::Groups(if waits { Wait::All } else { Wait::Nothing }),
+        missing_namespaces: match args.create_namespace {
+            None => MissingNamespaces::Refuse,
+            Some(CreateNamespace::Owned) => MissingNamespaces::CreateOwned,
+            Some(CreateNamespace::Kept) => MissingNamespaces::Create,
+        },
         propagation: Propagation::from(args.cascade),
         notes,
         catalog: catalog.map(Into::into),
+        ..ApplyInput::new(release, input.manifests)
     };
     Ok(Deployment { clusters, input: apply, item_timeout: input.timeout })
 }

@@ -3,10 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use billhook_cluster::ApplyOptions;
-use billhook_engine::{ApplyInput, Clusters, MissingNamespaces, PreparedApply, RunOptions};
+use billhook_engine::{
+    ApplyInput, Clusters, DeploymentOrder, MissingNamespaces, PreparedApply, RunOptions, Unowned, Unrecorded,
+};
 use billhook_objects::ObjectKey;
-use billhook_plan::{Catalogs, Resource, Unlabelled, Wait};
-use billhook_policy::{Propagation, Provider, ProviderConfiguration};
+use billhook_plan::{Catalogs, Resource, Wait};
+use billhook_policy::{Provider, ProviderConfiguration};
 use futures::FutureExt as _;
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value, json};
@@ -183,29 +185,19 @@ async fn prepare(
     };
     let inherited = managed::inherited(item.status.provider_status.as_ref(), &target.cluster, &catalog);
     let inherited = halt.stoppable(item.deadline, PLANNING, inherited).await??;
+    let wait = if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads };
     let input = ApplyInput {
-        release: item.release(),
-        is_new: item.is_new(),
-        manifests: objects.manifests,
         directives: objects.directives,
         namespace: objects.namespace,
         policy: Some(configuration.policy.clone()),
         strategy: configuration.update_strategy,
-        inherited,
-        adopt: true,
+        unrecorded: if item.is_new() { Unrecorded::New } else { Unrecorded::Inherits(inherited) },
+        unowned: Unowned::TakeNew,
         prune: true,
-        max_deletions: None,
-        require_objects: false,
-        sweep: false,
-        wait: if configuration.readiness.disable_default { Wait::Nothing } else { Wait::Workloads },
+        order: DeploymentOrder::Groups(wait),
         missing_namespaces: MissingNamespaces::Leave,
-        own_namespaces: false,
-        graph: None,
-        version: None,
-        unlabelled: Unlabelled::Leave,
-        propagation: Propagation::Background,
-        notes: Vec::new(),
         catalog: Some(catalog),
+        ..ApplyInput::new(item.release(), objects.manifests)
     };
     // Its writes require that the objects do not exist. If one exists after all, the next attempt reads it.
     let recent = Clusters { own: clusters.own.with_recent_names(), ..clusters.clone() };

@@ -8,14 +8,13 @@ use std::{
 use billhook_objects::{Catalog, Manifest, ObjectKey, ReleaseName, ResourceType, Scope, wellknown};
 use billhook_plan::{
     ApplyAction, ApplyTask, BackupNote, LateOwner, MissingNamespaces, Note, NoteKind, Operation, PatchTask, Phase,
-    PlanError, Problem, Resource, Tie, UncoveredCause, UncoveredNote, Unlabelled, Wait,
+    PlanError, Problem, Resource, Tie, UncoveredCause, UncoveredNote, Wait,
 };
-use billhook_policy::{Propagation, UpdateStrategy};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{
-    apply::{ApplyInput, PreparedApply, prepare_apply},
+    apply::{ApplyInput, DeploymentOrder, PreparedApply, Unowned, prepare_apply},
     backup,
     error::OperationError,
     read::catalog,
@@ -53,28 +52,11 @@ pub async fn prepare_restore(clusters: &Clusters, input: RestoreInput) -> Result
     let entries = &stored.inventory.entries;
     let left: BTreeSet<_> = entries.iter().filter(|(_, entry)| !entry.obsolete).map(|(key, _)| key.clone()).collect();
     let apply = ApplyInput {
-        is_new: false,
-        manifests: std::mem::take(&mut restoration.own),
-        namespace: Some(release.namespace().to_owned()),
-        directives: BTreeMap::new(),
-        strategy: UpdateStrategy::ServerSide,
-        inherited: Vec::new(),
-        policy: None,
-        adopt,
-        prune: false,
-        max_deletions: None,
-        require_objects: false,
-        sweep: false,
-        graph: None,
-        version: None,
-        wait,
+        unowned: if adopt { Unowned::Take } else { Unowned::Refuse },
         missing_namespaces,
-        own_namespaces: false,
-        unlabelled: if adopt { Unlabelled::Take } else { Unlabelled::Refuse },
-        propagation: Propagation::Background,
+        order: DeploymentOrder::Groups(wait),
         notes: notes.into_iter().map(Note::from).collect(),
-        catalog: None,
-        release,
+        ..ApplyInput::new(release, std::mem::take(&mut restoration.own))
     };
     let mut prepared = prepare_apply(clusters, apply).await?;
     if prepared.revision() != stored.token.revision() {

@@ -52,7 +52,7 @@ impl Deployment<'_> {
             problems.add(Problem::BeingDeleted { object: item.key(&query.resource.kind) });
         }
         let missing = names.iter().filter(|name| items.iter().all(|item| item.name != **name)).cloned();
-        if self.request.missing_namespaces == MissingNamespaces::Create {
+        if self.request.missing_namespaces != MissingNamespaces::Refuse {
             return missing.collect();
         }
         missing.for_each(|namespace| problems.add(Problem::MissingNamespace { namespace }));

@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use billhook_cluster::{Cluster, Holder, Options};
 use billhook_engine::{
-    ApplyInput, Clusters, GraphOf, MissingNamespaces, RunOptions, Status, Summary, apply, prepare_apply,
+    ApplyInput, Clusters, DeploymentOrder, GraphOf, RunOptions, Status, Summary, apply, prepare_apply,
 };
 use billhook_objects::{Manifest, ReleaseName, yaml};
-use billhook_plan::{DeletionState, Plan, StepAction, TaskGraph, TaskNode, TaskStep, Unlabelled, Wait};
-use billhook_policy::{Propagation, UpdateStrategy};
+use billhook_plan::{DeletionState, Plan, StepAction, TaskGraph, TaskNode, TaskStep};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -57,28 +56,9 @@ async fn pass(clusters: &Clusters, deleted: &[usize]) -> Result<(Plan, Summary)>
     let documents = yaml::parse(MANIFESTS).ok().context("the manifests are YAML")?;
     let manifests = documents.into_iter().flat_map(|document| Manifest::from_document(document, &"f".into()));
     let input = ApplyInput {
-        release: ReleaseName::new(NAMESPACE, "web").context("a name")?,
-        is_new: false,
-        manifests: manifests.flatten().collect(),
-        namespace: Some(NAMESPACE.to_owned()),
-        directives: BTreeMap::new(),
-        strategy: UpdateStrategy::ServerSide,
-        inherited: Vec::new(),
-        policy: None,
-        adopt: false,
-        prune: false,
-        max_deletions: None,
-        require_objects: false,
-        sweep: false,
-        graph: Some(fixed(graph(deleted))),
+        order: DeploymentOrder::Graph(fixed(graph(deleted))),
         version: Some("1".to_owned()),
-        wait: Wait::Nothing,
-        missing_namespaces: MissingNamespaces::Refuse,
-        own_namespaces: false,
-        unlabelled: Unlabelled::Refuse,
-        propagation: Propagation::Background,
-        notes: Vec::new(),
-        catalog: None,
+        ..ApplyInput::new(ReleaseName::new(NAMESPACE, "web").context("a name")?, manifests.flatten().collect())
     };
     let prepared = prepare_apply(clusters, input).await?;
     let plan = prepared.plan.clone();

@@ -68,7 +68,8 @@ async fn nothing_is_written_before_the_first_record_is_whole_and_nothing_inherit
             let mut world = World::new();
             let uid = world.given("old", json!({})).await;
             let edit = |input: &mut ApplyInput| {
-                (input.policy, input.inherited, input.prune) = (Some(large()), vec![inherited("old", &uid)], false);
+                (input.policy, input.prune) = (Some(large()), false);
+                input.unrecorded = Unrecorded::Inherits(vec![inherited("old", &uid)]);
             };
             let crashed = world
                 .crash(number, moment, async |world| {
@@ -97,7 +98,7 @@ async fn a_record_that_is_not_whole_is_no_record() {
             let mut world = World::new();
             world.apply(&[("a {k: v}", nothing()), ("b {k: v}", nothing())]).await;
             world.lose_record().await;
-            let edit = |input: &mut ApplyInput| (input.policy, input.sweep) = (Some(large()), true);
+            let edit = |input: &mut ApplyInput| (input.policy, input.unrecorded) = (Some(large()), Unrecorded::Swept);
             let crashed = world
                 .crash(number, moment, async |world| {
                     drop(world.apply_with(&[("a {k: new}", nothing())], edit).await);
@@ -143,7 +144,7 @@ async fn a_release_that_lost_its_record_is_forgotten_under_a_lock() {
     let second = async {
         sleep(Duration::from_secs(1)).await;
         let forgotten = forget(&other, &release()).await;
-        (forgotten, world.apply_with(&[("a {k: w}", nothing())], |input| input.is_new = true).await)
+        (forgotten, world.apply_with(&[("a {k: w}", nothing())], |input| input.unrecorded = Unrecorded::New).await)
     };
     let release = release();
     let (first, (second, applied)) = tokio::join!(forget(&world.clusters, &release), second);

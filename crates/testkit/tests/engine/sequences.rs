@@ -67,39 +67,16 @@ impl Payload {
     fn input(&self) -> ApplyInput {
         let manifests = self.names.iter().flat_map(|name| manifest(&format!("{name} {{k: v}}"))).collect();
         ApplyInput {
-            graph: Some(fixed(self.graph.clone())),
+            order: DeploymentOrder::Graph(fixed(self.graph.clone())),
             version: Some(self.version.to_owned()),
             ..input(manifests)
         }
     }
 }
 
-/// Returns the input of an apply that neither prunes nor adopts.
+/// Returns the input of an apply that neither prunes nor adopts, and waits for nothing.
 pub(super) fn input(manifests: Vec<Manifest>) -> ApplyInput {
-    ApplyInput {
-        release: release(),
-        manifests,
-        directives: BTreeMap::new(),
-        strategy: UpdateStrategy::ServerSide,
-        inherited: Vec::new(),
-        policy: None,
-        adopt: false,
-        prune: false,
-        max_deletions: None,
-        require_objects: false,
-        sweep: false,
-        graph: None,
-        version: None,
-        wait: Wait::Nothing,
-        namespace: Some("default".to_owned()),
-        is_new: false,
-        missing_namespaces: MissingNamespaces::Refuse,
-        own_namespaces: false,
-        unlabelled: Unlabelled::Leave,
-        propagation: Propagation::Background,
-        notes: Vec::new(),
-        catalog: None,
-    }
+    ApplyInput { order: DeploymentOrder::Groups(Wait::Nothing), ..ApplyInput::new(release(), manifests) }
 }
 
 impl World {
@@ -445,11 +422,11 @@ async fn a_namespace_that_is_gone_takes_its_dropped_objects_along() {
 {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: old}}
 ";
     let first = graph(&["one: 0 1"], &["0", "1"]);
-    let given = ApplyInput { graph: Some(fixed(first)), ..input(documents(text)) };
+    let given = ApplyInput { order: DeploymentOrder::Graph(fixed(first)), ..input(documents(text)) };
     assert_eq!(world.run(given, &world.options()).await.1.status, Status::Done);
     let next = || {
         let namespace = documents("{apiVersion: v1, kind: Namespace, metadata: {name: old}}");
-        ApplyInput { graph: Some(fixed(graph(&["one: -0"], &["0"]))), ..input(namespace) }
+        ApplyInput { order: DeploymentOrder::Graph(fixed(graph(&["one: -0"], &["0"]))), ..input(namespace) }
     };
     let (plan, summary) = world.run(next(), &world.options()).await;
     assert_eq!((summary.status, summary.requested.len()), (Status::Done, 1));

@@ -152,7 +152,7 @@ async fn check_release(world: &World, release: &str, policy: &str, others: &[Val
             let documents = yaml::parse(release).unwrap();
             input.manifests =
                 documents.into_iter().flat_map(|found| Manifest::from_document(found, &"f".into()).unwrap()).collect();
-            (input.policy, input.wait) = (recorded, Wait::Nothing);
+            (input.policy, input.order) = (recorded, DeploymentOrder::Groups(Wait::Nothing));
         })
         .await
         .unwrap();

@@ -12,7 +12,7 @@ async fn an_unchanged_graph_with_awaited_objects_sends_one_list_for_each_kind() 
     let text = format!("{}---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}}}", crd(0));
     let apply = async || {
         let order = graph(&["one: !0 1"], &["0", "1"]);
-        let given = ApplyInput { graph: Some(fixed(order)), ..input(documents(&text)) };
+        let given = ApplyInput { order: DeploymentOrder::Graph(fixed(order)), ..input(documents(&text)) };
         let sent = world.target.faults().count(CLIENT);
         let summary = world.run(given, &world.options()).await.1;
         let log = world.target.faults().log(CLIENT);
@@ -51,7 +51,7 @@ impl World {
         let count = documents(text).len();
         let names: Vec<String> = (0..count).map(|at| at.to_string()).collect();
         let order = graph(&[steps], &names.iter().map(String::as_str).collect::<Vec<_>>());
-        let given = ApplyInput { graph: Some(fixed(order)), ..input(documents(text)) };
+        let given = ApplyInput { order: DeploymentOrder::Graph(fixed(order)), ..input(documents(text)) };
         let (plan, summary) = self.run(given, &self.options()).await;
         assert_eq!(summary.status, Status::Done, "{summary:?}");
         (plan, summary)
@@ -154,7 +154,11 @@ async fn a_kind_that_is_not_served_fails_its_manifest_alone_until_it_is() {
     let instance = "{apiVersion: c.example/v1, kind: K0, metadata: {name: c}}";
     let text = format!("{}---\n{instance}\n---\n{}---\n{}", map("a"), map("b"), map("d"));
     let order = || graph(&["one: 0 1 2", "two: 3"], &["0", "1", "2", "3"]);
-    let given = || ApplyInput { graph: Some(fixed(order())), version: Some("1".to_owned()), ..input(documents(&text)) };
+    let given = || ApplyInput {
+        order: DeploymentOrder::Graph(fixed(order())),
+        version: Some("1".to_owned()),
+        ..input(documents(&text))
+    };
     let (_, summary) = world.run(given(), &world.options()).await;
     assert_eq!((summary.status, world.names()), (Status::Failed, vec!["a".to_owned(), "d".to_owned()]));
     let failures: Vec<_> =
@@ -177,7 +181,7 @@ async fn an_object_that_is_created_only_is_left_to_a_client_that_creates_it_mean
     let only =
         Directives { policy: billhook_policy::ManifestPolicy::Immutable, leave_others: true, ..Directives::default() };
     let given = || ApplyInput {
-        graph: Some(fixed(graph(&["one: 0 1"], &["0", "1"]))),
+        order: DeploymentOrder::Graph(fixed(graph(&["one: 0 1"], &["0", "1"]))),
         version: Some("1".to_owned()),
         directives: BTreeMap::from([(0, only.clone())]),
         ..input(documents(&format!("{}---\n{}", map("a"), map("b"))))

@@ -12,7 +12,7 @@ async fn a_step_waits_for_its_object_and_all_share_one_watch() {
     let lines: Vec<_> = (0..20).map(|n| format!("n{n}: {} {}", 2 * n, 2 * n + 1)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let graph = graph(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &names);
-    let given = || ApplyInput { graph: Some(fixed(graph.clone())), ..input(documents(&text)) };
+    let given = || ApplyInput { order: DeploymentOrder::Graph(fixed(graph.clone())), ..input(documents(&text)) };
     let summary = world.run(given(), &world.options()).await.1;
     assert_eq!((summary.status, summary.applied), (Status::Done, 40));
     assert_eq!(world.count(|event| matches!(event, Event::Ready { .. })), 20);
@@ -37,7 +37,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]
 {apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
 ";
         let graph = graph(&["job: !0", "next after 0: 1"], &["0", "1"]);
-        let given = ApplyInput { graph: Some(fixed(graph)), ..input(documents(text)) };
+        let given = ApplyInput { order: DeploymentOrder::Graph(fixed(graph)), ..input(documents(text)) };
         let options = world.options();
         let end = async {
             sleep(Duration::from_secs(5)).await;
@@ -87,7 +87,7 @@ impl World {
 /// Returns the input of a pass that checks the Deployment, then writes the ConfigMap.
 fn checked(lines: &[&str], retries: Vec<GoDuration>) -> ApplyInput {
     let graph = TaskGraph { retries, ..graph(lines, &["0", "1"]) };
-    ApplyInput { graph: Some(fixed(graph)), ..input(documents(DEPLOYMENT)) }
+    ApplyInput { order: DeploymentOrder::Graph(fixed(graph)), ..input(documents(DEPLOYMENT)) }
 }
 
 /// A Deployment that is stuck fails its step, also if nothing is written; one that is rolled out slowly does not.
@@ -139,7 +139,7 @@ spec: {backoffLimit: 0, template: {spec: {restartPolicy: Never, containers: [{na
 {apiVersion: v1, kind: ConfigMap, metadata: {name: after}}
 ";
         let graph = graph(&["job: *0", "next after 0: 1"], &["0", "1"]);
-        let given = ApplyInput { graph: Some(fixed(graph)), ..input(documents(text)) };
+        let given = ApplyInput { order: DeploymentOrder::Graph(fixed(graph)), ..input(documents(text)) };
         let options = world.options();
         let end = async {
             sleep(Duration::from_secs(5)).await;

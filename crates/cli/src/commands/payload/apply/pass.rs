@@ -7,15 +7,13 @@ use std::{
 };
 
 use billhook_engine::{
-    ApplyInput, Clusters, MissingNamespaces, ObjectState, PreparedApply, PublishError, ReleaseStatus, RunOptions,
-    Starting, release_status,
+    ApplyInput, Clusters, DeploymentOrder, MissingNamespaces, ObjectState, PreparedApply, PublishError, ReleaseStatus,
+    RunOptions, Starting, Unowned, Unrecorded, release_status,
 };
 use billhook_objects::{GroupKind, ObjectKey, Uid};
 use billhook_payload::{Outcome, State, deletion_policy, graph, preconditions};
-use billhook_plan::{
-    AppliedVersion, ApplyAction, ApplyTask, DeletionState, Directives, RequestedDeletion, Unlabelled, Wait,
-};
-use billhook_policy::{ManifestPolicy, Propagation, UpdateStrategy};
+use billhook_plan::{AppliedVersion, ApplyAction, ApplyTask, DeletionState, Directives, RequestedDeletion};
+use billhook_policy::ManifestPolicy;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -233,29 +231,17 @@ impl Passes<'_> {
             })
         };
         let missing = if args.create_namespace { MissingNamespaces::Create } else { MissingNamespaces::Refuse };
+        let manifests = counting.iter().map(|at| payload.entries[*at].manifest.clone()).collect();
         let input = ApplyInput {
-            release: self.release.clone(),
-            is_new: false,
-            manifests: counting.iter().map(|at| payload.entries[*at].manifest.clone()).collect(),
-            namespace: Some(self.release.namespace().to_owned()),
             directives: directives.collect(),
-            strategy: UpdateStrategy::ServerSide,
-            inherited: Vec::new(),
             policy: Some(self.policy.clone().unwrap_or_else(|| deletion_policy(payload, decisions))),
-            adopt: args.adopt,
-            prune: false,
+            unrecorded: Unrecorded::Swept,
+            unowned: if args.adopt { Unowned::Take } else { Unowned::Refuse },
             max_deletions: args.max_deletions,
-            require_objects: true,
-            sweep: true,
-            graph: Some(graph_of),
+            order: DeploymentOrder::Graph(graph_of),
             version: Some(args.version.clone()),
-            wait: Wait::Nothing,
             missing_namespaces: missing,
-            own_namespaces: false,
-            unlabelled: if args.adopt { Unlabelled::Take } else { Unlabelled::Refuse },
-            propagation: Propagation::Background,
-            notes: Vec::new(),
-            catalog: None,
+            ..ApplyInput::new(self.release.clone(), manifests)
         };
         let prepared = billhook_engine::prepare_apply(clusters, input).await?;
         self.check_preconditions(clusters, &prepared).await?;
