@@ -205,11 +205,12 @@ pub(crate) async fn run(
     let (clusters, release) = (deletion.clusters.clone(), deletion.release());
     let taken = release.as_ref().filter(|_| args.take_over && args.dry_run == DryRun::None);
     let how = Execution { dry_run: args.dry_run, timeout: args.timeout, yes: args.yes, backup_dir: args.backup_dir };
-    let work = async |interrupts: &mut Interrupts| {
-        match interrupts.unless(deletion.plan(session, args.ignore_not_found)).await? {
-            Some(planned) => execute(session, interrupts, planned, how).await,
-            None => Ok(Exit::Done),
-        }
+    let work = async |interrupts: &mut Interrupts| match interrupts
+        .unless(deletion.plan(session, args.ignore_not_found))
+        .await?
+    {
+        Some(planned) => execute(session, interrupts, planned, how).await,
+        None => Ok(Exit::Done),
     };
     taking_over(session, interrupts, &CancellationToken::new(), (&clusters, taken), work).await
 }
