@@ -322,7 +322,7 @@ fn an_interrupted_wait_for_deletions_is_an_error() {
         };
         let called = stage.beside("payload apply r --version 1.1.0 --to-completion", waiting).await;
         assert_eq!(called.exit, 3, "{}", called.err);
-        let error = "error: interrupted: requested deletions are pending, of 1 object\n\
+        let error = "error: interrupted: requested deletions are pending (1 object)\n\
                      hint: run the same command again to resume\n";
         assert!(called.err.ends_with(error), "{}", called.err);
     });

@@ -108,7 +108,7 @@ pub enum TakeOver {
     /// A controller works on it, and its Lease is still renewed.
     Refused(Locked),
     /// It was taken.
-    Taken(TakenOver),
+    Taken(Box<TakenOver>),
 }
 
 /// A lock that was taken over, and whose former holder may not have stopped yet.
@@ -358,7 +358,7 @@ impl InventoryStore {
             match self.write_lock(&what, release, &token, lock).await {
                 Ok(token) => {
                     let renewal = Renewal { store: self.clone(), release: release.clone(), token, may_vanish: false };
-                    return Ok(TakeOver::Taken(TakenOver { from, wait, renewal }));
+                    return Ok(TakeOver::Taken(Box::new(TakenOver { from, wait, renewal })));
                 }
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) => return Err(error),

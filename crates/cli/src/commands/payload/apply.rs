@@ -100,6 +100,6 @@ async fn all_gone(
         },
         () = interrupts.next() => "interrupted",
     };
-    let problem = format!("{ended}: requested deletions are pending, of {number}");
+    let problem = format!("{ended}: requested deletions are pending ({number})");
     Err(CommandError::new(Exit::Unfinished, problem).hint("run the same command again to resume"))
 }
