@@ -88,9 +88,9 @@ impl Controller {
     }
 
     async fn work(&self, stop: &CancellationToken) -> Result<(), ControllerError> {
+        self.check_kinds().await?;
         // Only a bug makes it fail, and the folders remain then.
         let _done = tokio::task::spawn_blocking(billhook_charts::remove_leftovers).await;
-        self.check_kinds().await?;
         let (mut watch_ended, mut others, mut has_led) = (false, OtherCounts::default(), false);
         let mut crash = None;
         while !stop.is_cancelled() {
