@@ -143,7 +143,7 @@ impl Rehearsal {
         let why = explain(&clusters.own, &catalog, explained, ExplainOptions::default()).await;
         let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
         let report = Report {
-            others: outcome::others(&objects, &after, &own),
+            others: outcome::others(&objects, &after, &own, &planned),
             controllers: roles.iter().map(actors::Role::shown).collect(),
             missing: missing(&unread, &foreign, unexamined, has_roles),
             copied: objects.len(),

@@ -17,8 +17,14 @@ pub(crate) struct Other {
     pub(crate) with: Option<ObjectKey>,
 }
 
-/// Returns the objects that are deleted and do not belong to the release, without what Kubernetes creates again by itself.
-pub(super) fn others(before: &[Value], after: &[Value], own: &HashSet<String>) -> Vec<Other> {
+/// Returns the objects that are deleted and do not belong to the release, without what Kubernetes creates again by itself, and
+/// without what somebody else is deleting already, itself or with its Namespace or CRD, unless the plan deletes it, too.
+pub(super) fn others(
+    before: &[Value],
+    after: &[Value],
+    own: &HashSet<String>,
+    planned: &HashSet<String>,
+) -> Vec<Other> {
     let left: HashSet<&str> = after.iter().map(uid).collect();
     let gone: Vec<&Value> = before.iter().filter(|object| !left.contains(uid(object))).collect();
     let containers: BTreeSet<ObjectKey> = gone.iter().filter_map(|object| key(object)).filter(is_container).collect();
@@ -31,7 +37,12 @@ pub(super) fn others(before: &[Value], after: &[Value], own: &HashSet<String>) -
             definitions.insert((spec["group"].as_str().unwrap_or_default(), kind), key);
         }
     }
-    let foreign = gone.iter().filter(|object| !own.contains(uid(object)) && to_save((**object).clone()).is_some());
+    let is_going = |object: &Value| is_deleting(object) && !planned.contains(uid(object));
+    let going: HashSet<ObjectKey> =
+        gone.iter().filter(|object| is_going(object)).filter_map(|object| key(object)).collect();
+    let is_foreign =
+        |object: &&&Value| !own.contains(uid(object)) && !is_going(object) && to_save((**object).clone()).is_some();
+    let foreign = gone.iter().filter(is_foreign);
     let mut others: Vec<Other> = foreign
         .filter_map(|object| {
             let object_key = key(object)?;
@@ -40,7 +51,11 @@ pub(super) fn others(before: &[Value], after: &[Value], own: &HashSet<String>) -
             let definition = definitions.get(&(object_key.kind.group.as_str(), object_key.kind.kind.as_str())).cloned();
             let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
             let mut owners = owners.filter_map(|owner| key(by_uid.get(owner["uid"].as_str()?)?));
-            let with = namespace.filter(|key| containers.contains(key)).or(definition).or_else(|| owners.next());
+            let container = namespace.filter(|key| containers.contains(key)).or(definition);
+            if container.as_ref().is_some_and(|key| going.contains(key)) {
+                return None;
+            }
+            let with = container.or_else(|| owners.next());
             Some(Other { object: object_key, with })
         })
         .collect();
@@ -93,4 +108,42 @@ fn key(object: &Value) -> Option<ObjectKey> {
     let kind = billhook_objects::GroupKind::new(version.group(), object["kind"].as_str()?);
     let metadata = &object["metadata"];
     Some(ObjectKey::new(kind, metadata["namespace"].as_str(), metadata["name"].as_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_others_are_deleting_already_is_not_deleted_too() {
+        let object = |kind: &str, namespace: Option<&str>, name: &str, is_deleting: bool| {
+            let time = is_deleting.then_some("2026-01-01T00:00:00Z");
+            json!({"apiVersion": "v1", "kind": kind, "metadata":
+                {"namespace": namespace, "name": name, "uid": name, "deletionTimestamp": time}})
+        };
+        let before = [
+            object("Namespace", None, "ours", false),
+            object("Secret", Some("ours"), "with-ours", false),
+            object("Secret", Some("ours"), "deleted-by-another", true),
+            object("Secret", Some("ours"), "own", false),
+            object("Namespace", None, "theirs", true),
+            object("ConfigMap", Some("theirs"), "with-theirs", false),
+            object("ConfigMap", Some("app"), "deleted-and-selected", true),
+            object("ConfigMap", Some("app"), "selected", false),
+        ];
+        let set = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<HashSet<_>>();
+        let planned = set(&["ours", "own", "deleted-and-selected", "selected"]);
+        let found: Vec<_> = others(&before, &[], &set(&["ours", "own"]), &planned)
+            .iter()
+            .map(|other| (other.object.to_string(), other.with.as_ref().map(ToString::to_string)))
+            .collect();
+        let expected = [
+            ("ConfigMap/app/deleted-and-selected", None),
+            ("ConfigMap/app/selected", None),
+            ("Secret/ours/with-ours", Some("Namespace/ours")),
+        ];
+        assert_eq!(found, expected.map(|(object, with)| (object.to_owned(), with.map(str::to_owned))));
+    }
 }

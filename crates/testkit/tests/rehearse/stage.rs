@@ -196,7 +196,12 @@ pub async fn play(plane: Plane, world: &World, slug: &str, limit: Duration) -> (
     let mut real = of_run(&lines(&out));
     let after = uids(&admin, &keys).await;
     let gone = before.iter().filter(|(key, uid)| after.get(*key) != Some(uid)).map(|(key, _)| key.clone());
-    real.others = gone.filter(|key| !own.contains(key)).collect();
+    // Nor is what is being deleted anyway deleted because of the release.
+    let planned: BTreeSet<&String> = real.groups.iter().flat_map(|(_, _, gone)| gone).collect();
+    let early_keys: BTreeSet<String> = early.iter().map(ToString::to_string).collect();
+    let is_of_run = |key: &String| !own.contains(key) && (!early_keys.contains(key) || planned.contains(key));
+    let others = gone.filter(is_of_run).collect();
+    real.others = others;
     // What is being deleted anyway is explained only if the plan deletes it, too.
     let is_explained = |key: &&ObjectKey| !early.contains(key) || real.left.contains(&key.to_string());
     let explained: Vec<ObjectKey> = keys.iter().filter(is_explained).cloned().collect();
