@@ -5,7 +5,6 @@ use std::time::Duration;
 use billhook_engine::Clusters;
 use billhook_objects::ReleaseName;
 use billhook_plan::Locked;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -13,9 +12,6 @@ use crate::{
     session::{Interrupts, Session, interrupted},
     text,
 };
-
-/// How long the removal of a lock may take.
-const LAST_WRITE: Duration = Duration::from_secs(10);
 
 /// Takes the lock of a release over from another operation, if one has it, waits until that one has certainly stopped, and does
 /// the work. However the work ends, a lock that it has left is removed, unless its requests may still be in flight. Without a
@@ -48,7 +44,7 @@ pub(crate) async fn taking_over<T>(
     };
     let may_go_on = worked.as_ref().is_err_and(|error| error.is_abandoned);
     if !may_go_on {
-        timeout(LAST_WRITE, billhook_engine::give_back(clusters, release)).await.ok();
+        billhook_engine::give_back(clusters, release).await;
     }
     worked
 }

@@ -25,7 +25,7 @@ use super::{
 use crate::{Clusters, Event, Left, RunOptions, Status, Summary, retry::Failure, run, run::Outcome};
 
 /// How long the last write of an inventory may take after a timeout or an interruption.
-const LAST_WRITE: Duration = Duration::from_secs(10);
+pub(super) const LAST_WRITE: Duration = Duration::from_secs(10);
 
 /// The group of the objects that a release gives up.
 const GIVEN_UP: &str = "no longer managed";

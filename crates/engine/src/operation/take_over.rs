@@ -5,8 +5,9 @@ use std::time::Duration;
 use billhook_cluster::TakeOver;
 use billhook_objects::ReleaseName;
 use billhook_plan::{Locked, PlanError, Problem};
+use tokio::time::timeout;
 
-use super::error::OperationError;
+use super::{error::OperationError, record::LAST_WRITE};
 use crate::Clusters;
 
 /// Takes the lock of a release over from another operation, and waits until that one has certainly stopped. `notify` is called
@@ -34,12 +35,15 @@ pub async fn take_over(
 }
 
 /// Removes the lock that [`take_over`] took, if the operation that it was for has left it, and its former holder has stopped.
-/// Otherwise the lock expires.
+/// Otherwise, or if this takes longer than 10 s, the lock expires.
 pub async fn give_back(clusters: &Clusters, release: &ReleaseName) {
     let store = clusters.inventory();
-    if let Ok(Some(token)) = store.head(release).await
-        && token.is_locked_by(&clusters.holder)
-    {
-        store.unlock(release, token).await.ok();
-    }
+    let removal = async {
+        if let Ok(Some(token)) = store.head(release).await
+            && token.is_locked_by(&clusters.holder)
+        {
+            store.unlock(release, token).await.ok();
+        }
+    };
+    timeout(LAST_WRITE, removal).await.ok();
 }
