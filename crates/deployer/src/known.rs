@@ -3,10 +3,9 @@
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use crate::{
-    api::{Condition, DeployItem, DeployItemStatus, has_finalizer},
+    api::{Condition, DeployItem, DeployItemStatus, has_finalizer, size},
     configuration::{configuration, schedule_of},
     schedule::Schedule,
     trigger::{self, Trigger, is_deleted},
@@ -67,19 +66,6 @@ impl From<DeployItem> for KnownItem {
 impl<'de> Deserialize<'de> for KnownItem {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         DeployItem::deserialize(deserializer).map(Self::from)
-    }
-}
-
-/// Returns about how many bytes a value has as JSON.
-pub(crate) fn size(value: &Value) -> usize {
-    const SCALAR: usize = 4;
-    match value {
-        Value::String(text) => SCALAR + text.len(),
-        Value::Array(items) => SCALAR + items.iter().map(size).sum::<usize>(),
-        Value::Object(fields) => {
-            SCALAR + fields.iter().map(|(key, value)| SCALAR + key.len() + size(value)).sum::<usize>()
-        }
-        _ => SCALAR,
     }
 }
 

@@ -13,6 +13,7 @@ pub use deploy_item::{
     Phase, TransitionTimes,
 };
 pub use schema::ObjectReference;
+pub(crate) use schema::size;
 pub(crate) use target::TOO_LARGE;
 pub use target::{KUBERNETES_CLUSTER, Target, TargetSecretReference, TargetSpec};
 

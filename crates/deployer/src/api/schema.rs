@@ -2,6 +2,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::text::clip;
 
@@ -18,6 +19,19 @@ const LONGEST_NAME: usize = 256;
 pub(super) fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ObjectReference>, D::Error> {
     let found = Option::<ObjectReference>::deserialize(deserializer)?.filter(|reference| !reference.name.is_empty());
     Ok(found.map(|reference| ObjectReference { name: clip(&reference.name, LONGEST_NAME), ..reference }))
+}
+
+/// Returns about how many bytes a value has as JSON.
+pub(crate) fn size(value: &Value) -> usize {
+    const SCALAR: usize = 4;
+    match value {
+        Value::String(text) => SCALAR + text.len(),
+        Value::Array(items) => SCALAR + items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => {
+            SCALAR + fields.iter().map(|(key, value)| SCALAR + key.len() + size(value)).sum::<usize>()
+        }
+        _ => SCALAR,
+    }
 }
 
 /// The name of an object, and its namespace if it is another one.

@@ -5,8 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::schema::{anything, filled};
-use crate::known::size;
+use super::schema::{anything, filled, size};
 
 /// What takes the place of a configuration that is too large.
 pub(crate) const TOO_LARGE: &str = "its configuration has more than 256 KiB, which is too large for a kubeconfig";
