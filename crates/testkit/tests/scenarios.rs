@@ -20,7 +20,7 @@ fn main() {
     arguments.test_threads.get_or_insert(8);
     let mut files = common::scenarios();
     // First those that wait for minutes, and all columns of a file together: what waits and what computes is mixed.
-    files.sort_by_key(|(_, file)| !Scenario::load(file).is_ok_and(|scenario| scenario.stops_controllers()));
+    files.sort_by_cached_key(|(_, file)| !Scenario::load(file).is_ok_and(|scenario| scenario.stops_controllers()));
     let real = || Arc::new(Lab::Real(ControlPlanes::default()));
     // A scenario has the same names in each column, so the columns cannot share a control plane.
     let (sandbox, control_plane, of_items) = (Arc::new(Lab::Sandbox), real(), real());
