@@ -162,7 +162,7 @@ fn count(item: &mut Item, manifests: &[Manifest]) -> Result<(), ItemFailure> {
     item.rendered = None;
     let slots = &item.shared.helms.rendered;
     let slot = slots.take_many(Party::of(&item.object), size.div_ceil(PER_PLACE).max(1)).now_or_never().flatten();
-    let problem = "other items at work have too large charts together; trying again";
+    let problem = "the rendered charts of the items at work need too much memory together; trying again";
     item.rendered =
         Some(slot.ok_or_else(|| ItemFailure::new("Busy", problem, ErrorCode::InternalProblem).transient())?);
     Ok(())
@@ -221,7 +221,7 @@ async fn short_run<T>(item: &Item, halt: &Halt, work: impl Future<Output = T>) -
     let work = timeout(SHORT_RUN, work);
     halt.stoppable(item.deadline, RUNNING_HELM, work).await?.map_err(|_| {
         let message =
-            format!("helm has not rendered the chart, or read its release, within {} seconds", SHORT_RUN.as_secs());
+            format!("helm did not render the chart, or read the release, within {} seconds", SHORT_RUN.as_secs());
         ItemFailure::configuration(TEMPLATE.1, message).of(TEMPLATE.0, TEMPLATE.1).transient().into()
     })
 }
